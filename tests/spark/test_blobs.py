@@ -62,13 +62,13 @@ def content(path: Path) -> dict[int, bytes | None]:
 
 
 @pytest.mark.parametrize(
-    ("version", "how"), [*((version, "option") for version in VERSIONS), ("2.2", "metadata")]
+    ("version", "mark"), [*((version, "option") for version in VERSIONS), ("2.2", "metadata")]
 )
 def test_round_trip(
-    read: Read, write: Write, frame: Any, tmp_path: Path, version: str, how: str
+    read: Read, write: Write, frame: Any, tmp_path: Path, version: str, mark: str
 ) -> None:
     path = tmp_path / "t.lance"
-    if how == "option":
+    if mark == "option":
         write(frame, data_storage_version=version, **{"B.lance.encoding": "blob"})
     else:
         write(frame.withMetadata("b", SMALL), data_storage_version=version)

@@ -63,7 +63,7 @@ for name, value in json.loads(sys.argv[3]).items():
 spark = builder.getOrCreate()
 folder = sys.argv[2]
 table = folder + "/t.lance"
-found = {}
+answers = {}
 
 def load(path=table, **options):
     return spark.read.format("lance").options(**options).load(path)
@@ -89,10 +89,10 @@ def refusal(ask):
 
 CLIENT = """
 frame = load()
-found["all"] = rows(frame)
-found["schema"] = rows(spark.read.format("lance").schema("g int, id long").load(table))
-found["columns"] = rows(load(columns="word,id"))
-found["version"] = rows(load(version=1))
+answers["all"] = rows(frame)
+answers["schema"] = rows(spark.read.format("lance").schema("g int, id long").load(table))
+answers["columns"] = rows(load(columns="word,id"))
+answers["version"] = rows(load(version=1))
 
 made = folder + "/made.lance"
 frame = spark.range(20_000).selectExpr(
@@ -100,17 +100,17 @@ frame = spark.range(20_000).selectExpr(
 )
 frame.write.format("lance").mode("overwrite").save(made)
 frame.limit(5).write.format("lance").mode("append").save(made)
-found["wrong"] = refusal(lambda: frame.drop("v").write.format("lance").mode("append").save(made))
+answers["wrong"] = refusal(lambda: frame.drop("v").write.format("lance").mode("append").save(made))
 
 frame = load()
 narrow = frame.where("g > 1").select("id")
 hollow = load(folder + "/hollow.lance")
-found["on"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
-found["columns of tasks"] = columns_of_tasks(load(made))
-found["enable"] = refusal(lambda: lance_spark.enable(spark))
-found["count"] = hollow.count()
-found["read"] = refusal(lambda: hollow.collect())
-found["settings"] = []
+answers["on"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
+answers["columns of tasks"] = columns_of_tasks(load(made))
+answers["enable"] = refusal(lambda: lance_spark.enable(spark))
+answers["count"] = hollow.count()
+answers["read"] = refusal(lambda: hollow.collect())
+answers["settings"] = []
 for name, value, text in (
     ("spark.sql.ansi.enabled", "false", "g + 2147483647 < 0"),
     ("spark.sql.parser.escapedStringLiterals", "true", r"word <> '\\a'"),
@@ -121,20 +121,20 @@ for name, value, text in (
     spark.conf.set(name, value)
     changed = refusal(ask)
     spark.conf.unset(name)
-    found["settings"].append([changed, refusal(ask)])
+    answers["settings"].append([changed, refusal(ask)])
 
 spark.conf.set("spark.sql.catalog.cat", "org.lancespark.LanceCatalog")
 spark.conf.set("spark.sql.catalog.cat.root", folder + "/statements")
 spark.sql("CREATE TABLE cat.t AS SELECT id FROM range(0, 4, 1, 2)").collect()
-found["statements"] = [
+answers["statements"] = [
     spark.sql("OPTIMIZE cat.t").collect()[0].fragments_removed,
     spark.sql("DESCRIBE HISTORY cat.t LIMIT 1").collect()[0].num_rows,
     refusal(lambda: spark.sql("OPTIMIZE cat.t FULL").collect()),
 ]
 
 spark.conf.set("spark.lance.pushdown.enabled", "false")
-found["off"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
-found["count when off"] = refusal(lambda: hollow.count())
+answers["off"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
+answers["count when off"] = refusal(lambda: hollow.count())
 """
 
 CHANGES = """
@@ -149,21 +149,21 @@ done = [
     lance_table.delete("id in (select id from few)"),
     lance_table.update(F.col("g") == 3, {"g": F.col("id") * 10}),
 ]
-found["done"] = [(one.version, one.num_deleted_rows, one.num_updated_rows) for one in done]
-found["refused"] = refusal(lambda: lance_table.update("id = 500", {"g": "nowhere + 1"}))
+answers["done"] = [(metrics.version, metrics.num_deleted_rows, metrics.num_updated_rows) for metrics in done]
+answers["refused"] = refusal(lambda: lance_table.update("id = 500", {"g": "nowhere + 1"}))
 
 source = spark.range(8990, 9010).selectExpr("id", "-id AS g")
 merge = lance_table.merge(source, F.col("target.id") == source["id"])
 merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll("id < 9005")
 result = merge.whenNotMatchedBySourceDelete("id < 200").execute()
-found["merged"] = [result.num_inserted_rows, result.num_updated_rows, result.num_deleted_rows]
-found["ambiguous"] = refusal(lambda: lance_table.merge(
+answers["merged"] = [result.num_inserted_rows, result.num_updated_rows, result.num_deleted_rows]
+answers["ambiguous"] = refusal(lambda: lance_table.merge(
     source.union(source), "target.id = source.id").whenMatchedUpdateAll().execute())
 
 source = spark.range(200, 205).selectExpr("id", "0L AS g")
 replaced = lance_table.replaceWhere(source, (F.col("id") < 210) & (F.col("g") >= 0))
 whole = lance_table.updateColumns({"g": "g + 1"})
-found["replaced"] = [replaced.num_inserted_rows, replaced.num_deleted_rows, whole.num_updated_rows]
+answers["replaced"] = [replaced.num_inserted_rows, replaced.num_deleted_rows, whole.num_updated_rows]
 """
 
 KEPT = """
@@ -176,22 +176,22 @@ lance_table = lance_spark.LanceTable.forPath(spark, kept)
 source = spark.range(3990, 4010).selectExpr("id", "-id as g").alias("s")
 merge = lance_table.alias("t").merge(source, "t.id = s.id", commit_message="merged")
 done = merge.whenMatchedUpdate("t.id < 3995", {"g": "s.g + t.g"}).whenNotMatchedInsertAll().execute()
-found["merged"] = [done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows]
+answers["merged"] = [done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows]
 lance_table.addColumns({"double": "g * 2", "next": F.col("id") + 1}, commit_message="two more")
 fragments = lance_table.detail().first().num_fragments
-found["optimize"] = lance_table.optimize().first().asDict()
-found["fragments"] = [fragments, lance_table.detail().first().num_fragments]
-found["history"] = [
+answers["optimize"] = lance_table.optimize().first().asDict()
+answers["fragments"] = [fragments, lance_table.detail().first().num_fragments]
+answers["history"] = [
     [row.version, row.operation, row.message, row.num_rows] for row in lance_table.history().collect()
 ]
-found["dry"] = lance_table.vacuum(retain_versions=1, dryRun=True).first().asDict()
-found["vacuum"] = lance_table.vacuum(retain_versions=1).first().asDict()
-found["versions"] = [row.version for row in lance_table.history().collect()]
+answers["dry"] = lance_table.vacuum(retain_versions=1, dryRun=True).first().asDict()
+answers["vacuum"] = lance_table.vacuum(retain_versions=1).first().asDict()
+answers["versions"] = [row.version for row in lance_table.history().collect()]
 """
 
 NAMES = """
 root = spark.conf.get("spark.sql.catalog.lance.root", folder + "/sent")
-found["enable"] = refusal(lambda: lance_spark.enable(spark, root=root))
+answers["enable"] = refusal(lambda: lance_spark.enable(spark, root=root))
 for statement in (
     "CREATE TABLE lance.t (id BIGINT, word STRING)",
     "INSERT INTO lance.t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
@@ -205,22 +205,22 @@ for statement in (
 ):
     spark.sql(statement).collect()
 spark.range(9, 10).selectExpr("id", "'z' AS word").writeTo("lance.t").append()
-found["rows"] = rows(spark.table("lance.t"))
-found["old"] = spark.sql("SELECT * FROM lance.t VERSION AS OF 2").count()
-found["tables"] = [row.tableName for row in spark.sql("SHOW TABLES IN lance").collect()]
-found["plan"] = plan(spark.table("lance.t").where("id > 2").select("id"))
+answers["rows"] = rows(spark.table("lance.t"))
+answers["old"] = spark.sql("SELECT * FROM lance.t VERSION AS OF 2").count()
+answers["tables"] = [row.tableName for row in spark.sql("SHOW TABLES IN lance").collect()]
+answers["plan"] = plan(spark.table("lance.t").where("id > 2").select("id"))
 """
 
 PLANS = """
 before = [plan(load()), lance_spark.is_enabled(spark)]
 {names}
 spark.conf.set("spark.lance.pushdown.local", "false")
-found["plans"] = [*before, plan(load().select("id")), lance_spark.is_enabled(spark)]
+answers["plans"] = [*before, plan(load().select("id")), lance_spark.is_enabled(spark)]
 spark.range(20_000).selectExpr(
     "id", "array(cast(id as float)) as v", "named_struct('g', id % 7) as s"
 ).writeTo("lance.many").create()
-found["columns of tasks"] = columns_of_tasks(spark.table("lance.many"))
-found["other catalog"] = refusal(lambda: lance_spark.enable(spark, "other", root=folder + "/other"))
+answers["columns of tasks"] = columns_of_tasks(spark.table("lance.many"))
+answers["other catalog"] = refusal(lambda: lance_spark.enable(spark, "other", root=folder + "/other"))
 spark.sql("CREATE TABLE other.t AS SELECT 1 AS id").collect()
 lance_spark.enable(spark, session_catalog=True)
 for statement in (
@@ -244,7 +244,7 @@ def client(job: str, url: str, folder: Path, **conf: str) -> dict[str, Any]:
     """Run a job in a process of its own: a process that was a client cannot become a driver."""
     ran = subprocess.run(
         [
-            *(sys.executable, "-c", f"{START}{job}\nprint(json.dumps(found))"),
+            *(sys.executable, "-c", f"{START}{job}\nprint(json.dumps(answers))"),
             *(url, str(folder), json.dumps(conf)),
         ],
         env=variables(folder),
@@ -316,30 +316,30 @@ def server(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def found(server: str, folder: Path) -> dict[str, Any]:
+def answers(server: str, folder: Path) -> dict[str, Any]:
     return client(CLIENT, server, folder)
 
 
-def test_tables_are_read(found: dict[str, Any]) -> None:
+def test_tables_are_read(answers: dict[str, Any]) -> None:
     rows = [
         {"id": 1, "g": 1, "word": "a"},
         {"id": 2, "g": 2, "word": None},
         {"id": 3, "g": None, "word": "é"},
         {"id": 4, "g": 2, "word": None},
     ]
-    assert found["all"] == rows
-    assert found["schema"] == [{"g": row["g"], "id": row["id"]} for row in rows]
-    assert found["columns"] == [{"word": row["word"], "id": row["id"]} for row in rows]
-    assert found["version"] == rows[:3]
+    assert answers["all"] == rows
+    assert answers["schema"] == [{"g": row["g"], "id": row["id"]} for row in rows]
+    assert answers["columns"] == [{"word": row["word"], "id": row["id"]} for row in rows]
+    assert answers["version"] == rows[:3]
 
 
-def test_tables_are_written(found: dict[str, Any], folder: Path) -> None:
+def test_tables_are_written(answers: dict[str, Any], folder: Path) -> None:
     made = lance.dataset(str(folder / "made.lance"))
     assert made.version == 2
     written = made.to_table()
     assert sorted(written["id"].to_pylist()) == sorted([*range(20_000), *range(5)])
     assert {"id": 8, "v": [8.0, 1.0], "s": {"g": 1}} in written.to_pylist()
-    assert "the DataFrame has no v" in found["wrong"]
+    assert "the DataFrame has no v" in answers["wrong"]
 
 
 def test_tables_are_changed(server: str, folder: Path) -> None:
@@ -416,21 +416,21 @@ def check_columns(result: list[Any], more: int) -> None:
     assert row == [sum(range(20_000)) + sum(range(more)), 6, 20_000 + more]
 
 
-def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
-    plan, rows, enabled = found["on"]
+def test_a_configured_server_pushes_down(answers: dict[str, Any]) -> None:
+    plan, rows, enabled = answers["on"]
     assert "lance pushdown columns=[id:bigint] filters=[" in plan
     assert rows == [{"id": 2}, {"id": 4}]
     assert enabled
-    check_columns(found["columns of tasks"], 5)
-    assert found["enable"] == "None"
-    plan, again, enabled = found["off"]
+    check_columns(answers["columns of tasks"], 5)
+    assert answers["enable"] == "None"
+    plan, again, enabled = answers["off"]
     assert "lance pushdown" not in plan
     assert again == rows
     assert not enabled
 
 
-def test_conditions_use_the_settings_of_the_client(found: dict[str, Any]) -> None:
-    ansi, escaped, case, zone = found["settings"]
+def test_conditions_use_the_settings_of_the_client(answers: dict[str, Any]) -> None:
+    ansi, escaped, case, zone = answers["settings"]
     assert ansi[0] == "[1, 2, 4]"
     assert "overflows int" in ansi[1]
     assert escaped == ["[1, 3]", "[3]"]
@@ -439,16 +439,16 @@ def test_conditions_use_the_settings_of_the_client(found: dict[str, Any]) -> Non
     assert zone[0] == "[1]"
 
 
-def test_statements_of_other_connectors(found: dict[str, Any]) -> None:
-    removed, rows, refused = found["statements"]
+def test_statements_of_other_connectors(answers: dict[str, Any]) -> None:
+    removed, rows, refused = answers["statements"]
     assert (removed, rows) == (2, 4)
     assert "near 'FULL': expected the end of the statement" in refused
 
 
-def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:
-    assert found["count"] == 4
-    assert ".lance" in found["read"]
-    assert ".lance" in found["count when off"]
+def test_a_count_reads_only_the_manifest(answers: dict[str, Any]) -> None:
+    assert answers["count"] == 4
+    assert ".lance" in answers["read"]
+    assert ".lance" in answers["count when off"]
 
 
 def test_a_server_without_the_jar_gets_it_from_the_client(folder: Path) -> None:

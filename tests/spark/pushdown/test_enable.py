@@ -48,7 +48,7 @@ counts = [counted.apply(name).value() for name in ("numFragmentsScanned", "numFr
 store = spark._jsparkSession.sharedState().statusStore()
 spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 last = store.executionsList().last()
-shown = {one.name(): one.accumulatorId() for one in (last.metrics().apply(i) for i in range(last.metrics().size()))}
+shown = {metric.name(): metric.accumulatorId() for metric in (last.metrics().apply(i) for i in range(last.metrics().size()))}
 values = store.executionMetrics(last.executionId())
 shown = [values.apply(shown[name]) for name in ("fragments scanned", "fragments skipped")]
 print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader, counts, shown, redacted]))

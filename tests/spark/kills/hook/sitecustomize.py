@@ -40,13 +40,13 @@ def moment(event: str, path: str) -> str:
     return ""
 
 
-def victims(who: str) -> list[int]:
+def victims(role: str) -> list[int]:
     """Return the processes to kill: the driver and its JVM, this process, or the executor's JVM and
     the process that forks workers.
     """
-    if who == "planner":
+    if role == "planner":
         return [os.getpid()]
-    if who == "driver":
+    if role == "driver":
         return [int(word) for word in Path(FOLDER, "driver").read_text().split()]
     forking = os.getppid()
     stat = Path(f"/proc/{forking}/stat").read_text()
@@ -57,7 +57,7 @@ def reach(current_moment: str) -> None:
     """Kill the process that the folder names, if this is the moment and no process was faster."""
     armed = Path(FOLDER, "armed")
     try:
-        wanted, who = armed.read_text().split()
+        wanted, role = armed.read_text().split()
     except (OSError, ValueError):
         return
     if wanted != current_moment:
@@ -68,10 +68,10 @@ def reach(current_moment: str) -> None:
         armed.rename(taken)
     except OSError:
         return
-    for process in victims(who):
+    for process in victims(role):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    if who == "driver":
+    if role == "driver":
         os.kill(os.getpid(), signal.SIGKILL)
     # Wait until the parent process sees that its executor has ended.
     time.sleep(100)

@@ -37,7 +37,7 @@ def keyed(path: Path, **options: Any) -> None:
     write_dataset(rows, str(path), max_rows_per_file=4, **options)
 
 
-def found(path: Path) -> dict[int, str]:
+def values_by_id(path: Path) -> dict[int, str]:
     rows = checked(path).to_table()
     assert len(set(rows["id"].to_pylist())) == len(rows)
     return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
@@ -95,11 +95,11 @@ def test_a_table_without_rows(spark: Any, tmp_path: Path) -> None:
     assert table.upsert(source).num_inserted_rows == 2
     result = table.upsert(source.selectExpr("id + 1 AS id", "concat(v, '!') AS v"))
     assert (result.num_inserted_rows, result.num_updated_rows) == (1, 1)
-    assert found(path) == {1: "a", 2: "a!", 3: "b!"}
+    assert values_by_id(path) == {1: "a", 2: "a!", 3: "b!"}
     assert table.upsert(source.limit(0)).version == result.version
     table.delete()
     assert table.upsert(source).num_inserted_rows == 2
-    assert found(path) == {1: "a", 2: "b"}
+    assert values_by_id(path) == {1: "a", 2: "b"}
 
 
 def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
     # Keys are compared after the cast of an insert: 3.5 becomes 3, which the table has.
     result = table.upsert(spark.sql("SELECT 3.5D AS id, 'half' AS v"))
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
-    assert found(path)[3] == "half"
+    assert values_by_id(path)[3] == "half"
     plain = tmp_path / "plain"
     lance.write_dataset(
         pa.table({"id": [3]}, schema=pa.schema([SCHEMA.field("id").remove_metadata()])), plain
@@ -163,7 +163,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
         ours = LanceTable.forPath(spark, str(path)).upsert(source)
     output, _ = their_process.communicate(timeout=240)
     results = {"ours": dataclasses.asdict(ours), "theirs": json.loads(output.splitlines()[-1])}
-    after = found(path)
+    after = values_by_id(path)
     later = max(results, key=lambda name: results[name]["version"])
     assert sorted(result["version"] for result in results.values()) == [2, 3]
     assert after[100] == later
@@ -202,7 +202,7 @@ def test_pylance_inserts_the_key_at_the_same_time(
     result = table.upsert(source)
     assert (result.version, result.num_inserted_rows, result.num_updated_rows) == (3, 0, 1)
     assert attempts == 2
-    assert found(path)[100] == "ours"
+    assert values_by_id(path)[100] == "ours"
     # Another client inserted other keys. This does not cause a second attempt.
     result = table.upsert(spark.createDataFrame([(200, "ours")], "id bigint, v string"))
     assert (result.version, result.num_inserted_rows, attempts) == (5, 1, 3)
@@ -210,5 +210,5 @@ def test_pylance_inserts_the_key_at_the_same_time(
     # inserted since then.
     assert inserted_keys(path, 5).field_ids == (0,)
     merge_insert(stale, 200, "pylance")
-    assert found(path)[200] == "pylance"
-    assert len(found(path)) == 13
+    assert values_by_id(path)[200] == "pylance"
+    assert len(values_by_id(path)) == 13
