@@ -37,9 +37,9 @@ store = ObjectStore.from_uri(sys.argv[1])
 fragments = pickle.loads(bytes.fromhex(sys.argv[2]))
 print("ready", flush=True)
 sys.stdin.readline()
-for one in fragments:
+for fragment in fragments:
     base = read_latest(store)
-    commit(store, Transaction.new(base.version, Append(one)), base, max_retries=100)
+    commit(store, Transaction.new(base.version, Append(fragment)), base, max_retries=100)
 """
 
 THEIRS = """

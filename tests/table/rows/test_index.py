@@ -116,7 +116,11 @@ def test_unreadable_deletion_files_fail_the_lookup(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     lived_in(path)
     paths = TablePaths.open(str(path))
-    gone = [one for one in open_dataset(str(path), 4).fragments if one.deletion_file is not None]
+    gone = [
+        fragment
+        for fragment in open_dataset(str(path), 4).fragments
+        if fragment.deletion_file is not None
+    ]
     assert gone
     lost = gone[0].to_proto()
     lost.deletion_file.CopyFrom(DeletionFile(DeletionFileType.ARROW, 1, 2, 3).to_proto())
