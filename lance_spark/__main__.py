@@ -134,7 +134,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", metavar="A,B.C", help="report only these columns or nested fields"
     )
-    # The defaults are those of `facts_of`, which is not imported for other commands.
+    # The defaults equal the defaults of `facts_of`, which is not imported for other commands.
     parser.add_argument(
         "--files",
         type=int,
@@ -210,12 +210,12 @@ def write_conf(options: argparse.Namespace) -> str:
     """Write the jar and the settings of Spark, and return instructions."""
     from lance_spark.spark.jvm import configuration
 
-    given = _key_values(options.option)
+    settings = _key_values(options.option)
     if options.root is not None:
         local = "://" not in options.root
-        given["root"] = os.path.abspath(options.root) if local else options.root
+        settings["root"] = os.path.abspath(options.root) if local else options.root
     return configuration.write_conf(
-        Path(options.folder), options.catalog, session_catalog=options.session_catalog, **given
+        Path(options.folder), options.catalog, session_catalog=options.session_catalog, **settings
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.support.memory_folder import memory_folder
 
-# Machines that run tests in parallel have no timing to rely on.
+# Timing is unreliable on machines that run tests in parallel.
 settings.register_profile("lance_spark", deadline=None)
 settings.load_profile("lance_spark")
 
@@ -65,21 +65,19 @@ def markers(item: pytest.Item) -> set[str]:
     module = item.getparent(pytest.Module)
     names = set(vars(module.obj)) if module else set()
     fixtures = set(getattr(item, "fixturenames", ()))
-    found = set()
+    marker_names = set()
     if folder in SPARK or fixtures & SPARK:
-        found.add("spark")
+        marker_names.add("spark")
     if (fixtures | names) & STORES:
-        found.add("stores")
+        marker_names.add("stores")
     slow = folder in SLOW_FOLDERS or SLOW_MODULES in item.path.stem or names & PROCESSES
-    if found or slow:
-        found.add("slow")
-    return found
+    if marker_names or slow:
+        marker_names.add("slow")
+    return marker_names
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print what came of the predicates of `tests.interop.predicates`, of all processes
-    together.
-    """
+    """Print the summary of `tests.interop.predicates`, of all processes together."""
     noted = [
         json.loads(value)
         for outcome in ("passed", "failed", "xfailed", "xpassed")
@@ -91,7 +89,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         from tests.interop.predicates.harness import Report
 
         total = Report()
-        for one in noted:
-            total.add(Report.from_noted(one))
+        for predicates in noted:
+            total.add(Report.from_noted(predicates))
         terminalreporter.section("predicates")
         terminalreporter.write_line(str(total))

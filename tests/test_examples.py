@@ -1,4 +1,6 @@
-"""The examples run as they stand, in processes of their own, say what they promise, and leave tables behind that pylance reads."""
+"""The examples run unchanged, in processes of their own. They print the promised lines, and pylance
+reads their tables.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import pytest
 from tests.support.spark.processes import environment
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-#: For short runs: no time to compile plans that run once.
+#: Settings for short runs: Spark does not compile plans that run once.
 CONF = """
 spark.driver.host             localhost
 spark.driver.bindAddress      127.0.0.1
@@ -27,7 +29,7 @@ spark.sql.shuffle.partitions  2
 
 @pytest.fixture(scope="module")
 def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Spark reads its settings from."""
+    """Return the folder of Spark's settings."""
     folder = tmp_path_factory.mktemp("conf")
     (folder / "spark-defaults.conf").write_text(CONF)
     return folder
@@ -47,7 +49,7 @@ for name, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 
 
 def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
-    """Run a command of this interpreter, and return what it prints."""
+    """Run a command of this interpreter, and return its output."""
     settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf)}
     ran = subprocess.run(
         [sys.executable, *command],
@@ -63,13 +65,13 @@ def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
 
 
 def run(name: str, folder: Path) -> str:
-    """Run an example as its text says; return what it prints."""
+    """Run an example as its text tells; return its output."""
     return python(EXAMPLES / name, folder, cwd=folder.parent)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
-    """Return the folder of examples that share one start of Spark, and what each prints."""
+    """Return the folder of examples that share one start of Spark, and the output of each."""
     folder = tmp_path_factory.mktemp("examples")
     names = ("quickstart", "lance_table", "tiers", "streaming", "sql")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
@@ -81,9 +83,9 @@ def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path
 
 
 def test_tables(tmp_path: Path) -> None:
-    said = run("tables.py", tmp_path)
-    assert "on the branch 980 rows, on main 1470" in said
-    assert "compaction: 7 fragments became 1" in said
+    output = run("tables.py", tmp_path)
+    assert "on the branch 980 rows, on main 1470" in output
+    assert "compaction: 7 fragments became 1" in output
     table = lance.dataset(str(tmp_path / "orders.lance"))
     table.validate()
     assert table.count_rows() == 1470
@@ -93,20 +95,20 @@ def test_tables(tmp_path: Path) -> None:
 
 
 def test_blobs(tmp_path: Path) -> None:
-    said = run("blobs.py", tmp_path / "recordings.lance")
-    # Of each WAV file 44 bytes are its header; a second has 22,050 frames of two bytes.
+    output = run("blobs.py", tmp_path / "recordings.lance")
+    # In each WAV file, 44 bytes are the header; a second has 22,050 frames of two bytes.
     sizes = [44 + 2 * int(22_050 * 0.2 * n) for n in range(7)]
     for note, size in zip("ABCDEFG", sizes, strict=True):
-        assert f"{note}: {size:,} bytes" in said
-    assert "F lasts 1.0 s" in said
-    assert f"{sum(sizes):,} bytes in all" in said
+        assert f"{note}: {size:,} bytes" in output
+    assert "F lasts 1.0 s" in output
+    assert f"{sum(sizes):,} bytes in all" in output
     assert lance.dataset(tmp_path / "recordings.lance").count_rows() == 7
 
 
 def test_lance_table(together: tuple[Path, dict[str, str]]) -> None:
-    said = together[1]["lance_table"]
-    assert "deleted: 200" in said
-    assert "updated: 100" in said
+    output = together[1]["lance_table"]
+    assert "deleted: 200" in output
+    assert "updated: 100" in output
     table = lance.dataset(together[0] / "lance_table" / "lance_table")
     table.validate()
     assert {"id", "customer", "amount", "vat", "is_big", "level"} <= set(table.schema.names)
@@ -122,14 +124,14 @@ def test_lance_table(together: tuple[Path, dict[str, str]]) -> None:
         table.checkout_version("before-tidying").get_fragments()
     )
     for operation in ("append", "delete", "update", "merge", "rewrite"):
-        assert re.search(rf"\|\d+ +\|{operation} ", said), said
+        assert re.search(rf"\|\d+ +\|{operation} ", output), output
 
 
 def test_tiers(together: tuple[Path, dict[str, str]]) -> None:
-    said = together[1]["tiers"]
-    assert "2 fragments moved" in said
-    assert "the table: 1 fragments\ncold: 1 fragments" in said
-    assert "{None: 0, 'cold': 0, 'frozen': " in said
+    output = together[1]["tiers"]
+    assert "2 fragments moved" in output
+    assert "the table: 1 fragments\ncold: 1 fragments" in output
+    assert "{None: 0, 'cold': 0, 'frozen': " in output
     table = lance.dataset(together[0] / "tiers" / "events.lance")
     table.validate()
     assert table.count_rows() == 3000
@@ -137,7 +139,7 @@ def test_tiers(together: tuple[Path, dict[str, str]]) -> None:
 
 
 def test_streaming(together: tuple[Path, dict[str, str]]) -> None:
-    said = together[1]["streaming"]
+    output = together[1]["streaming"]
 
     def hot(hours: int) -> int:
         return sum(
@@ -146,11 +148,11 @@ def test_streaming(together: tuple[Path, dict[str, str]]) -> None:
             for sensor in range(100)
         )
 
-    assert "200 readings in version 3" in said
-    assert f"{hot(2)} alarms\n" in said
-    assert f"{hot(3)} alarms an hour later" in said
-    kinds = re.findall(r"\|(insert|delete|update_preimage|update_postimage) *\|", said)
-    assert sorted(kinds) == [*["delete"] * 3, "update_postimage", "update_preimage"]
+    assert "200 readings in version 3" in output
+    assert f"{hot(2)} alarms\n" in output
+    assert f"{hot(3)} alarms an hour later" in output
+    change_types = re.findall(r"\|(insert|delete|update_preimage|update_postimage) *\|", output)
+    assert sorted(change_types) == [*["delete"] * 3, "update_postimage", "update_preimage"]
     readings = lance.dataset(together[0] / "streaming" / "readings.lance")
     readings.validate()
     assert readings.count_rows() == 297
@@ -159,11 +161,11 @@ def test_streaming(together: tuple[Path, dict[str, str]]) -> None:
 
 
 def test_sql(together: tuple[Path, dict[str, str]]) -> None:
-    said = together[1]["sql"]
-    assert "version 2 before changes" in said
-    assert re.search(r"\| *3\|Grace\| +US\| +250\|", said), said
-    assert re.search(r"\| *3\|Grace\|unknown\| +0\|", said), said
-    assert "5 customers" in said
+    output = together[1]["sql"]
+    assert "version 2 before changes" in output
+    assert re.search(r"\| *3\|Grace\| +US\| +250\|", output), output
+    assert re.search(r"\| *3\|Grace\|unknown\| +0\|", output), output
+    assert "5 customers" in output
     (path,) = (together[0] / "sql" / "lake").glob("*_shop$customers")
     customers = lance.dataset(path)
     customers.validate()
@@ -172,12 +174,12 @@ def test_sql(together: tuple[Path, dict[str, str]]) -> None:
 
 
 def test_quickstart(together: tuple[Path, dict[str, str]]) -> None:
-    said = together[1]["quickstart"]
-    assert "Writing 336,776 flights as a new Lance table (version 1)" in said
-    assert "then: 336,776 rows of 19 columns" in said
-    assert "vectors are fixed_size_list<item: float>[128]" in said
+    output = together[1]["quickstart"]
+    assert "Writing 336,776 flights as a new Lance table (version 1)" in output
+    assert "then: 336,776 rows of 19 columns" in output
+    assert "vectors are fixed_size_list<item: float>[128]" in output
     folder = together[0] / "quickstart"
     flights = lance.dataset(folder / "flights.lance")
     assert flights.version == 3
-    assert f"now: {flights.count_rows():,} rows" in said
+    assert f"now: {flights.count_rows():,} rows" in output
     assert lance.dataset(folder / "vectors.lance").count_rows() == 50_000

@@ -33,7 +33,7 @@ PACKAGES = [
     "lance_spark.errors",
     "lance_spark._version",
 ]
-#: Modules side by side in one folder, besides `__init__.py` and generated ones.
+#: The largest number of modules in one folder, without `__init__.py` and generated modules.
 MOST_MODULES = 15
 MODULES = sorted(
     path
@@ -95,7 +95,7 @@ def test_no_modules_import_in_a_circle() -> None:
     graph = {
         name: {target for imp in imported(path) if (target := module_of(imp)) not in (None, name)}
         for name, path in NAMES.items()
-        # The entry point imports on demand what it gives out.
+        # The entry point imports its public names on demand.
         if name != "lance_spark"
     }
     for targets in graph.values():

@@ -1,4 +1,6 @@
-"""The public API is declared, and tests/public_surface.txt shows all of it, so that reviews see changes."""
+"""The public API is declared, and tests/public_surface.txt shows all of it, so that reviews see
+changes.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def test_public_names_exist_and_others_do_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lance_spark", "lance_spark.dataset", "lance_spark.inspect"])
 def test_types_and_lazy_imports_agree(name: str) -> None:
-    """What type checkers import is what users get."""
+    """Users get the same names that type checkers import."""
     module = import_module(name)
     assert module.__file__ is not None
     imported = {}

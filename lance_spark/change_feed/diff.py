@@ -182,8 +182,8 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
     Raises
     ------
     VersionNotFoundError
-        One of the versions, or the one before the first, does not exist or was removed by cleanup.
-        The message names the first version whose changes can be read.
+        One of the versions, or the version before the first, does not exist or was removed by
+        cleanup. The message names the first version whose changes can be read.
     CorruptTableError, CorruptFileError, StorageError
     """
     if first > last:
@@ -227,7 +227,7 @@ def _read_manifest(table: OpenTable, version: int) -> Manifest:
         raise VersionNotFoundError(
             f"{table.store.display}: version {version}, which is needed to find the changed rows, "
             f"not found; the table has {describe(manifests)}; the first version whose changes can "
-            f"be read, with those of all later versions, is {usable}"
+            f"be read, with the changes of all later versions, is {usable}"
         ) from None
 
 
@@ -356,7 +356,7 @@ class _Diff:
         order = np.argsort(ids, kind="stable")
         ids, versions = ids[order], versions[order]
         # By position in `ids`: rows that are in the new version, and rows that it has unchanged.
-        moved, same = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
+        moved, unchanged_rows = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
         for rows in added:
             offsets, new_ids, new_versions = self._ids_and_versions(rows, self._new_paths)
             position = np.minimum(np.searchsorted(ids, new_ids), max(len(ids) - 1, 0))
@@ -369,12 +369,12 @@ class _Diff:
             else:
                 unchanged[matched] = versions[position[matched]] == new_versions[matched]
             moved[position[matched]] = True
-            same[position[unchanged]] = True
+            unchanged_rows[position[unchanged]] = True
             yield from _masked_change("insert", rows, offsets, ~matched)
             yield from _masked_change("update_postimage", rows, offsets, matched & ~unchanged)
         # Back to the order of `removed`.
-        row_moved, row_same = np.empty_like(moved), np.empty_like(same)
-        row_moved[order], row_same[order] = moved, same
+        row_moved, row_same = np.empty_like(moved), np.empty_like(unchanged_rows)
+        row_moved[order], row_same[order] = moved, unchanged_rows
         start = 0
         for rows, (offsets, old_ids, _) in zip(removed, removed_ids, strict=True):
             part = slice(start, start + len(old_ids))

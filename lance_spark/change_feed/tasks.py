@@ -353,9 +353,9 @@ def _with_blob_handling(
     return handled(Schema(fields), Handling.parse(handling), manifest.data_storage_version)
 
 
-def _equal_except_nullability(dtype: pa.DataType, other: pa.DataType) -> bool:
+def _equal_except_nullability(dtype: pa.DataType, other_dtype: pa.DataType) -> bool:
     """Return whether two types differ at most in the nullability of their children."""
-    return bool(_nullable(dtype) == _nullable(other))
+    return bool(_nullable(dtype) == _nullable(other_dtype))
 
 
 def _nullable(dtype: pa.DataType) -> pa.DataType:

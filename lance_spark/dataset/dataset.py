@@ -223,7 +223,7 @@ def open_dataset(
 
 
 def _instant(timestamp: datetime.datetime) -> datetime.datetime:
-    """Return a time with a time zone: the local one if it has none."""
+    """Return a time with a time zone: the local zone if the time has none."""
     if not isinstance(timestamp, datetime.datetime):
         raise InvalidInputError(f"timestamp must be a datetime, not {type(timestamp).__name__}")
     try:

@@ -36,7 +36,7 @@ class MaintenanceMethods(HistoryMethods):
         conflict_retries: int = 0,
         max_retries: int = 20,
     ) -> tuple[Self, CompactionMetrics]:
-        """Rewrite small fragments to large ones, without their deleted rows.
+        """Rewrite small fragments to large fragments, without their deleted rows.
 
         Parameters
         ----------

@@ -399,7 +399,7 @@ class ScanMethods(HistoryMethods):
     ) -> str:
         """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
 
-        The parameters are those of `plan`.
+        The parameters have the meaning that they have in `plan`.
         """
         from lance_spark.scan.plan import explained
 

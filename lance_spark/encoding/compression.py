@@ -173,20 +173,20 @@ def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> lis
     prefix = 4 if scheme == "lz4" else 8
     sizes = [int.from_bytes(data[:prefix].tobytes(), "little") for data in buffers]
     pieces: list[Bytes] = []
-    left = max_size
+    bytes_left = max_size
     begin = size = 0
     for i, of_next in enumerate([*sizes[1:], _TOGETHER + 1], 1):
         size += sizes[i - 1]
         if size + of_next <= _TOGETHER:
             continue
-        if size > left:
+        if size > bytes_left:
             raise CorruptFileError(f"compressed buffers claim to hold more than {max_size} bytes")
         if scheme == "lz4":
-            pieces += _decompress_blocks(buffers[begin:i], sizes[begin:i], left)
+            pieces += _decompress_blocks(buffers[begin:i], sizes[begin:i], bytes_left)
         else:
             text = decompress_frames([data[8:] for data in buffers[begin:i]], size)
             pieces += _cut(text, sizes[begin:i])
-        left -= size
+        bytes_left -= size
         begin, size = i, 0
     return pieces
 

@@ -117,7 +117,10 @@ def _rows(bits: int, width: int) -> _Rows:
         return sum(mask << (bits * index) for index in range(per_word))
 
     rights = right.tolist()
-    lefts = [bits - right if on else wide for right, on in zip(rights, goes_on, strict=True)]
+    lefts = [
+        bits - right if continues else wide
+        for right, continues in zip(rights, goes_on, strict=True)
+    ]
     full = (1 << width) - 1
     mask, next_mask = np.array(full, dtype), None
     if per_word > 1:

@@ -38,7 +38,7 @@ number     after a first byte that says which
 =========  ========================================================================
 
 Layout: https://github.com/databendlabs/jsonb, which pylance uses, without decimals: all numbers
-except integers of 64 bits are float64. Texts are equal to those of pylance: no spaces, keys as
+except integers of 64 bits are float64. Texts are equal to the texts of pylance: no spaces, keys as
 stored, floats with as few digits as possible.
 
 Values are processed one by one, as their layouts differ. The C code of the json module parses

@@ -249,7 +249,7 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
     layers = levels.layers
     if [layer.is_list for layer in layers] != [step.is_list for step in steps]:
         names = ", ".join(layer.name for layer in layers)
-        raise CorruptFileError(f"layers {names} are not those of the column's type")
+        raise CorruptFileError(f"layers {names} do not fit the type of the column")
     if any(step.dimension != 1 for step in steps) and any(step.is_list for step in steps):
         raise UnsupportedEncodingError("lists together with a fixed-size list of structs")
     highest = max_definition(layers)

@@ -120,15 +120,15 @@ def _parse_of(
     name = ""
     if tail is not None:
         name, size = tail.name, tail.size
-    where = f"{name}, column {index}"
+    label = f"{name}, column {index}"
     try:
         proto = pb.ColumnMetadata.FromString(raw)
     except DecodeError as error:
-        raise CorruptFileError(f"{where}: its metadata is damaged: {error}") from None
+        raise CorruptFileError(f"{label}: its metadata is damaged: {error}") from None
     expected = _PAGE_TYPE[version]
     pages = []
     for number, page in enumerate(proto.pages):
-        page_label = f"{where}, page {number}"
+        page_label = f"{label}, page {number}"
         if page.length > MAX_ROWS or page.priority > MAX_ROWS:
             raise CorruptFileError(
                 f"{page_label}: {page.length} rows from {page.priority} are too many"
@@ -143,27 +143,27 @@ def _parse_of(
         )
     return ColumnMeta(
         tuple(pages),
-        _buffers(where, size, proto.buffer_offsets, proto.buffer_sizes),
-        _encoding(tail, where, proto.encoding, _COLUMN_TYPE),
+        _buffers(label, size, proto.buffer_offsets, proto.buffer_sizes),
+        _encoding(tail, label, proto.encoding, _COLUMN_TYPE),
     )
 
 
 def _buffers(
-    where: str, size: int, offsets: Sequence[int], sizes: Sequence[int]
+    label: str, size: int, offsets: Sequence[int], sizes: Sequence[int]
 ) -> tuple[ByteRange, ...]:
     if len(offsets) != len(sizes):
-        raise CorruptFileError(f"{where}: {len(offsets)} buffer offsets, but {len(sizes)} sizes")
+        raise CorruptFileError(f"{label}: {len(offsets)} buffer offsets, but {len(sizes)} sizes")
     buffers = tuple(map(ByteRange, offsets, sizes))
     for offset, length in buffers:
         if offset + length > size:
             raise CorruptFileError(
-                f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} "
+                f"{label}: a buffer of {length} bytes at {offset} lies outside the file of {size} "
                 "bytes; it is truncated or corrupt"
             )
     return buffers
 
 
-def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: str) -> bytes:
+def _encoding(tail: Tail | None, label: str, encoding: pb.Encoding, expected: str) -> bytes:
     location = encoding.WhichOneof("location")
     if location == "direct":
         raw = encoding.direct.encoding
@@ -172,10 +172,10 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
             return short
     elif location == "indirect":
         if tail is None:
-            raise CorruptFileError(f"{where}: its encoding is elsewhere in the file")
+            raise CorruptFileError(f"{label}: its encoding is elsewhere in the file")
         position = encoding.indirect
         (byte_range,) = _buffers(
-            where, tail.size, [position.buffer_location], [position.buffer_length]
+            label, tail.size, [position.buffer_location], [position.buffer_length]
         )
         raw = tail.read([byte_range])[0].tobytes()
     else:
@@ -184,10 +184,10 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
     try:
         wrapped.ParseFromString(raw)
     except DecodeError as error:
-        raise CorruptFileError(f"{where}: its encoding is damaged: {error}") from None
+        raise CorruptFileError(f"{label}: its encoding is damaged: {error}") from None
     if wrapped.type_url.rpartition("/")[2] != expected[1:]:
         raise UnsupportedEncodingError(
-            f"{where}: encoded as {wrapped.type_url!r}; this release reads {expected!r} there"
+            f"{label}: encoded as {wrapped.type_url!r}; this release reads {expected!r} there"
         )
     return bytes(wrapped.value)
 

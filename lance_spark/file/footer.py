@@ -53,7 +53,7 @@ _MAGIC = b"LANC"
 _ENTRY = 16
 #: Maximum entries of a table that is checked entry by entry: a call of numpy would take longer.
 _FEW_ENTRIES = 64
-#: Maximum bytes of tables and footer that are cached: short ones are equal in many files of a
+#: Maximum bytes of tables and footer that are cached: short tables are equal in many files of a
 #: table.
 _SHORT = 512
 #: Bytes at the end of a file that are read when it is opened.

@@ -188,8 +188,8 @@ class BorrowedBatches:
     def settle(self) -> None:
         """Release unneeded batches, and copy the rows of batches with few needed rows."""
         if self._allocations:
-            left = sum(column.newest_bytes for column in self._columns)
-            if self._allocations[-1][1] > _MOST_LEFT * left:
+            needed_bytes = sum(column.newest_bytes for column in self._columns)
+            if self._allocations[-1][1] > _MOST_LEFT * needed_bytes:
                 for column in self._columns:
                     column.keep()
         while self._allocations:

@@ -69,11 +69,11 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
-def share(part: int, whole: int) -> str:
+def share(part: int, total: int) -> str:
     """Return a part of a whole in percent; ``-`` if the whole is 0."""
-    if not whole:
+    if not total:
         return "-"
-    percent = 100 * part / whole
+    percent = 100 * part / total
     if part and percent < 0.1:
         return "<0.1%"
     return f"{percent:.1f}%" if part and percent < 9.95 else f"{percent:.0f}%"

@@ -175,14 +175,14 @@ def _column_plot(facts: TableFacts) -> str:
         )
         for column in columns
     ]
-    more = f", the largest {_MAX_COLUMNS}" if len(facts.columns) > _MAX_COLUMNS else ""
+    note = f", the largest {_MAX_COLUMNS}" if len(facts.columns) > _MAX_COLUMNS else ""
     plot = rows_plot(
         [clean(column.path) for column in columns],
         bars,
         lambda value: f"{_size(value)} ({share(int(value), total_bytes)})",
         "bytes of each column",
     )
-    return f"<h2>Bytes of columns</h2><p>pages{_in_files(facts)}{more}</p>{plot}"
+    return f"<h2>Bytes of columns</h2><p>pages{_in_files(facts)}{note}</p>{plot}"
 
 
 def _in_files(facts: TableFacts) -> str:
@@ -217,16 +217,16 @@ def _columns(facts: TableFacts) -> str:
 
 def _versions(facts: TableFacts) -> str:
     rows = version_rows(facts.versions)
-    more = facts.num_versions - len(rows)
-    note = f"<p>and {number(more)} older ones</p>" if more > 0 else ""
+    num_older = facts.num_versions - len(rows)
+    note = f"<p>and {number(num_older)} older ones</p>" if num_older > 0 else ""
     return "<h2>Versions</h2>" + _table(VERSION_NAMES, rows, "nnnrrrrt") + note if rows else ""
 
 
 def _fragments(version: VersionFacts) -> str:
     shown = version.fragments[:_MAX_FRAGMENTS]
     rows = fragment_rows(shown)
-    more = len(version.fragments) - len(shown)
-    note = f"<p>and {number(more)} more</p>" if more else ""
+    num_hidden = len(version.fragments) - len(shown)
+    note = f"<p>and {number(num_hidden)} more</p>" if num_hidden else ""
     content = _table(FRAGMENT_NAMES, rows, "nrrnrr") + note
     return _details(f"all {counted(len(version.fragments), 'fragment')}", content) if rows else ""
 

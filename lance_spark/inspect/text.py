@@ -80,8 +80,10 @@ def _flags(bits: int) -> str:
 
 def _sections(facts: TableFacts, fragment_ids: Collection[int] | None) -> Iterator[str]:
     if facts.versions:
-        more = facts.num_versions - len(facts.versions)
-        title = "versions, newest first" + (f" ({number(more)} older ones)" if more > 0 else "")
+        num_older = facts.num_versions - len(facts.versions)
+        title = "versions, newest first" + (
+            f" ({number(num_older)} older ones)" if num_older > 0 else ""
+        )
         yield _versions(title, facts)
     yield _fragments(facts.version, fragment_ids)
     if len(facts.version.bases) > 1:
@@ -110,8 +112,8 @@ def _fragments(version: VersionFacts, fragment_ids: Collection[int] | None) -> s
     else:
         shown = tuple(fragment for fragment in version.fragments if fragment.id in fragment_ids)
     lines = _table("fragments", FRAGMENT_NAMES, fragment_rows(shown), "rrrlrr")
-    more = len(version.fragments) - len(shown)
-    return lines + (f"\n{_INDENT}and {number(more)} more" if more else "")
+    num_hidden = len(version.fragments) - len(shown)
+    return lines + (f"\n{_INDENT}and {number(num_hidden)} more" if num_hidden else "")
 
 
 def _columns(facts: TableFacts) -> str:
@@ -133,9 +135,11 @@ def _columns(facts: TableFacts) -> str:
             # Further encodings of the column go below the first.
             cells = [""] * len(cells)
     read, all_files = len(facts.files), facts.version.num_files
-    of = "" if read == all_files else f", in {number(read)} of {counted(all_files, 'data file')}"
+    location = (
+        "" if read == all_files else f", in {number(read)} of {counted(all_files, 'data file')}"
+    )
     names = ["column", "type", "size", "share", "bytes/row", "pages", "encoding"]
-    return _table(f"columns{of}", names, rows, "llrrrrl")
+    return _table(f"columns{location}", names, rows, "llrrrrl")
 
 
 def _file(file: FileFacts) -> str:

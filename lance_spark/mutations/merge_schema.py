@@ -147,9 +147,9 @@ class _SchemaMerger:
     def __call__(self, base: Manifest, data: Schema, name: str) -> Schema:
         """Return the fields of the data files."""
         version = base.data_storage_version
-        given = new_schema(self._schema, version)
+        data_schema = new_schema(self._schema, version)
         first = max_field_id(base.to_proto()) + 1
-        merged, next_id = _with_new(base.schema.fields, given.fields, -1, first)
+        merged, next_id = _with_new(base.schema.fields, data_schema.fields, -1, first)
         table = base.schema
         if next_id > first:
             check_names(field.name for field in merged)
@@ -164,12 +164,12 @@ class _SchemaMerger:
 
 
 def _with_new(
-    existing: Sequence[Field], given: Sequence[Field], parent_id: int, next_id: int
+    existing: Sequence[Field], data_fields: Sequence[Field], parent_id: int, next_id: int
 ) -> tuple[tuple[Field, ...], int]:
     """Return the existing fields, then the new fields of the data, and the next free field id."""
     positions = {field.name: position for position, field in enumerate(existing)}
     merged = list(existing)
-    for field in given:
+    for field in data_fields:
         position = positions.get(field.name)
         if position is None:
             added, next_id = renumbered(replace(field, nullable=True), next_id, parent_id)

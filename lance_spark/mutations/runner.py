@@ -126,7 +126,7 @@ class LocalRunner(Runner):
 
 
 def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = None) -> Runner:
-    """Return the given runner, or one that runs tasks in this process."""
+    """Return the given runner, or a runner that runs tasks in this process."""
     return runner or LocalRunner(table.store.is_local, threads)
 
 
@@ -215,7 +215,7 @@ def sweep(
 def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
     """Delete the files of a job that failed. Files that a version refers to stay.
 
-    The job may have committed them all the same: an interrupt can come between the commit and its
+    The job may have committed them nevertheless: an interrupt can come between the commit and its
     answer. After many versions of other clients the files are left to cleanup. Do not call this
     while the commit of the job may still be under way.
 

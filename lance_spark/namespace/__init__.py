@@ -89,9 +89,12 @@ def _needed(impl: str, properties: Mapping[str, str], name: str) -> str:
 def _check_known(impl: str, properties: Mapping[str, str], *known: str) -> None:
     for name in properties:
         if not any(
-            name == other or (other.endswith(".") and name.startswith(other)) for other in known
+            name == known_name or (known_name.endswith(".") and name.startswith(known_name))
+            for known_name in known
         ):
-            names = ", ".join(f"{other}*" if other.endswith(".") else other for other in known)
+            names = ", ".join(
+                f"{known_name}*" if known_name.endswith(".") else known_name for known_name in known
+            )
             raise InvalidOptionError(
                 f"namespace {impl!r} has no property {name!r}; its properties are {names}"
             )

@@ -19,7 +19,7 @@ class TableEntry:
     location : str
         Path or URI of the table. There may be no version yet.
     properties : mapping of str to str
-        Properties in the namespace, not those of the table itself.
+        Properties in the namespace, not the properties of the table itself.
     storage_options : mapping, not shown by `repr`
         Settings of the store of the table.
     """

@@ -95,7 +95,7 @@ class CatalogTable:
         return SCHEMA.empty_table() if dataset is None else self._rows_of(dataset)
 
     def change(self, change: Change) -> None:
-        """Replace the rows by those that `change` returns for the present ones.
+        """Replace the rows by the rows that `change` returns for them.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Credentials of a table from a namespace, which returns new ones before they expire.
+"""Credentials of a table from a namespace, which returns new credentials before they expire.
 
 The answer to `describe_table` has storage options. If `expires_at_millis` is among them, the option
 `credential_source` is added. It says how to request new credentials from the namespace. It travels

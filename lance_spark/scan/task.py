@@ -46,7 +46,7 @@ class FragmentSlice(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """Physical rows, deleted ones included."""
+        """Physical rows, with deleted rows."""
         return self.stop - self.start
 
 
@@ -107,7 +107,7 @@ class ScanTask:
 
     @property
     def num_rows(self) -> int:
-        """Physical rows, deleted ones included."""
+        """Physical rows, with deleted rows."""
         return sum(piece.num_rows for piece in self.slices)
 
     def batches(
@@ -181,7 +181,7 @@ def keeping_dictionaries(task: ScanTask) -> ScanTask:
 def _timed(
     pieces: Generator[pa.RecordBatch, None, None], metrics: ScanMetrics
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the pieces, and count the time that they take, in whichever thread."""
+    """Yield the pieces, and count the time that they take, in any thread."""
     try:
         while True:
             begun = perf_counter_ns()
@@ -198,12 +198,12 @@ def _timed(
 def _unpickle(
     packed_fragments: tuple[list[str], list[int], list[bytes]],
     columns: tuple[list[Any], ...],
-    rest: tuple[Any, ...],
+    other_fields: tuple[Any, ...],
 ) -> ScanTask:
     fragments = unpacked(*packed_fragments)
     slices: tuple[FragmentSlice, ...] = ()
     if columns:
         numbers, *bounds = columns
         slices = tuple(map(FragmentSlice, map(fragments.__getitem__, numbers), *bounds))
-    uri, schema, *options = rest
+    uri, schema, *options = other_fields
     return ScanTask(uri, schema, slices, *options)

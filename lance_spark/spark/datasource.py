@@ -174,7 +174,7 @@ class LanceDataSource(DataSource):
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Return whether the options are those of a table of the catalog."""
+    """Return whether the options belong to a table of the catalog."""
     return "provider" in options
 
 
@@ -185,7 +185,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     ------
     InvalidOptionError
         The options have settings of the store, which may be secrets and do not belong in a schema;
-        or they are those of a change feed.
+        or they are options of a change feed.
     """
     import json
 
@@ -209,13 +209,15 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
             "of the cluster, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
     kept = {name: options[name] for name in ("path", *READ_NAMES) if name in options}
-    first, *others = schema.fields
+    first, *other_fields = schema.fields
     metadata = {**first.metadata, _KEY: json.dumps(kept)}
-    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+    return StructType(
+        [StructField(first.name, first.dataType, first.nullable, metadata), *other_fields]
+    )
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: the given ones, and others that the catalog's schema holds.
+    """Return the options of a read: the given options, and options that the catalog's schema holds.
 
     Parameters
     ----------
@@ -224,8 +226,8 @@ def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[st
     """
     import json
 
-    given: dict[str, Any] = dict(options)
+    read_options: dict[str, Any] = dict(options)
     if "path" in options or field is None:
-        return given
+        return read_options
     kept = field.metadata.get(_KEY)
-    return {**json.loads(kept), **given} if kept else given
+    return {**json.loads(kept), **read_options} if kept else read_options

@@ -45,7 +45,7 @@ _R = TypeVar("_R")
 #: Maximum number of tasks of one Spark job, and of bytes of their pickles.
 MAX_TASKS = 2_000
 _MAX_BYTES = 32 * 1024 * 1024
-#: Partitions per concurrent task, so that idle cores can take over partitions of slow ones.
+#: Partitions per concurrent task, so that idle cores can take over partitions of slow cores.
 _WAVES = 4
 #: Assumed parallelism with Spark Connect, which does not report it.
 _UNKNOWN_PARALLELISM = 32

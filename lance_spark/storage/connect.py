@@ -284,13 +284,12 @@ def check_conditional_put(
         if honours is None:
             honours = _honours_by_bucket[bucket] = _honours_condition(name, put, put_bare, delete)
     if not honours:
-        where = f"the server {server}" if server else f"{scheme}://"
+        server_label = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
-            f"{name}: {where} does not refuse to replace a file that is to be created only if it "
-            "is absent, so that two "
-            "writers could overwrite each other's version, and commits on it would not be safe. "
-            "Name a lock that all writers "
-            "use by the storage option commit_lock, or keep the manifests in a database "
+            f"{name}: {server_label} does not refuse to replace a file that is to be created only "
+            "if it is absent, so that two writers could overwrite each other's version, and "
+            "commits on it would not be safe. Name a lock that all writers use by the storage "
+            "option commit_lock, or keep the manifests in a database "
             "(s3+ddb://, or the storage option manifest_store), "
             "or keep the table elsewhere; it can be read as it is"
         )

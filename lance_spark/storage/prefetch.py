@@ -151,7 +151,7 @@ class AheadSource:
         return answer
 
     def close(self) -> None:
-        """Cancel waiting requests, wait for running ones, and release all buffers."""
+        """Cancel waiting requests, wait for running requests, and release all buffers."""
         wait([request for request in self._requests if not request.cancel()])
         self._requests.clear()
         self._buffers.clear()

@@ -1,10 +1,11 @@
-"""Renews credentials that expire. A namespace issues them, and issues new ones before they expire.
+"""Renews credentials that expire. A namespace issues credentials, and new credentials before they
+expire.
 
 | storage option | meaning |
 | --- | --- |
 | `expires_at_millis` | when the credentials expire: milliseconds since 1970 |
 | `refresh_offset_millis` | how long before that they are renewed; 60,000 by default |
-| `credential_source` | a JSON text that names the function for new ones (`source_text`) |
+| `credential_source` | a JSON text that names the function for new credentials (`source_text`) |
 
 The first two are names of other Lance clients. All stores of a process that name the same source
 share one `Credentials`: the source is asked once, and all use its answer. Clients of S3, Google
@@ -124,7 +125,7 @@ class Credentials:
         Raises
         ------
         StorageError
-            The values have expired, and the source gave no new ones.
+            The values have expired, and the source gave no new values.
         """
         if self.is_due:
             with self._lock:
@@ -156,8 +157,8 @@ class Credentials:
     def _renew(self) -> None:
         now = _now()
         expired = now >= self._expires_at
-        when = datetime.fromtimestamp(min(self._expires_at, 2**45) / 1000, UTC)
-        text = f"the credentials of the store expired at {when:%Y-%m-%d %H:%M:%S} UTC"
+        expiry = datetime.fromtimestamp(min(self._expires_at, 2**45) / 1000, UTC)
+        text = f"the credentials of the store expired at {expiry:%Y-%m-%d %H:%M:%S} UTC"
         if self._source is None:
             if expired:
                 raise StorageError(

@@ -165,10 +165,10 @@ async def _cancelled_while_waiting(seconds: float, is_cancelled: Callable[[], bo
     """Wait, and return early and true if the request is cancelled."""
     end = time.monotonic() + seconds
     while not is_cancelled():
-        left = end - time.monotonic()
-        if left <= 0:
+        seconds_left = end - time.monotonic()
+        if seconds_left <= 0:
             return False
-        await asyncio.sleep(min(left, _LOOK_SECONDS))
+        await asyncio.sleep(min(seconds_left, _LOOK_SECONDS))
     return True
 
 

@@ -87,9 +87,9 @@ def _newest(arguments: RenewedArguments) -> Any:
 
     class Newest(AioCredentials):  # type: ignore[misc]
         async def get_frozen_credentials(self) -> Any:
-            found = await arguments.of_loop()
+            current = await arguments.of_loop()
             names = ("key", "secret", "token")
-            return await AioCredentials(*map(found.get, names)).get_frozen_credentials()
+            return await AioCredentials(*map(current.get, names)).get_frozen_credentials()
 
     return Newest("", "")
 

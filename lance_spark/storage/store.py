@@ -189,7 +189,7 @@ class ObjectStore(Folders):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The storage options of the user, with secrets; the newest ones, if they expire."""
+        """The storage options of the user, with secrets; the newest options, if they expire."""
         if self._credentials is None:
             return self._options
         return merged(self._options, self._credentials.values)

@@ -70,9 +70,9 @@ class Location:
             return self.uri
         start, remainder = self.uri.split("://", 1)
         host, slash, path = remainder.partition("/")
-        user, at, server = host.rpartition("@")
+        user, separator, server = host.rpartition("@")
         if user and self.scheme not in _AZURE:
-            host = f"***{at}{server}"
+            host = f"***{separator}{server}"
         shown = f"{start}://{host}{slash}{path}"
         return shown.split("?", 1)[0] + "?***" if "?" in shown else shown
 
@@ -82,9 +82,9 @@ class Location:
         if self.is_local or self.scheme == DYNAMODB:
             return {}
         remainder = self.uri.partition("://")[2]
-        user, at, _ = remainder.partition("/")[0].rpartition("@")
+        user, separator, _ = remainder.partition("/")[0].rpartition("@")
         secrets = {"secret query": remainder.partition("?")[2]}
-        if at and self.scheme not in _AZURE:
+        if separator and self.scheme not in _AZURE:
             secrets |= {"secret user": user, "secret password": user.partition(":")[2]}
         return {name: text for name, text in secrets.items() if text}
 

@@ -339,7 +339,7 @@ def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: 
     else:
         pairs = list(zip(target.children, data_field.children, strict=True))
     children = tuple(
-        _match_field(child, other, (*path, child.name), name) for child, other in pairs
+        _match_field(child, data_child, (*path, child.name), name) for child, data_child in pairs
     )
     if is_map:
         children = (replace(target.children[0], children=children),)

@@ -31,7 +31,7 @@ def delete_files(
         The roots whose entries are deleted.
     manifests_first : bool
         If true, no version lacks files at any time. If false, what is left after an interruption
-        can be recognised as a table. Newer manifests are deleted after older ones.
+        can be recognised as a table. Newer manifests are deleted after older manifests.
     """
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
     groups = [sorted(manifests, reverse=True), sorted(set(paths).difference(manifests))]

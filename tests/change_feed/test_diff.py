@@ -1,5 +1,5 @@
-"""The change feed: its rows, applied to a version, give the next one; with stable row ids, they
-equal pylance's.
+"""The change feed: its rows turn a version into the next version; with stable row ids, they equal
+pylance's.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class HistoryWithFeed(History):
         assert applied(rows, changes) == multiset(new.to_table(columns))
         transaction = new.read_transaction(version)
         assert transaction is not None
-        kind = transaction.operation.name
-        self.counts[f"changes of {kind}"] += changes.num_rows
-        if kind in NO_ROW_CHANGES:
+        operation_name = transaction.operation.name
+        self.counts[f"changes of {operation_name}"] += changes.num_rows
+        if operation_name in NO_ROW_CHANGES:
             assert changes.num_rows == 0
         if self.common.stable and old is not None:
-            self.check_pylance(uri, version, kind)
+            self.check_pylance(uri, version, operation_name)
 
-    def check_pylance(self, uri: str, version: int, kind: str) -> None:
+    def check_pylance(self, uri: str, version: int, operation_name: str) -> None:
         changes = feed(uri, version, version, [KEY.name, "_rowid"])
         theirs = lance.dataset(uri, version=version).delta(compared_against=version - 1)
         ids: dict[str, set[int]] = {}
@@ -95,15 +95,15 @@ class HistoryWithFeed(History):
             ids[name] = set(mine["_rowid"].to_pylist())
             assert len(ids[name]) == mine.num_rows
         assert ids["update_preimage"] == ids["update_postimage"]
-        if kind in ("restore", "merge", "overwrite", "data_replacement", "data_overlay"):
+        if operation_name in ("restore", "merge", "overwrite", "data_replacement", "data_overlay"):
             return
         self.counts["compared with pylance"] += 1
         inserted = theirs.get_inserted_rows().read_all()
-        assert set(inserted["_rowid"].to_pylist()) == ids["insert"], kind
+        assert set(inserted["_rowid"].to_pylist()) == ids["insert"], operation_name
         updated = theirs.get_updated_rows().read_all()
-        assert set(updated["_rowid"].to_pylist()) == ids["update_postimage"], kind
+        assert set(updated["_rowid"].to_pylist()) == ids["update_postimage"], operation_name
         deleted = theirs.get_deleted_row_ids().read_all()
-        assert set(deleted["_rowid"].to_pylist()) == ids["delete"], kind
+        assert set(deleted["_rowid"].to_pylist()) == ids["delete"], operation_name
 
 
 def run(seed: int, folder: Path) -> Counter[str]:
@@ -178,9 +178,7 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
 
 
 def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
-    """A table whose second version updates a column where it is; say something else in its
-    manifest.
-    """
+    """Return a table whose second version updates a column in place, with a changed manifest."""
     uri = str(path / "t")
     table_of(uri).update({"n": -1}, [("id", "==", 7)], mode="columns")
     assert feed_rows(uri, 2, 2, ["id", "n"]) == [
@@ -197,7 +195,7 @@ def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> 
 
 
 def test_updated_rows_out_of_range(tmp_path: Path) -> None:
-    """A few bytes can stand for every row that a fragment can have at most."""
+    """A few bytes can list as many rows as a fragment can have."""
 
     def change(_: table_pb2.Manifest, done: Update) -> None:
         every = BitMap(range(2**32))
@@ -218,8 +216,8 @@ def test_a_fragment_with_more_rows_than_before(tmp_path: Path) -> None:
         done.updated_fragment_offset_bitmaps.clear()
 
     uri = forged(tmp_path, change)
-    what = "fragment 1 has 4294967295 rows, but 5 in the previous version"
-    with pytest.raises(CorruptTableError, match=what):
+    message = "fragment 1 has 4294967295 rows, but 5 in the previous version"
+    with pytest.raises(CorruptTableError, match=message):
         feed(uri, 2, 2)
 
 
@@ -233,7 +231,7 @@ def test_columns_of_older_versions(tmp_path: Path) -> None:
     rows = feed_rows(uri, 1, 4, ["id", "words", "twice"])
     assert (3, "3", None, "insert", 1) in [row for row in rows if row[0] == 3]
     assert (3, "3", 60, "delete", 4) in rows
-    # Field ids mean other columns after an overwrite.
+    # After an overwrite, field ids belong to other columns.
     swapped = pa.table({"text": ["x"], "id": pa.array([1], pa.int64())})
     lance.write_dataset(swapped, uri, mode="overwrite")
     rows = feed_rows(uri, 4, 5, ["text", "id"])

@@ -1,6 +1,4 @@
-"""Processes that change the same row at the same time: the row stays one row, and has every
-change.
-"""
+"""Processes change the same row at the same time: the row stays one row, and has every change."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ for _ in range(updates):
 
 
 def run(path: Path) -> None:
-    """Start processes, and let them begin at once."""
+    """Start processes, and let them begin at the same time."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", UPDATER, str(path), str(ROW), str(UPDATES)],
@@ -73,5 +71,5 @@ def test_one_row_gets_every_update(tmp_path: Path, stable_row_ids: bool) -> None
     theirs.validate()
     changed = {"id": ROW, "value": ROW + WRITERS * UPDATES}
     expected = [{"id": 1, "value": 1}, changed, {"id": 3, "value": 3}]
-    for found in (theirs.to_table(), lance_spark.open_dataset(str(path)).to_table()):
-        assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
+    for table in (theirs.to_table(), lance_spark.open_dataset(str(path)).to_table()):
+        assert sorted(table.to_pylist(), key=lambda row: row["id"]) == expected

@@ -18,19 +18,19 @@ CHANGES = 20
 WRITERS = ["ours", "pylance"] * 4
 
 
-def replay(said: list[list[Any]]) -> tuple[dict[int, int], str | None]:
+def replay(changes: list[list[Any]]) -> tuple[dict[int, int], str | None]:
     """Return the rows and the configuration that the acknowledged changes of a writer produce."""
     values: dict[int, int] = {}
     config = None
-    for kind, *arguments in said:
-        if kind == "append":
-            values.update({one: one for one in arguments[0]})
-        elif kind == "delete":
-            for one in arguments[0]:
-                del values[one]
-        elif kind == "update":
+    for change, *arguments in changes:
+        if change == "append":
+            values.update({number: number for number in arguments[0]})
+        elif change == "delete":
+            for number in arguments[0]:
+                del values[number]
+        elif change == "update":
             values.update(dict.fromkeys(arguments[0], arguments[1]))
-        elif kind == "config":
+        elif change == "config":
             config = arguments[0]
     return values, config
 
@@ -44,7 +44,7 @@ def run(path: Path) -> list[list[list[Any]]]:
                 "-m",
                 "tests.concurrent.writers",
                 str(path),
-                kind,
+                client,
                 str(number),
                 str(CHANGES),
             ],
@@ -53,7 +53,7 @@ def run(path: Path) -> list[list[list[Any]]]:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number, kind in enumerate(WRITERS, 1)
+        for number, client in enumerate(WRITERS, 1)
     ]
     for process in processes:
         assert process.stdout is not None
@@ -62,25 +62,25 @@ def run(path: Path) -> list[list[list[Any]]]:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    said = []
+    accounts = []
     for process in processes:
         output, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors[-3000:]
-        said.append([json.loads(line) for line in output.splitlines()])
-    return said
+        accounts.append([json.loads(line) for line in output.splitlines()])
+    return accounts
 
 
 @pytest.mark.parametrize("stable_row_ids", [False, True])
 def test_every_acknowledged_change_is_committed_once(tmp_path: Path, stable_row_ids: bool) -> None:
     path = tmp_path / "table"
     lance.write_dataset(rows([1, 2, 3]), str(path), enable_stable_row_ids=stable_row_ids)
-    said = run(path)
-    assert all(len(one) == CHANGES for one in said)
+    accounts = run(path)
+    assert all(len(changes) == CHANGES for changes in accounts)
 
     expected = {1: 1, 2: 2, 3: 3}
     config = {}
-    for number, one in enumerate(said, 1):
-        values, value = replay(one)
+    for number, changes in enumerate(accounts, 1):
+        values, value = replay(changes)
         assert all(number * MILLION <= row < (number + 1) * MILLION for row in values)
         expected.update(values)
         if value is not None:
@@ -88,15 +88,17 @@ def test_every_acknowledged_change_is_committed_once(tmp_path: Path, stable_row_
 
     newest = lance.dataset(str(path))
     newest.validate()
-    found = newest.to_table().to_pylist()
-    assert len(found) == len(expected)
-    assert {row["id"]: row["value"] for row in found} == expected
+    found_rows = newest.to_table().to_pylist()
+    assert len(found_rows) == len(expected)
+    assert {row["id"]: row["value"] for row in found_rows} == expected
     assert newest.config() == config
 
-    # A change is a version, and a compaction two; nothing else made any, and both clients read each
-    # of them.
-    versions = [one["version"] for one in newest.versions()]
-    assert versions == [one.version for one in lance_spark.open_dataset(str(path)).versions()]
+    # A change creates one version, a compaction two. There are no other versions. Both clients read
+    # each version.
+    versions = [version["version"] for version in newest.versions()]
+    assert versions == [
+        version.version for version in lance_spark.open_dataset(str(path)).versions()
+    ]
     assert len(versions) > len(WRITERS) * CHANGES // 2
     for version in versions:
         theirs = lance.dataset(str(path), version=version).to_table()

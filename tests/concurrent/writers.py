@@ -112,8 +112,8 @@ def acknowledged(
     raise TimeoutError(f"{_TRIES} tries were not enough")
 
 
-def main(path: str, kind: str, number: int, changes: int) -> None:
-    client = Ours(path) if kind == "ours" else Theirs(path)
+def main(path: str, client_name: str, number: int, changes: int) -> None:
+    client = Ours(path) if client_name == "ours" else Theirs(path)
     randomness = random.Random(number)
     alive: list[int] = []
     next_id = number * MILLION
@@ -125,34 +125,34 @@ def main(path: str, kind: str, number: int, changes: int) -> None:
         )[0]
         if choice in ("delete", "update") and not alive:
             choice = "append"
-        some = randomness.sample(alive, min(len(alive), randomness.randint(1, 4)))
-        said: list[Any]
+        chosen = randomness.sample(alive, min(len(alive), randomness.randint(1, 4)))
+        change: list[Any]
         if choice == "append":
             new = list(range(next_id, next_id + randomness.randint(1, 6)))
             next_id += len(new)
             acknowledged(client, lambda new=new: client.append(new), randomness)
             alive += new
-            said = ["append", new]
+            change = ["append", new]
         elif choice == "delete":
-            acknowledged(client, lambda some=some: client.delete(some), randomness)
-            alive = [one for one in alive if one not in some]
-            said = ["delete", some]
+            acknowledged(client, lambda some=chosen: client.delete(some), randomness)
+            alive = [number for number in alive if number not in chosen]
+            change = ["delete", chosen]
         elif choice == "update":
             value = -(turn + 1)
             acknowledged(
-                client, lambda some=some, value=value: client.update(some, value), randomness
+                client, lambda some=chosen, value=value: client.update(some, value), randomness
             )
-            said = ["update", some, value]
+            change = ["update", chosen, value]
         elif choice == "compact":
             acknowledged(client, client.compact, randomness)
-            said = ["compact"]
+            change = ["compact"]
         else:
             key = CONFIG_KEY.format(number)
             acknowledged(
                 client, lambda key=key, turn=turn: client.config(key, str(turn)), randomness
             )
-            said = ["config", str(turn)]
-        print(json.dumps(said), flush=True)
+            change = ["config", str(turn)]
+        print(json.dumps(change), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Every change of a table, each as a function of its path; and a process that is killed in the
-middle of one.
+middle of a change.
 
 A step is a call that the process makes to the file system below the table: opening, making,
 linking, renaming, removing, listing, syncing. Nothing here imports pylance: the processes are
@@ -21,12 +21,12 @@ import pyarrow as pa
 
 import lance_spark
 
-# What the package imports late would be imported by each process anew.
+# Otherwise each process would import modules again that the package imports late.
 for _module in pkgutil.walk_packages(lance_spark.__path__, "lance_spark."):
     if not _module.name.startswith(("lance_spark.spark", "lance_spark.__main__")):
         importlib.import_module(_module.name)
 
-#: What the process exits with if it is not killed.
+#: The exit status of a process that was not killed.
 DONE = 7
 _EVENTS = {
     "open",
@@ -136,10 +136,10 @@ def cleanup(path: str) -> None:
     )
 
 
-#: By name. Each of them leaves another table behind.
+#: Operations by name. Each operation changes the table.
 OPERATIONS: dict[str, Callable[[str], None]] = {
-    one.__name__: one
-    for one in (
+    operation.__name__: operation
+    for operation in (
         append,
         append_files,
         overwrite,
@@ -162,8 +162,7 @@ OPERATIONS: dict[str, Callable[[str], None]] = {
         cleanup,
     )
 }
-#: Those that are many steps by nature: what they leave behind half done is sound, and doing them
-#: again ends them.
+#: Operations of many steps: their partial result is sound, and a second run completes them.
 GRADUAL = frozenset({"cleanup"})
 
 
@@ -181,7 +180,7 @@ def run(path: str, operation: str, last_step: int) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in _EVENTS and any(
-            isinstance(one, str) and one.startswith(path) for one in arguments
+            isinstance(argument, str) and argument.startswith(path) for argument in arguments
         ):
             step()
 

@@ -1,7 +1,7 @@
 """A process that changes a table is killed before each of its steps in turn.
 
-Whenever it happens: both clients open the table, at the version before or the one after, the same
-operation can be done again, and a cleanup leaves no file behind that no version refers to.
+After each kill, both clients open the table, at the version before or after the change. The same
+operation can be done again, and a cleanup removes all files that no version refers to.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killed_at(path: Path, operation: str, step: int) -> bool:
-    """Run the operation in a process of its own; tell whether it was killed."""
+    """Run the operation in a process of its own; return whether it was killed."""
     process = CONTEXT.Process(target=run, args=(str(path), operation, step))
     process.start()
     process.join(60)
@@ -48,7 +48,7 @@ def killed_at(path: Path, operation: str, step: int) -> bool:
 
 
 def content(path: Path) -> tuple[object, ...]:
-    """What the newest version holds, and which names there are, by both clients."""
+    """Return the content of the newest version, and all names, as both clients read them."""
     theirs = lance.dataset(str(path))
     theirs.validate()
     ours = lance_spark.open_dataset(str(path))
@@ -60,12 +60,12 @@ def content(path: Path) -> tuple[object, ...]:
     assert sorted(ours.branches.list()) == branches
     in_branches = {}
     for branch in branches:
-        there = theirs.checkout_version((branch, None))
+        their_branch = theirs.checkout_version((branch, None))
         # The table is a copy, whose branch reads the original.
         allowed = {"allow_foreign_branch_bases": "true"}
-        here = lance_spark.open_dataset(str(path), branch=branch, storage_options=allowed)
-        in_branches[branch] = here.to_table().to_pylist()
-        assert in_branches[branch] == there.to_table().to_pylist()
+        our_branch = lance_spark.open_dataset(str(path), branch=branch, storage_options=allowed)
+        in_branches[branch] = our_branch.to_table().to_pylist()
+        assert in_branches[branch] == their_branch.to_table().to_pylist()
     assert ours.config() == theirs.config()
     return (
         ours.to_table().to_pylist(),
@@ -78,11 +78,13 @@ def content(path: Path) -> tuple[object, ...]:
 
 
 def unused(path: Path) -> set[str]:
-    """The files that a cleanup leaves, and that neither the newest version nor a name needs."""
+    """Return the files that remain after a cleanup although neither the newest version nor a name
+    needs them.
+    """
     everything = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
     dataset = lance_spark.open_dataset(str(path))
     versions = {dataset.version} | {tag["version"] for tag in dataset.tags.list().values()}
-    # What branches need is there for them.
+    # Files that branches need are kept for them.
     versions |= {branch["parent_version"] for branch in dataset.branches.list().values()}
     used = set()
     store = ObjectStore.from_uri(path)
@@ -103,20 +105,23 @@ def unused(path: Path) -> set[str]:
 
 
 def left(path: Path) -> tuple[tuple[str, int], ...]:
-    """What a killed process left, but for names that are random: name and size of each file.
+    """Return the name and the size of each file that a killed process left, without random parts of
+    names.
+
+    Steps that only read or sync leave the same files as the step before them.
 
     Steps that only read or sync leave what the step before them left.
     """
-    found = []
+    remaining = []
     for file in path.rglob("*"):
-        where = file.relative_to(path)
-        name = re.sub(r"[0-9a-f]{8,}(-[0-9a-f]+)*", "*", str(where))
-        found.append((name, file.stat().st_size if file.is_file() else 0))
-    return tuple(sorted(found))
+        relative_path = file.relative_to(path)
+        name = re.sub(r"[0-9a-f]{8,}(-[0-9a-f]+)*", "*", str(relative_path))
+        remaining.append((name, file.stat().st_size if file.is_file() else 0))
+    return tuple(sorted(remaining))
 
 
 def done(path: Path, operation: str) -> tuple[object, ...]:
-    """What there is once the operation is done, or the kind of error."""
+    """Return the content after the operation, or the type of its error."""
     try:
         OPERATIONS[operation](str(path))
     except LanceError as error:
@@ -144,13 +149,13 @@ def test_killed_before_every_step(table: Path, operation: str, tmp_path: Path) -
             shutil.rmtree(path)
             continue
         states.add(files)
-        found = content(path)
+        content_after = content(path)
         if operation not in GRADUAL:
-            assert found in (before, after), step
-            seen.add(found == after)
+            assert content_after in (before, after), step
+            seen.add(content_after == after)
         again = done(path, operation)
-        # What was done in part may be found, and ended.
-        assert again in ((after,) if found == before else (after, twice)), step
+        # If the content is new, the operation completes its first run, or runs a second time.
+        assert again in ((after,) if content_after == before else (after, twice)), step
         OPERATIONS["cleanup"](str(path))
         assert not unused(path), step
         assert content(path) == (again if len(again) > 2 else again[1]), step

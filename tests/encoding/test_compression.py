@@ -1,5 +1,5 @@
-"""LZ4 and Zstandard buffers: round trips, what pylance writes is in v2_1/test_general.py, and
-claims that lie.
+"""LZ4 and Zstandard buffers: round trips, and buffers with false sizes. Buffers of pylance are in
+v2_1/test_general.py.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def test_many(texts: list[bytes], scheme: str) -> None:
 
 @pytest.mark.parametrize("size", [5, 4_096, 1 << 16, (1 << 16) + 1, 1 << 20, 1 << 22, 5 << 20])
 def test_sizes_of_blocks(size: int) -> None:
-    """Noise makes blocks that are larger than what they hold."""
+    """Blocks of noise are larger than their content."""
     texts = [np.random.default_rng(size).bytes(size), b"a" * size]
     buffers = compressed(texts)
     result = decompress_lz4_blocks(buffers, np.array([size, size]))
@@ -142,8 +142,8 @@ def test_sizes_of_blocks(size: int) -> None:
 
 
 def test_corrupt_blocks_are_found() -> None:
-    """A block that is changed in any byte gives the error or the bytes that it gives alone, and
-    the others theirs.
+    """A damaged block gives the same error or bytes as it gives alone, and the other blocks give
+    their content.
     """
     texts = [b"some text, some more text " * 3, b"nothing comes twice", b"0123456789" * 8]
     buffers = compressed(texts)

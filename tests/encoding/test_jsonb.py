@@ -90,7 +90,7 @@ def random_texts(count: int) -> list[str]:
 
 
 def through_pylance(texts: list[str], path: Path) -> tuple[list[bytes], list[str]]:
-    """What pylance stores for some texts, and what it reads."""
+    """Return the bytes that pylance stores for some texts, and the texts that it reads."""
     table = pa.table({"j": pa.array(texts, pa.json_())})
     dataset = lance.write_dataset(table, str(path), mode="overwrite", data_storage_version="2.1")
     (fragment,) = dataset.get_fragments()
@@ -101,9 +101,9 @@ def through_pylance(texts: list[str], path: Path) -> tuple[list[bytes], list[str
 
 def check(texts: list[str], path: Path) -> None:
     stored, read = through_pylance(texts, path)
-    for text, binary, other in zip(texts, stored, read, strict=True):
+    for text, binary, decoded in zip(texts, stored, read, strict=True):
         assert encode(text) == binary, text
-        assert decode(binary) == other, text
+        assert decode(binary) == decoded, text
 
 
 def test_all_kinds_of_values_are_as_pylance_has_them(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_what_other_writers_of_the_layout_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "Expecting value"),
         ("nul", "Expecting value"),
@@ -192,8 +192,8 @@ def test_what_other_writers_of_the_layout_store(tmp_path: Path) -> None:
         ("[" * 100_000, "more than"),
     ],
 )
-def test_what_is_no_json_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said) as refused:
+def test_what_is_no_json_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as refused:
         encode(text)
     assert repr(text[:60])[:-1] in str(refused.value)
     assert len(str(refused.value)) < 400
@@ -212,7 +212,7 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (b"\x20", "header"),
         (struct.pack(">I", 0x6000_0000), "not a header"),
@@ -233,8 +233,8 @@ def nested(depth: int) -> bytes:
         (struct.pack(">II", SCALAR, 0x5000_0004) + b"\0\0\0\0", "not a header"),
     ],
 )
-def test_damaged_bytes(value: bytes, said: str) -> None:
-    with pytest.raises(CorruptFileError, match=said):
+def test_damaged_bytes(value: bytes, message: str) -> None:
+    with pytest.raises(CorruptFileError, match=message):
         decode(value)
 
 

@@ -44,7 +44,7 @@ def rows_of(dtype: pa.DataType) -> st.SearchStrategy[tuple[pa.DataType, list[Any
 
 
 def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int], list[Layer]]:
-    """Walk every value; note what each layer has seen, then number the levels from the leaf
+    """Walk every value; note the states of each layer, then number the levels from the leaf
     outwards.
     """
     nodes: list[pa.DataType] = []
@@ -69,23 +69,23 @@ def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[in
         elif depth in lists:
             if not value:
                 entries.append((rep, (depth, "empty")))
-            own = len(lists) - lists.index(depth) - 1
+            level = len(lists) - lists.index(depth) - 1
             for i, item in enumerate(value):
-                walk(depth + 1, item, rep if i == 0 else own)
+                walk(depth + 1, item, rep if i == 0 else level)
         else:
             entries.append((rep, None))
 
     for row in rows:
         walk(0, row, len(lists))
-    seen = {what for _, what in entries if what}
-    # The slots below a null count as null too, up to and with the next list.
-    for depth in [depth for depth, what in seen if what == "null"]:
+    seen = {entry for _, entry in entries if entry}
+    # Slots below a null are null too, down to the next list.
+    for depth in [depth for depth, state in seen if state == "null"]:
         if depth not in lists:
             for inner in range(depth + 1, len(nodes)):
                 seen.add((inner, "null"))
                 if inner in lists:
                     break
-    # Nullable structs around lists have a level for null in any case, and so have the lists.
+    # Nullable structs around lists always have a level for null, and so have the lists.
     for depth, node in enumerate(nodes):
         below = [inner for inner in lists if inner > depth]
         if pat.is_struct(node) and below:
@@ -94,8 +94,8 @@ def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[in
     layers: list[Layer] = []
     for depth in reversed(range(len(nodes))):
         null, empty = (depth, "null") in seen, (depth, "empty") in seen
-        for what in [(depth, "null")] * null + [(depth, "empty")] * empty:
-            number[what] = len(number) + 1
+        for entry in [(depth, "null")] * null + [(depth, "empty")] * empty:
+            number[entry] = len(number) + 1
         if depth in lists:
             layers.append(
                 {
@@ -109,7 +109,7 @@ def slow_levels(dtype: pa.DataType, rows: list[Any]) -> tuple[list[int], list[in
             layers.append(Layer.NULLABLE_ITEM if null else Layer.ALL_VALID_ITEM)
     return (
         [rep for rep, _ in entries],
-        [number[what] if what else 0 for _, what in entries],
+        [number[entry] if entry else 0 for _, entry in entries],
         layers,
     )
 
@@ -145,9 +145,9 @@ def without_structs(dtype: pa.DataType, value: Any) -> Any:
 @settings(max_examples=300)
 @given(st.sampled_from(TYPES).flatmap(rows_of))
 def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> None:
-    kind, rows = case
-    (column,) = shred(pa.array(rows, kind), pa.field("x", kind))
-    repetition, definition, layers = slow_levels(kind, rows)
+    dtype, rows = case
+    (column,) = shred(pa.array(rows, dtype), pa.field("x", dtype))
+    repetition, definition, layers = slow_levels(dtype, rows)
     levels = column.levels
     assert list(levels.layers) == layers
     assert levels.num_entries == len(repetition)
@@ -165,17 +165,17 @@ def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> N
 @settings(max_examples=300)
 @given(st.sampled_from(TYPES).flatmap(rows_of), st.integers(0, 3), st.integers(0, 3))
 def test_slots_rebuild_the_rows(case: tuple[pa.DataType, list[Any]], skip: int, drop: int) -> None:
-    kind, rows = case
-    array = pa.array([None] * skip + rows + [None] * drop, kind).slice(skip, len(rows))
-    (column,) = shred(array, pa.field("x", kind))
+    dtype, rows = case
+    array = pa.array([None] * skip + rows + [None] * drop, dtype).slice(skip, len(rows))
+    (column,) = shred(array, pa.field("x", dtype))
     column.levels.check()
-    (leaf,) = leaf_fields(pa.field("x", kind))
+    (leaf,) = leaf_fields(pa.field("x", dtype))
     slots = unravel(column.levels, leaf.steps)
     leaves = [
         v if column.live is None or column.live[i] else None
         for i, v in enumerate(column.values.to_pylist())
     ]
-    assert as_lists(slots, leaf.steps, leaves) == [without_structs(kind, row) for row in rows]
+    assert as_lists(slots, leaf.steps, leaves) == [without_structs(dtype, row) for row in rows]
 
 
 def test_levels_that_no_layer_can_produce_are_refused() -> None:
@@ -196,7 +196,7 @@ def test_levels_must_begin_with_a_list_and_fit_the_type() -> None:
     layers = (Layer.ALL_VALID_ITEM, Layer.ALL_VALID_LIST)
     with pytest.raises(CorruptFileError, match="begin with the start of a list"):
         unravel(Levels(layers, 2, np.array([0, 1], np.uint16), None), steps)
-    with pytest.raises(CorruptFileError, match="not those of the column's type"):
+    with pytest.raises(CorruptFileError, match="do not fit the type of the column"):
         unravel(Levels(layers, 2, np.array([1, 1], np.uint16), None), (Step(), Step()))
 
 
@@ -206,6 +206,6 @@ def test_unknown_layers_are_refused() -> None:
 
 
 def test_lists_and_fixed_size_lists_of_structs_do_not_mix() -> None:
-    kind = pa.list_(pa.list_(pa.struct([("a", pa.int8())]), 2))
+    dtype = pa.list_(pa.list_(pa.struct([("a", pa.int8())]), 2))
     with pytest.raises(UnsupportedTypeError, match=r"'x\.item\.item\.a'"):
-        shred(pa.array([[[{"a": 1}, {"a": 2}]]], kind), pa.field("x", kind))
+        shred(pa.array([[[{"a": 1}, {"a": 2}]]], dtype), pa.field("x", dtype))

@@ -1,3 +1,3 @@
-"""Every operation under seeded schedules of writers and faults, judged by a checker that replays
-the history.
+"""Every operation under seeded schedules of writers and faults. A checker replays the history and
+judges it.
 """

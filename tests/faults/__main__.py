@@ -1,5 +1,5 @@
-"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`; prints what is
-wrong, and a line of JSON in the end.
+"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`. Prints what is
+wrong, and a line of JSON at the end.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 HASHES = {**os.environ, "PYTHONHASHSEED": "0"}
 
 
-def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> dict[str, Any]:
-    """Run schedules in this process; with a mutation, up to the first that fails.
+def run(first: int, count: int, step: int, store_kind: str | None, mutation: str) -> dict[str, Any]:
+    """Run schedules in this process; with a mutation, until the first schedule fails.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> d
     text = ""
     with mutated(mutation):
         for seed in range(first, first + count * step, step):
-            verdict = Run(seed, kind, meeting=mutation in MEETING).run()
+            verdict = Run(seed, store_kind, meeting=mutation in MEETING).run()
             faults += verdict.faults
             outcomes += verdict.outcomes
             total += Counter(
@@ -63,13 +63,16 @@ def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> d
 
 
 def run_all(
-    first: int, count: int, processes: int = 1, kind: str | None = None, mutation: str = ""
+    first: int, count: int, processes: int = 1, store_kind: str | None = None, mutation: str = ""
 ) -> dict[str, Any]:
-    """Run schedules in processes of their own, which share out the seeds; see `run`."""
+    """Run schedules in several processes, which share the seeds; see `run`."""
     running = []
     for number in range(processes):
         share = len(range(number, count, processes))
-        arguments = [str(one) for one in (first + number, share, processes, kind or "", mutation)]
+        arguments = [
+            str(argument)
+            for argument in (first + number, share, processes, store_kind or "", mutation)
+        ]
         command = [sys.executable, "-m", "tests.faults", "--share", *arguments]
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=HASHES))
     started = time.monotonic()
@@ -81,12 +84,12 @@ def run_all(
         output, _ = process.communicate()
         if process.returncode:
             raise RuntimeError(f"schedules ended with {process.returncode}")
-        found = json.loads(output)
-        faults.update(found.pop("faults"))
-        outcomes.update(found.pop("outcomes"))
-        failed += found.pop("failed")
-        digests.append(found.pop("digest"))
-        total.update(found)
+        share_result = json.loads(output)
+        faults.update(share_result.pop("faults"))
+        outcomes.update(share_result.pop("outcomes"))
+        failed += share_result.pop("failed")
+        digests.append(share_result.pop("digest"))
+        total.update(share_result)
     return {
         **total,
         "seconds": round(time.monotonic() - started, 1),
@@ -105,19 +108,21 @@ def main() -> int:
     parser.add_argument("--kind", choices=["s3", "gs", "local"], help="of the store")
     parser.add_argument("--mutation", default="", help="a mistake to make, see mutations.py")
     parser.add_argument("--share", nargs=5, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.share:
-        first, count, step, kind, mutation = given.share
-        print(json.dumps(run(int(first), int(count), int(step), kind or None, mutation)))
+    arguments = parser.parse_args()
+    if arguments.share:
+        first, count, step, store_kind, mutation = arguments.share
+        print(json.dumps(run(int(first), int(count), int(step), store_kind or None, mutation)))
         return 0
-    found = run_all(given.first, given.count, given.processes, given.kind, given.mutation)
-    for seed, kind, wrong, said in found.pop("failed"):
-        print(f"seed {seed} on {kind}:", *wrong, sep="\n    ")
-        if given.count == 1:
-            print(*said, sep="\n")
-        found["lost"] = found.get("lost", 0) + 1
-    print(json.dumps(found, indent=1))
-    return 1 if found.get("lost") else 0
+    totals = run_all(
+        arguments.first, arguments.count, arguments.processes, arguments.kind, arguments.mutation
+    )
+    for seed, store_kind, wrong, log in totals.pop("failed"):
+        print(f"seed {seed} on {store_kind}:", *wrong, sep="\n    ")
+        if arguments.count == 1:
+            print(*log, sep="\n")
+        totals["lost"] = totals.get("lost", 0) + 1
+    print(json.dumps(totals, indent=1))
+    return 1 if totals.get("lost") else 0
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ from tests.faults.schedule import Actor
 
 _MANIFEST = re.compile(r"(?:(.+)/)?_versions/(\d{20})\.manifest")
 _MAX_U64 = 2**64 - 1
-#: Files that only manifests give a meaning to.
+#: Files that have a meaning only by manifests that refer to them.
 _OWNED = re.compile(r"(?:tree/.+/)?(?:data|_deletions|_transactions|_indices)/.+")
-#: What keeps somebody from deleting a file, or brings it back when it is deleted.
+#: Faults that keep a client from deleting a file, or that restore a deleted file.
 _LEAVES = (" of delete ", " of unlink ", " of remove ", "late effect", "duplicate")
 
 _MADE_ANEW = "was deleted and created again"
@@ -58,12 +58,12 @@ class Files(Protocol):
     def names(self) -> set[str]: ...
 
     def has_parts(self, path: str) -> bool:
-        """Whether there are parts of an upload that is not over; the path is the store's."""
+        """Return whether an unfinished upload has parts at a path of the store."""
 
 
 @dataclass
 class Call:
-    """An operation that is under way, or was."""
+    """An operation that is running, or has ended."""
 
     name: str
     writer: str
@@ -76,7 +76,7 @@ class Call:
 
 
 class Checker:
-    """Sees each manifest as it comes to be, each call and its answer, and each read.
+    """Sees each new manifest, each call and its answer, and each read.
 
     Attributes
     ----------
@@ -92,16 +92,16 @@ class Checker:
         self._newest: dict[str, int] = {}
         self._needed: set[str] = set()
         self._needs: dict[tuple[str, int], set[str]] = {}
-        #: Whether there was no table in the beginning.
+        #: Whether the table did not exist at the beginning.
         self.new = False
-        #: Whether commits clean up after themselves.
+        #: Whether commits clean up old versions.
         self.cleans_up = False
-        #: Versions lower than this can have been removed, by root.
+        #: By root: versions lower than this number may have been removed.
         self._removable: dict[str, int] = {}
         self._names: dict[str, set[Any]] = {}
         self._row_ids: dict[tuple[str, int], int] = {}
         self.states: dict[tuple[str, int], State] = {}
-        #: Versions that were made once more after they had been cleaned up.
+        #: Versions that were created again after a cleanup.
         self.made_again: set[tuple[str, int]] = set()
         self.wrong: list[str] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -111,7 +111,7 @@ class Checker:
         self.wrong.append(text)
 
     def created(self, path: str, first: bool) -> None:
-        """A file came to be; `first` unless there was other content under that name before."""
+        """Check a new file; `first` is false if another file had this name before."""
         match = _MANIFEST.fullmatch(path)
         if not first:
             if match is not None or _OWNED.fullmatch(path):
@@ -121,8 +121,8 @@ class Checker:
             self._committed(match[1] or "", _MAX_U64 - int(match[2]))
 
     def setup(self, root: str, version: int, known: dict[object, Any]) -> None:
-        """Note a version that was made before the schedule began; `known` has it from an earlier
-        schedule of the same table.
+        """Record a version that was created before the schedule began. `known` has its state from
+        an earlier schedule with the same table.
         """
         if (root, version) not in known:
             dataset = open_dataset(self._uri(root), version)
@@ -138,7 +138,7 @@ class Checker:
         return f"{self._files.uri}/{root}" if root else self._files.uri
 
     def _committed(self, root: str, version: int) -> None:
-        what = f"version {version} of {root or 'main'}"
+        label = f"version {version} of {root or 'main'}"
         try:
             dataset = open_dataset(self._uri(root), version)
             manifest = dataset._table.manifest
@@ -150,11 +150,11 @@ class Checker:
             if (root, version) in self.states:
                 self.made_again.add((root, version))
             elif not (root.startswith("tree/own") and isinstance(error, MissingFileError)):
-                # A branch has no name yet, and gets none if its version is being removed.
-                self.say(f"{what} cannot be read as it is committed: {error!r}")
+                # The branch does not exist yet. It is not created if its version is being removed.
+                self.say(f"{label} cannot be read as it is committed: {error!r}")
             return
         if (root, version) in self.states:
-            # In the place of one that was removed: whoever made it must not take it for a commit.
+            # The version replaces a removed version. Its writer must not take it for a commit.
             self.made_again.add((root, version))
             return
         newest = self._newest.get(root, 0)
@@ -163,45 +163,49 @@ class Checker:
         self._newest[root] = version
         if self.cleans_up and not root:
             self._removable[root] = max(self._removable.get(root, 0), version - 1)
-        kind = transaction.operation.name
-        if kind == "clone":
+        operation = transaction.operation.name
+        if operation == "clone":
             source = self.states.get(("", version))
             if source is not None and state != source:
-                self.say(f"{what}, a clone: {_difference(source, state)}")
+                self.say(f"{label}, a clone: {_difference(source, state)}")
             return
         if version != newest + 1 or before is None:
-            self.say(f"{what} follows version {newest}")
+            self.say(f"{label} follows version {newest}")
             return
         name = transaction.properties.get(PROPERTY)
         if name is None:
-            if kind != "reserve_fragments" or state != before:
-                self.say(f"{what} was made by nobody: {kind}")
+            if operation != "reserve_fragments" or state != before:
+                self.say(f"{label} was made by nobody: {operation}")
             return
         call = self._calls[name]
         call.versions.append(version)
         if call.root != root:
-            self.say(f"{what} was made by {name}, which was about {call.root or 'main'}")
+            self.say(f"{label} was made by {name}, which was about {call.root or 'main'}")
         if len(call.versions) > 1:
             self.say(f"{name} ({call.operation.kind}) was made twice: {call.versions}")
         if call.outcome == "failed":
-            self.say(f"{what} was made by {name}, which had failed: {call.error}")
+            self.say(f"{label} was made by {name}, which had failed: {call.error}")
         assert call.operation.effect is not None
-        past = {number: one for (at, number), one in self.states.items() if at == root}
+        past = {
+            number: past_state
+            for (root_of_state, number), past_state in self.states.items()
+            if root_of_state == root
+        }
         expected = call.operation.effect(before, past)
         if state != expected and (root, call.operation.calls_back) not in self.made_again:
-            self.say(f"{what}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
-        self._check_row_ids(what, before, state)
+            self.say(f"{label}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
+        self._check_row_ids(label, before, state)
 
-    def _check_row_ids(self, what: str, before: State, state: State) -> None:
-        """Rows keep their ids, and no other row has ever had one of them."""
+    def _check_row_ids(self, label: str, before: State, state: State) -> None:
+        """Check that rows keep their ids, and that no other row had one of these ids before."""
         kept = before.row_ids.keys() & state.row_ids.keys()
-        moved = [one for one in kept if before.row_ids[one] != state.row_ids[one]]
+        moved = [row for row in kept if before.row_ids[row] != state.row_ids[row]]
         if moved:
-            self.say(f"{what} gives row {moved[0]} another row id")
-        for one, number in state.row_ids.items():
-            owner = self._row_ids.setdefault((what.rpartition(" ")[2], number), one)
-            if owner != one:
-                self.say(f"{what} gives row {one} the row id {number} of row {owner}")
+            self.say(f"{label} gives row {moved[0]} another row id")
+        for row, number in state.row_ids.items():
+            owner = self._row_ids.setdefault((label.rpartition(" ")[2], number), row)
+            if owner != row:
+                self.say(f"{label} gives row {row} the row id {number} of row {owner}")
 
     def _note(self, root: str, version: int, manifest: Manifest) -> None:
         files = needed(root, manifest)
@@ -216,7 +220,7 @@ class Checker:
             self._removable[call.root] = max(self._removable.get(call.root, 0), call.version)
 
     def ended(self, call: Call, error: BaseException | None, actor: Actor) -> None:
-        """Judge what an operation was answered."""
+        """Judge the result of an operation."""
         operation, faults = call.operation, actor.faults
         call.error = "" if error is None else f"{type(error).__name__}: {error}"
         name = f"{call.name} ({operation.kind})"
@@ -240,53 +244,59 @@ class Checker:
         if operation.clone and call.outcome != "uncertain":
             self._check_clone(name, call, actor)
         if call.outcome != "uncertain" and not operation.name:
-            left = {path for path in actor.created if _OWNED.fullmatch(path)} & self._files.names()
-            left = {path for path in left - self._needed if not _kept_from_going(path, faults)}
+            remaining = {
+                path for path in actor.created if _OWNED.fullmatch(path)
+            } & self._files.names()
+            remaining = {
+                path for path in remaining - self._needed if not _kept_from_going(path, faults)
+            }
             if faults and operation.kind == "append_once":
-                # One of its tries may have been in doubt.
-                left.clear()
-            if left:
-                self.say(f"{name}, {call.outcome}, left {sorted(left)} behind: {faults}")
+                # One of its tries may have been uncertain.
+                remaining.clear()
+            if remaining:
+                self.say(f"{name}, {call.outcome}, left {sorted(remaining)} behind: {faults}")
         for path in actor.begun:
             if self._files.has_parts(path) and f" of abort {path}" not in " ".join(faults):
                 self.say(f"{name}, {call.outcome}, left parts of {path} behind: {faults}")
 
     def _judge(self, call: Call, name: str, error: BaseException) -> None:
-        """Judge an error that the store was not the reason of."""
+        """Judge an error that no fault caused."""
         missing = isinstance(error, MissingFileError) and self._removable
         if missing:
             return
         if isinstance(error, StorageError | CorruptError | TableNotFoundError):
             self.say(f"{name} failed, and nothing had befallen it: {call.error}")
-        again = any(root == call.root for root, _ in self.made_again)
-        if isinstance(error, VersionNotFoundError) and _MADE_ANEW in str(error) and not again:
+        recreated = any(root == call.root for root, _ in self.made_again)
+        if isinstance(error, VersionNotFoundError) and _MADE_ANEW in str(error) and not recreated:
             self.say(f"{name} found another version than there had been: {call.error}")
         if isinstance(error, CommitConflictError) and not self._others(call):
             self.say(f"{name} met a conflict with nobody: {call.error}")
 
     def _check_clone(self, name: str, call: Call, actor: Actor) -> None:
-        """Judge that a clone is whole, which is looked at when its manifest comes to be, or not
-        there.
+        """Check that a clone is complete or absent. Its content is checked when its manifest is
+        created.
         """
         root, faults = call.operation.clone, actor.faults
-        there = {one for one in self._files.names() if one.startswith(f"{root}/")}
-        made = any(_MANIFEST.fullmatch(one) for one in there)
-        if made != (call.outcome == "done"):
-            self.say(f"{name}, {call.outcome}: {sorted(there)}: {call.error}")
-        elif any(f"{root}/_versions" in one for one in faults):
-            # Nothing is deleted where nobody knows whether there is a table.
+        existing_paths = {path for path in self._files.names() if path.startswith(f"{root}/")}
+        has_manifest = any(_MANIFEST.fullmatch(path) for path in existing_paths)
+        if has_manifest != (call.outcome == "done"):
+            self.say(f"{name}, {call.outcome}: {sorted(existing_paths)}: {call.error}")
+        elif any(f"{root}/_versions" in fault for fault in faults):
+            # A clone deletes no files if it is uncertain whether the table exists.
             return
-        left = {
-            one for one in there.intersection(actor.created) if not _kept_from_going(one, faults)
+        remaining = {
+            path
+            for path in existing_paths.intersection(actor.created)
+            if not _kept_from_going(path, faults)
         }
-        if left and not made:
-            self.say(f"{name}, {call.outcome}, left {sorted(left)} behind: {faults}")
+        if remaining and not has_manifest:
+            self.say(f"{name}, {call.outcome}, left {sorted(remaining)} behind: {faults}")
 
     def _others(self, call: Call) -> bool:
         return self._newest.get(call.root, 0) > call.version
 
     def _named(self, call: Call, error: BaseException | None) -> None:
-        """Note what can have become of a tag or branch that one writer alone uses."""
+        """Record what a tag or branch that only one writer uses may stand for."""
         operation = call.operation
         known = self._names.setdefault(operation.name, {None})
         if error is None:
@@ -294,17 +304,19 @@ class Checker:
         elif call.outcome == "uncertain":
             known.add(operation.value)
             if operation.kind == "update tag":
-                # Neither the new version nor the old one may be there any more.
+                # Both the new version and the old version may have been removed.
                 known.add(None)
 
-    def opened(self, seen: dict[str, int], root: str, version: int) -> None:
-        """Judge which version a reader found to be the newest."""
-        if version < seen.get(root, 0):
-            self.say(f"the newest version of {root or 'main'} went back to {version} from {seen}")
-        seen[root] = version
+    def opened(self, newest_seen: dict[str, int], root: str, version: int) -> None:
+        """Judge which version a reader found as the newest."""
+        if version < newest_seen.get(root, 0):
+            self.say(
+                f"the newest version of {root or 'main'} went back to {version} from {newest_seen}"
+            )
+        newest_seen[root] = version
 
     def saw(self, root: str, version: int, state: State) -> None:
-        """Judge what a reader read."""
+        """Judge the content that a reader read."""
         self.reads += 1
         known = self.states.get((root, version))
         if known is None:
@@ -320,7 +332,7 @@ class Checker:
         if not isinstance(error, LanceError):
             self.say(f"a reader of version {version} raised {error!r}")
         elif isinstance(error, TableNotFoundError) and self.new and not version:
-            # Nobody had made it yet.
+            # The table did not exist yet.
             return
         elif not faults and not (
             isinstance(error, MissingFileError | VersionNotFoundError)
@@ -331,7 +343,7 @@ class Checker:
             )
 
     def finish(self) -> None:
-        """Judge what is there, once nobody does anything any more."""
+        """Judge the store after all writers and readers have ended."""
         names = self._files.names()
         for (root, version), files in self._needs.items():
             if version >= self._removable.get(root, 0) and not files <= names:
@@ -341,7 +353,7 @@ class Checker:
                 continue
             try:
                 dataset = open_dataset(self._uri(root))
-                found = read(dataset)
+                newest_state = read(dataset)
             except (LanceError, TwiceError) as error:
                 self.say(f"the newest version of {root or 'main'} cannot be read: {error!r}")
                 continue
@@ -349,49 +361,51 @@ class Checker:
                 self.say(
                     f"the newest version of {root or 'main'} is {dataset.version}, not {version}"
                 )
-            elif found != self.states[root, version]:
+            elif newest_state != self.states[root, version]:
                 self.say(
                     f"version {version} has changed: "
-                    f"{_difference(self.states[root, version], found)}"
+                    f"{_difference(self.states[root, version], newest_state)}"
                 )
         self._check_names()
         for name in self._names:
             self._check_kept(name)
 
     def _check_kept(self, name: str) -> None:
-        """Judge the version that a name stands for, if somebody was told so."""
-        version, *others = self._names.get(name, {None})
-        if version is None or others:
+        """Check the version of a tag or branch whose creation was acknowledged."""
+        version, *other_versions = self._names.get(name, {None})
+        if version is None or other_versions:
             return
-        root, at = (f"tree/{name}", None) if name.startswith("own") else ("", version)
+        root, version_to_open = (f"tree/{name}", None) if name.startswith("own") else ("", version)
         try:
-            found = read(open_dataset(self._uri(root), at))
+            kept_state = read(open_dataset(self._uri(root), version_to_open))
         except (LanceError, TwiceError) as error:
             self.say(f"version {version} of {name} cannot be read: {error!r}")
             return
-        if found != self.states["", version]:
-            difference = _difference(self.states["", version], found)
+        if kept_state != self.states["", version]:
+            difference = _difference(self.states["", version], kept_state)
             self.say(f"version {version} of {name} has changed: {difference}")
 
     def roots(self) -> list[str]:
-        """The branches that there are from the beginning, the main one last."""
-        found = (one for one in self._newest if not one.startswith(("tree/own", "clones/")))
-        return sorted(found, reverse=True)
+        """Return the branches that exist from the beginning, the main branch last."""
+        roots = (root for root in self._newest if not root.startswith(("tree/own", "clones/")))
+        return sorted(roots, reverse=True)
 
     def _check_names(self) -> None:
         if not self.states:
             return
         dataset = open_dataset(self._files.uri)
-        tags = {name: one["version"] for name, one in dataset.tags.list().items()}
-        branches = {name: one["parent_version"] for name, one in dataset.branches.list().items()}
-        found = {**tags, **branches}
+        tags = {name: tag["version"] for name, tag in dataset.tags.list().items()}
+        branches = {
+            name: branch["parent_version"] for name, branch in dataset.branches.list().items()
+        }
+        existing = {**tags, **branches}
         for name, possible in self._names.items():
-            if found.get(name) not in possible:
-                self.say(f"{name} stands for {found.get(name)}, not for one of {possible}")
+            if existing.get(name) not in possible:
+                self.say(f"{name} stands for {existing.get(name)}, not for one of {possible}")
 
     def unneeded(self) -> set[str]:
-        """The files of the table that no version that is there needs; of branches that writers
-        make, none.
+        """Return the files of the table that no existing version needs. Files of branches that
+        writers create are left out.
         """
         names = self._files.names()
         used: set[str] = set()
@@ -402,41 +416,43 @@ class Checker:
                 dataset = open_dataset(self._uri(root), _MAX_U64 - int(match[2]))
                 used |= needed(root, dataset._table.manifest)
         return {
-            one
-            for one in names
-            if not one.startswith(("tree/own", "clones/"))
-            and (_OWNED.fullmatch(one) or one.endswith(".tmp"))
+            name
+            for name in names
+            if not name.startswith(("tree/own", "clones/"))
+            and (_OWNED.fullmatch(name) or name.endswith(".tmp"))
         } - used
 
 
 def _kept_from_going(path: str, faults: list[str]) -> bool:
-    """Whether a store kept somebody from deleting a file: it did not do so, or brought it back."""
-    about = " ".join(one for one in faults if path in one)
-    return any(what in about for what in _LEAVES)
+    """Return whether a fault kept a file from being deleted, or restored it."""
+    faults_of_path = " ".join(fault for fault in faults if path in fault)
+    return any(effect in faults_of_path for effect in _LEAVES)
 
 
 def needed(root: str, manifest: Manifest) -> set[str]:
-    """The files that a version refers to."""
-    at = f"{root}/" if root else ""
-    found = {f"{at}{TRANSACTIONS}/{manifest.transaction_file}"}
+    """Return the files that a version refers to."""
+    prefix = f"{root}/" if root else ""
+    paths = {f"{prefix}{TRANSACTIONS}/{manifest.transaction_file}"}
     for fragment in manifest.fragments:
         for file in fragment.files:
-            found.add(f"{at if file.base_id is None else ''}data/{file.path}")
+            paths.add(f"{prefix if file.base_id is None else ''}data/{file.path}")
         deletions = fragment.deletion_file
         if deletions is not None:
-            base = at if deletions.base_id is None else ""
-            found.add(base + deletion_path(deletions, fragment.id))
-    return found
+            base = prefix if deletions.base_id is None else ""
+            paths.add(base + deletion_path(deletions, fragment.id))
+    return paths
 
 
-def _difference(expected: State, found: State) -> str:
-    if expected.columns != found.columns:
-        return f"columns {dict(found.columns)}, not {dict(expected.columns)}"
-    if expected.config != found.config:
-        return f"configuration {found.config}, not {expected.config}"
-    missing = sorted(expected.rows.keys() - found.rows.keys())
-    more = sorted(found.rows.keys() - expected.rows.keys())
-    if missing or more:
-        return f"rows missing {missing}, rows too many {more}"
-    other = [one for one in expected.rows if expected.rows[one] != found.rows[one]][:3]
-    return "; ".join(f"{found.rows[one]}, not {expected.rows[one]}" for one in other)
+def _difference(expected: State, actual: State) -> str:
+    if expected.columns != actual.columns:
+        return f"columns {dict(actual.columns)}, not {dict(expected.columns)}"
+    if expected.config != actual.config:
+        return f"configuration {actual.config}, not {expected.config}"
+    missing = sorted(expected.rows.keys() - actual.rows.keys())
+    surplus = sorted(actual.rows.keys() - expected.rows.keys())
+    if missing or surplus:
+        return f"rows missing {missing}, rows too many {surplus}"
+    different = [
+        number for number in expected.rows if expected.rows[number] != actual.rows[number]
+    ][:3]
+    return "; ".join(f"{actual.rows[number]}, not {expected.rows[number]}" for number in different)

@@ -25,12 +25,12 @@ from typing import Any, TypeVar
 from tests.faults.schedule import Schedule
 
 T = TypeVar("T")
-#: How many of a thousand calls fail, as a schedule may have it.
+#: How many calls of a thousand fail. A schedule chooses one of these rates.
 RATES = (0, 5, 20, 20, 50, 150)
 _LONGEST_DELAY = 20.0
 _LONGEST_LATE = 60.0
 _OUTAGE = 12
-#: Calls that some schedules have it in for, and how many of a thousand of them fail then.
+#: Calls that some schedules choose to fail more often, and how many of a thousand of them fail.
 _TARGETS = (
     frozenset[str](),
     frozenset[str](),
@@ -57,7 +57,7 @@ _OF_WRITES = (
 
 
 class ClientError(Exception):
-    """As botocore raises it: of no kind that Python knows."""
+    """An error as botocore raises it: not of a type that Python knows."""
 
     def __init__(self, code: str) -> None:
         self.response = {"Error": {"Code": code, "Message": "injected"}}
@@ -82,7 +82,7 @@ _LOCAL: tuple[Callable[[], Exception], ...] = (
 
 
 class Faults:
-    """Decides what befalls the calls of one schedule.
+    """Decides which calls of one schedule fail, and how.
 
     Parameters
     ----------
@@ -125,63 +125,62 @@ class Faults:
         if schedule.running is None:
             return effect()
         schedule.step()
-        kind = self._kind(call)
-        if kind is None:
+        fault = self._kind(call)
+        if fault is None:
             return effect()
         is_name = "_refs" in path
-        if is_name and (kind == "late effect" or (kind == "duplicate" and call != "create")):
-            # What replaces a file, or makes it anew after it was deleted, come too late, is nothing
-            # that a client could tell.
-            kind = "lost answer"
-        self.tried[kind, call] += 1
+        if is_name and (fault == "late effect" or (fault == "duplicate" and call != "create")):
+            # A client cannot detect that a request which replaces or recreates a file arrives late.
+            fault = "lost answer"
+        self.tried[fault, call] += 1
         actor = schedule.running
-        if kind == "delay":
+        if fault == "delay":
             schedule.sleep(self._random.uniform(0, _LONGEST_DELAY))
             return effect()
-        actor.faults.append(f"{kind} of {call} {path}")
-        return self._fail(kind, effect, late=not is_name)
+        actor.faults.append(f"{fault} of {call} {path}")
+        return self._fail(fault, effect, late=not is_name)
 
     def _kind(self, call: str) -> str | None:
         actor = self._schedule.running
         assert actor is not None
-        left = self._outages.get(actor.name, 0)
-        if left:
-            self._outages[actor.name] = left - 1
+        remaining = self._outages.get(actor.name, 0)
+        if remaining:
+            self._outages[actor.name] = remaining - 1
             return "outage"
         rate = _RATE_OF_TARGETS if call in self._targets else self.rate
         if self._random.randrange(1000) >= rate:
             return None
-        kind = self._random.choice(_OF_READS if call in READS else _OF_WRITES)
+        fault = self._random.choice(_OF_READS if call in READS else _OF_WRITES)
         if call == "get" and self._random.random() < 0.3:
-            kind = "truncated read"
-        if kind == "refused" and self._random.random() < 0.7:
-            kind = "error"
-        if kind == "outage":
-            # Some are over before a request was repeated as often as it is.
+            fault = "truncated read"
+        if fault == "refused" and self._random.random() < 0.7:
+            fault = "error"
+        if fault == "outage":
+            # Some outages end before the client gives up repeating the request.
             self._outages[actor.name] = self._random.choice([1, 2, 4, _OUTAGE, 3 * _OUTAGE])
-        elif kind != "delay" and self._random.random() < _SECOND:
-            # What fails once often fails again: the look at what became of it, too.
+        elif fault != "delay" and self._random.random() < _SECOND:
+            # A call that fails often fails twice: the check of its outcome fails too.
             self._outages[actor.name] = self._random.randint(1, 2)
-        return kind
+        return fault
 
-    def _fail(self, kind: str, effect: Callable[[], T], *, late: bool) -> T:
-        if kind == "truncated read":
+    def _fail(self, fault: str, effect: Callable[[], T], *, late: bool) -> T:
+        if fault == "truncated read":
             data: Any = effect()
             cut: T = data[: self._random.randrange(len(data))] if len(data) else data
             return cut
-        if kind == "refused":
+        if fault == "refused":
             raise PermissionError(errno.EACCES, "injected: access denied")
-        if kind == "lost answer" or (kind == "time-out" and self._random.random() < 0.5):
+        if fault == "lost answer" or (fault == "time-out" and self._random.random() < 0.5):
             effect()
-        if kind == "late effect":
+        if fault == "late effect":
             self._later(effect)
-        if kind == "duplicate":
+        if fault == "duplicate":
             answer = effect()
             if late and self._random.random() < 0.5:
                 self._later(effect)
                 return answer
             return effect()
-        if kind in ("time-out", "late effect"):
+        if fault in ("time-out", "late effect"):
             self._schedule.sleep(self._random.uniform(1, _LONGEST_DELAY))
             raise TimeoutError(errno.ETIMEDOUT, "injected: timed out")
         raise self._random.choice(_LOCAL if self._local else _REMOTE)()
@@ -191,7 +190,7 @@ class Faults:
             try:
                 effect()
             except (OSError, ValueError):
-                # There is nothing any more that it could be done to: a file that is closed.
+                # The file was closed: the request has no target.
                 return
 
         self._schedule.later(self._random.uniform(0, _LONGEST_LATE), silent)

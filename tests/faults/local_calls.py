@@ -1,5 +1,5 @@
-"""Local disks whose calls of the operating system fail: what the modules of `storage` call `os`,
-and `open`.
+"""Local disks whose system calls fail. The modules of `storage` get replacements for `os` and
+`open`. Memory maps, and checks whether a path exists, stay those of the system.
 
 Nothing else is changed: maps of memory, and questions whether a path is there, are the system's
 own.
@@ -24,13 +24,13 @@ from tests.faults.faults import Faults
 from tests.faults.places import Watcher, compare_with_pylance, scratch
 from tests.faults.schedule import Schedule
 
-#: Calls that only look.
+#: Calls that change nothing.
 _LOOKS = {"scandir": "list", "listdir": "list", "stat": "head", "read": "get", "fsync": "fsync"}
 _CHANGES = ("link", "replace", "rename", "unlink", "remove", "mkdir", "rmdir")
 
 
 class Calls:
-    """Takes the place of the module `os`.
+    """Replaces the module `os`.
 
     Attributes
     ----------
@@ -47,23 +47,25 @@ class Calls:
         self._named: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
-        own = self._stat if name == "stat" else getattr(os, name)
+        original = self._stat if name == "stat" else getattr(os, name)
         if name in _LOOKS:
-            return self.wrapped(_LOOKS[name], own)
+            return self.wrapped(_LOOKS[name], original)
         if name in _CHANGES:
-            return self.wrapped(name, own)
-        return own
+            return self.wrapped(name, original)
+        return original
 
-    def wrapped(self, call: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(self, call: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a call that may fail."""
 
         def made(*arguments: Any, **named: Any) -> Any:
-            path = next((one for one in reversed(arguments) if isinstance(one, str)), "")
+            path = next(
+                (argument for argument in reversed(arguments) if isinstance(argument, str)), ""
+            )
             actor = self._schedule.running
             created = [] if actor is None else actor.created
 
             def effect() -> Any:
-                answer = own(*arguments, **named)
+                answer = original(*arguments, **named)
                 if call in ("link", "replace", "rename") and answer is not False:
                     self._named[path] = self._schedule.now
                     created.append(self._relative(path))
@@ -80,7 +82,7 @@ class Calls:
         return self._faults.call("open", path, lambda: os.open(path, *arguments, **named))
 
     def open_file(self, path: str, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-        """In the place of the builtin `open`."""
+        """Replaces the builtin `open`."""
         if "x" not in mode and "w" not in mode:
             return builtins.open(path, mode, *arguments, **named)
 
@@ -94,15 +96,17 @@ class Calls:
         return _File(file, path, self._faults)
 
     def _stat(self, path: str) -> os.stat_result:
-        """Tell the time of the schedule at which a file got its name: that of the system is
-        another one each time.
+        """Return the status of a file with the time of the schedule at which the file got its name.
+        The time of the system would differ in each run.
         """
-        found = os.stat(path)
+        status = os.stat(path)
         named = self._named.get(path)
         return (
-            found
+            status
             if named is None
-            else os.stat_result(tuple(found), {"st_mtime": named, "st_ctime_ns": found.st_ctime_ns})
+            else os.stat_result(
+                tuple(status), {"st_mtime": named, "st_ctime_ns": status.st_ctime_ns}
+            )
         )
 
     def _relative(self, path: str) -> str:
@@ -116,7 +120,7 @@ class Calls:
 
 
 class _File:
-    """A file that is written."""
+    """A file that is being written."""
 
     def __init__(self, file: Any, path: str, faults: Faults) -> None:
         self._file = file
@@ -127,7 +131,7 @@ class _File:
         done = 0
 
         def effect() -> int:
-            # What comes twice or late is no longer part of the file.
+            # Bytes that arrive twice or late are not written to the file.
             nonlocal done
             done += 1
             return int(self._file.write(data)) if done == 1 else len(data)
@@ -171,13 +175,15 @@ class LocalTable:
 
     def names(self) -> set[str]:
         root = Path(self.uri)
-        return {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+        return {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file()}
 
     def has_parts(self, path: str) -> bool:
         return False
 
     def age(self, seconds: float) -> None:
-        """The clock of the schedule goes on; files have the time of the system, which does not."""
+        """Do nothing: the clock of the schedule moves, and files keep the time of the system, which
+        does not.
+        """
 
     def compare(self, checker: Any) -> None:
         compare_with_pylance(Path(self.uri), checker)
@@ -185,15 +191,15 @@ class LocalTable:
 
 @lru_cache(maxsize=1)
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """The folder of this process: branches name their files by absolute paths, so that tables
-    are always at the same place.
+    """Return the folder of this process. Branches name their files by absolute paths, so tables are
+    always at the same place.
     """
     return tempfile.TemporaryDirectory(prefix="lance-faults-", dir=scratch())
 
 
 @contextmanager
 def patched(schedule: Schedule, faults: Faults) -> Iterator[Calls]:
-    """Have the modules of `storage` make their calls through `Calls`."""
+    """Let the modules of `storage` make their calls through `Calls`."""
     root = f"{_folder().name}/table"
     shutil.rmtree(root, ignore_errors=True)
     calls = Calls(schedule, faults, root)
@@ -206,7 +212,7 @@ def patched(schedule: Schedule, faults: Faults) -> Iterator[Calls]:
     patches += [
         mock.patch.object(module, "open", calls.open_file, create=True) for module in modules
     ]
-    # It asks the kernel by itself.
+    # This function asks the kernel without `os`.
     rename = calls.wrapped("rename", commit.rename_without_replace)
     patches.append(mock.patch.object(commit, "rename_without_replace", rename))
     for patch in patches:

@@ -1,4 +1,4 @@
-"""What a table holds, as the checker has it."""
+"""The content of a table, as the checker records it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class State:
 
 
 class TwiceError(Exception):
-    """A row is there more than once."""
+    """A row occurs more than once."""
 
 
-#: Gets what there is before, and the older versions of the branch.
+#: Takes the state before, and the older versions of the branch.
 Effect = Callable[[State, Mapping[int, State]], State]
 
 
@@ -63,6 +63,6 @@ def read(dataset: lance_spark.Dataset) -> State:
         rows[row["id"]] = row
     if len(set(row_ids.values())) != len(row_ids):
         raise TwiceError(f"version {dataset.version} has row ids twice: {row_ids}")
-    columns = {one.name: str(one.type) for one in table.schema if one.name != "_rowid"}
+    columns = {field.name: str(field.type) for field in table.schema if field.name != "_rowid"}
     config = {key: value for key, value in dataset.config().items() if key.startswith("test.")}
     return State(rows, columns, config, row_ids)

@@ -1,4 +1,4 @@
-"""Mistakes that the checker has to find: each takes the place of a part of the package."""
+"""Mistakes that the checker must find. Each mistake replaces a part of the package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lance_spark.table.refs import json_file as ref_json
 
 
 def overwriting_put() -> list[Any]:
-    """A put on condition that looks first, and then puts."""
+    """A conditional put that checks first, and then puts."""
 
     def put_if_absent(self: Any, path: str, data: bytes) -> bool:
         if self._fs.exists(path):
@@ -34,25 +34,25 @@ def overwriting_put() -> list[Any]:
 
 
 def blind_retry() -> list[Any]:
-    """A commit that does not know its own version again."""
+    """A commit that does not recognise its own version."""
     read = commit.read_transaction
 
     def anonymous(*arguments: Any) -> Any:
-        found = read(*arguments)
-        if found is not None:
-            object.__setattr__(found, "uuid", "another")
-        return found
+        transaction = read(*arguments)
+        if transaction is not None:
+            object.__setattr__(transaction, "uuid", "another")
+        return transaction
 
     return [mock.patch.object(commit, "read_transaction", anonymous)]
 
 
 def sure_failure() -> list[Any]:
-    """A commit that takes every error for one that says that nothing was done."""
+    """A commit that takes every error for an error without effect."""
     return [mock.patch.object(commit, "UncertainCommitError", StorageError)]
 
 
 def sure_success() -> list[Any]:
-    """A commit that takes every answer for a success, but the one that another was faster."""
+    """A commit that takes every answer for a success, except the answer that the version exists."""
 
     def create(store: Any, location: Any, data: bytes) -> bool:
         try:
@@ -64,17 +64,17 @@ def sure_success() -> list[Any]:
 
 
 def greedy_cleanup() -> list[Any]:
-    """A cleanup that forgets which files the versions that stay need."""
+    """A cleanup that does not know which files the remaining versions need."""
     return [mock.patch.object(cleanup_plan, "references_of", return_value=References())]
 
 
 def lost_updates() -> list[Any]:
-    """Deletes and updates that hold on top of whatever others changed."""
+    """Deletes and updates that are compatible with all changes by other clients."""
 
     def conflict(self: Any, committed: Any) -> Conflict:
         return Conflict.COMPATIBLE
 
-    return [mock.patch.object(kind, "conflict", conflict) for kind in (Delete, Update)]
+    return [mock.patch.object(operation, "conflict", conflict) for operation in (Delete, Update)]
 
 
 def untidy_failure() -> list[Any]:
@@ -83,14 +83,14 @@ def untidy_failure() -> list[Any]:
 
 
 def parts_left() -> list[Any]:
-    """An upload that is given up, and whose parts stay."""
+    """An upload that is aborted without deleting its parts."""
     return [mock.patch.object(S3Output, "_abort_upload", return_value=None)]
 
 
 def short_upload() -> list[Any]:
-    """An upload that does without the parts that could not be sent."""
+    """An upload that leaves out the parts that could not be sent."""
 
-    def wait_for(self: Any, left: int) -> None:
+    def wait_for(self: Any, limit: int) -> None:
         for future in list(self._pending):
             if future.exception() is None:
                 self._parts.append(future.result())
@@ -101,7 +101,7 @@ def short_upload() -> list[Any]:
 
 class _AsTheyCome(list[Any]):
     def sort(self, **_: Any) -> None:
-        """Leave the parts in the order in which they were done, which only threads change."""
+        """Keep the parts in the order in which they arrived, which only threads change."""
 
 
 def unsorted_parts() -> list[Any]:
@@ -116,21 +116,21 @@ def unsorted_parts() -> list[Any]:
 
 
 def late_names() -> list[Any]:
-    """Tags and branches that do not look whether their version is being removed."""
+    """Tags and branches that do not check whether their version is being removed."""
     return [
-        mock.patch.object(one, "check_stays", return_value=None)
-        for one in (removal_guard, tag_store)
+        mock.patch.object(module, "check_stays", return_value=None)
+        for module in (removal_guard, tag_store)
     ]
 
 
 def sure_names() -> list[Any]:
-    """Tags and branches that take every error for one that says that nothing was done."""
+    """Tags and branches that take every error for an error without effect."""
     places = (ref_json, removal_guard, branches)
-    return [mock.patch.object(one, "UncertainCommitError", StorageError) for one in places]
+    return [mock.patch.object(module, "UncertainCommitError", StorageError) for module in places]
 
 
 def late_restores() -> list[Any]:
-    """Restores that do not look whether their version is being removed."""
+    """Restores that do not check whether their version is being removed."""
     return [mock.patch.object(commit, "check_stays", return_value=None)]
 
 
@@ -138,16 +138,19 @@ def forgetful_clone() -> list[Any]:
     """A deep clone that copies no deletion files."""
 
     def some(copies: Any, started: Any) -> None:
-        copy_files([one for one in copies if not one.path.startswith("_deletions/")], started)
+        copy_files(
+            [file_copy for file_copy in copies if not file_copy.path.startswith("_deletions/")],
+            started,
+        )
 
     copy_files = clones.copy_files
-    again = mock.patch.object(clones, "_copy_again", return_value=None)
-    return [mock.patch.object(clones, "copy_files", some), again]
+    copy_again = mock.patch.object(clones, "_copy_again", return_value=None)
+    return [mock.patch.object(clones, "copy_files", some), copy_again]
 
 
 MUTATIONS: dict[str, Callable[[], list[Any]]] = {
-    one.__name__: one
-    for one in (
+    mutation.__name__: mutation
+    for mutation in (
         overwriting_put,
         blind_retry,
         sure_failure,
@@ -164,14 +167,15 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         forgetful_clone,
     )
 }
-#: Those that only show where cleanup meets what calls back old versions.
+#: Mistakes that show only in schedules where cleanup meets tags, branches and restores of old
+#: versions.
 MEETING = frozenset({"late_names", "late_restores"})
 assert issubclass(UncertainCommitError, StorageError)
 
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
-    """Make a mistake; none if there is no name."""
+    """Make the mistake of this name; none for an empty name."""
     with ExitStack() as stack:
         for patch in MUTATIONS[name]() if name else ():
             stack.enter_context(patch)

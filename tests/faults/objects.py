@@ -1,5 +1,5 @@
-"""An object store in memory, with the semantics of S3: whole objects, listings that have
-everything, puts on condition.
+"""An object store in memory with the semantics of S3: whole objects, complete listings, conditional
+puts.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 
 class Object(NamedTuple):
-    """Bytes, and when they were put."""
+    """The bytes of an object, and the time of its put."""
 
     data: bytes
     modified: float
 
 
 class PartError(Exception):
-    """A list of parts that S3 refuses; the text is its code."""
+    """An error for a list of parts that S3 refuses; the text is its code."""
 
 
 class Objects:
-    """The objects that there are.
+    """All objects of the store.
 
     Attributes
     ----------
@@ -41,14 +41,14 @@ class Objects:
         return upload
 
     def put_part(self, upload: str, number: int, data: bytes) -> str:
-        """Put a part in the place of one of its number; return its tag."""
+        """Store a part, which replaces a part of the same number; return its tag."""
         if upload not in self._uploads:
             raise FileNotFoundError(upload)
         self._uploads[upload][number] = data
         return _tag(data)
 
     def complete(self, upload: str, listed: list[tuple[int, str]]) -> bytes:
-        """Return the bytes of the parts that are listed by number and tag; the upload is over."""
+        """Return the bytes of the parts in a list of numbers and tags, and end the upload."""
         parts = self._uploads.get(upload)
         if parts is None:
             raise FileNotFoundError(upload)
@@ -66,36 +66,34 @@ class Objects:
             raise FileNotFoundError(upload)
 
     def uploads(self, prefix: str = "", least: int = 0) -> list[str]:
-        """Return the uploads of paths with a prefix that are not over and have so many parts at
-        least.
-        """
+        """Return the unfinished uploads of paths with a prefix that have at least so many parts."""
         return [
-            one
-            for one, parts in self._uploads.items()
-            if one.startswith(prefix) and len(parts) >= least
+            upload
+            for upload, parts in self._uploads.items()
+            if upload.startswith(prefix) and len(parts) >= least
         ]
 
     def copy(self) -> Objects:
-        other = Objects()
-        other.now = dict(self.now)
-        return other
+        twin = Objects()
+        twin.now = dict(self.now)
+        return twin
 
-    def put(self, path: str, data: bytes, at: float, *, create: bool = False) -> None:
+    def put(self, path: str, data: bytes, modified: float, *, create: bool = False) -> None:
         if create and path in self.now:
             raise FileExistsError(path)
-        self.now[path] = Object(data, at)
+        self.now[path] = Object(data, modified)
 
     def get(self, path: str) -> Object:
-        found = self.now.get(path)
-        if found is None:
+        stored = self.now.get(path)
+        if stored is None:
             raise FileNotFoundError(path)
-        return found
+        return stored
 
     def delete(self, path: str) -> None:
         self.now.pop(path, None)
 
     def below(self, folder: str) -> list[str]:
-        """Paths below a folder, in the order of their bytes."""
+        """Return the paths below a folder, in the order of their bytes."""
         prefix = folder.rstrip("/") + "/"
         return sorted(path for path in self.now if path.startswith(prefix))
 

@@ -24,13 +24,13 @@ from lance_spark.table.commit.write_plan import begin_write
 from tests.faults.model import Effect, State
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-#: What transactions say of the operation that they are of.
+#: The property of a transaction that names its operation.
 PROPERTY = "test.operation"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A call, and what it means.
+    """A call, and its effect on the table.
 
     Attributes
     ----------
@@ -82,18 +82,22 @@ class Maker:
         self._names = 0
         self._app = 0
 
-    def make(self, kind: str, name: str, planned: State, version: int) -> Operation | None:
-        """Make an operation on a version that holds `planned`; None if there is nothing of the
-        kind to do.
+    def make(
+        self, operation_name: str, name: str, planned: State, version: int
+    ) -> Operation | None:
+        """Make an operation on a version that holds `planned`. Return None if the operation has
+        nothing to do.
         """
         properties = {PROPERTY: name}
-        made: Operation | None = getattr(self, f"_{kind}")(properties, planned, version)
-        return made
+        operation: Operation | None = getattr(self, f"_{operation_name}")(
+            properties, planned, version
+        )
+        return operation
 
     def _new(self, count: int) -> pa.Table:
         ids = list(range(self._next, self._next + count))
         self._next += count
-        return pa.table({"id": ids, "v": [one % 97 for one in ids]}, SCHEMA)
+        return pa.table({"id": ids, "v": [number % 97 for number in ids]}, SCHEMA)
 
     def _some(self, planned: State) -> list[int]:
         ids = sorted(planned.rows)
@@ -114,7 +118,7 @@ class Maker:
         return sorted(set(planned.columns) - {"id", "v"})
 
     def create(self, name: str, uri: str) -> Operation:
-        """Make the table, or, as others can be faster, append to it."""
+        """Create the table. Another writer may be first: then append to it."""
         rows = self._new(self._random.randint(1, 3))
         mode: Any = self._random.choice(["create", "append", "append"])
 
@@ -139,7 +143,7 @@ class Maker:
         return Operation("append", run, _appended(rows))
 
     def _append_once(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
-        """An append that its application repeats, whatever it was answered, up to three times."""
+        """An append that its application repeats up to three times, for any answer."""
         rows = self._new(2)
         self._app += 1
         number = self._app
@@ -163,8 +167,8 @@ class Maker:
                     errors.append(error)
             if done is not None:
                 return done
-            # Any of the tries may have been made.
-            raise next((one for one in errors if is_uncertain(one)), errors[-1])
+            # Each try may have been committed.
+            raise next((error for error in errors if is_uncertain(error)), errors[-1])
 
         return Operation("append_once", run, _appended(rows))
 
@@ -174,14 +178,14 @@ class Maker:
         def run(dataset: Dataset) -> Any:
             return write_dataset(rows, dataset.uri, "overwrite", transaction_properties=properties)
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
-            found = {row["id"]: row for row in rows.to_pylist()}
-            return State(found, {"id": "int64", "v": "int64"}, now.config)
+        def effect(state: State, _: Mapping[int, State]) -> State:
+            new_rows = {row["id"]: row for row in rows.to_pylist()}
+            return State(new_rows, {"id": "int64", "v": "int64"}, state.config)
 
         return Operation("overwrite", run, effect)
 
     def _replace(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
-        """Rows in the place of those that meet a condition."""
+        """Replace the rows that meet a condition by other rows."""
         gone = self._some(planned)
         if not gone:
             return None
@@ -202,9 +206,9 @@ class Maker:
                 raise
             commit_or_clean_up(replacing, fragments, dict(properties))
 
-        def effect(now: State, past: Mapping[int, State]) -> State:
-            stay = {one: row for one, row in now.rows.items() if one not in gone}
-            return _appended(rows)(now.with_rows(stay), past)
+        def effect(state: State, past: Mapping[int, State]) -> State:
+            stay = {number: row for number, row in state.rows.items() if number not in gone}
+            return _appended(rows)(state.with_rows(stay), past)
 
         return Operation("replace", run, effect)
 
@@ -216,8 +220,10 @@ class Maker:
         def run(dataset: Dataset) -> Any:
             return dataset.delete([("id", "in", gone)], transaction_properties=properties)
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
-            return now.with_rows({one: row for one, row in now.rows.items() if one not in gone})
+        def effect(state: State, _: Mapping[int, State]) -> State:
+            return state.with_rows(
+                {number: row for number, row in state.rows.items() if number not in gone}
+            )
 
         return Operation("delete", run, effect)
 
@@ -241,11 +247,12 @@ class Maker:
                 {"v": value}, [("id", "in", chosen)], mode=mode, transaction_properties=properties
             )
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
+        def effect(state: State, _: Mapping[int, State]) -> State:
             rows = {
-                one: {**row, "v": value} if one in chosen else row for one, row in now.rows.items()
+                number: {**row, "v": value} if number in chosen else row
+                for number, row in state.rows.items()
             }
-            return now.with_rows(rows)
+            return state.with_rows(rows)
 
         return Operation(f"update {mode}", run, effect)
 
@@ -260,33 +267,33 @@ class Maker:
                 transaction_properties=properties,
             )
 
-        return Operation("compact", run, lambda now, _: now)
+        return Operation("compact", run, lambda state, _: state)
 
     def _add_column(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
         name, value = self._name(), self._value()
-        kind = self._random.choice(["constant", "function", "empty"])
+        value_source = self._random.choice(["constant", "function", "empty"])
 
         def of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
             ids = batch.column("id").to_pylist()
-            return pa.record_batch({name: pa.array([3 * one for one in ids], pa.int64())})
+            return pa.record_batch({name: pa.array([3 * number for number in ids], pa.int64())})
 
         transforms: Any = {
             "constant": {name: pa.scalar(value, pa.int64())},
             "function": of_rows,
             "empty": pa.field(name, pa.int64()),
-        }[kind]
+        }[value_source]
 
         def run(dataset: Dataset) -> Any:
             return dataset.add_columns(transforms, transaction_properties=properties)
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
-            def new(one: int) -> int | None:
-                return {"constant": value, "function": 3 * one, "empty": None}[kind]
+        def effect(state: State, _: Mapping[int, State]) -> State:
+            def new(number: int) -> int | None:
+                return {"constant": value, "function": 3 * number, "empty": None}[value_source]
 
-            rows = {one: {**row, name: new(one)} for one, row in now.rows.items()}
-            return State(rows, {**now.columns, name: "int64"}, now.config)
+            rows = {number: {**row, name: new(number)} for number, row in state.rows.items()}
+            return State(rows, {**state.columns, name: "int64"}, state.config)
 
-        return Operation(f"add column, {kind}", run, effect)
+        return Operation(f"add column, {value_source}", run, effect)
 
     def _drop_column(
         self, properties: Mapping[str, str], planned: State, _: int
@@ -299,18 +306,18 @@ class Maker:
         def run(dataset: Dataset) -> Any:
             return dataset.drop_columns([name], transaction_properties=properties)
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
+        def effect(state: State, _: Mapping[int, State]) -> State:
             rows = {
-                one: {key: value for key, value in row.items() if key != name}
-                for one, row in now.rows.items()
+                number: {key: value for key, value in row.items() if key != name}
+                for number, row in state.rows.items()
             }
-            columns = {key: value for key, value in now.columns.items() if key != name}
-            return State(rows, columns, now.config)
+            columns = {key: value for key, value in state.columns.items() if key != name}
+            return State(rows, columns, state.config)
 
         return Operation("drop column", run, effect)
 
     def _cast(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
-        names = [one for one in self._added(planned) if planned.columns[one] == "int64"]
+        names = [column for column in self._added(planned) if planned.columns[column] == "int64"]
         if not names:
             return None
         name = self._random.choice(names)
@@ -320,8 +327,8 @@ class Maker:
                 {"path": name, "data_type": pa.int32()}, transaction_properties=properties
             )
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
-            return State(now.rows, {**now.columns, name: "int32"}, now.config)
+        def effect(state: State, _: Mapping[int, State]) -> State:
+            return State(state.rows, {**state.columns, name: "int32"}, state.config)
 
         return Operation("cast", run, effect)
 
@@ -336,12 +343,12 @@ class Maker:
                 {"path": old, "name": new}, transaction_properties=properties
             )
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
-            def named(of: Mapping[str, Any]) -> dict[str, Any]:
-                return {new if key == old else key: value for key, value in of.items()}
+        def effect(state: State, _: Mapping[int, State]) -> State:
+            def named(mapping: Mapping[str, Any]) -> dict[str, Any]:
+                return {new if key == old else key: value for key, value in mapping.items()}
 
-            rows = {one: named(row) for one, row in now.rows.items()}
-            return State(rows, named(now.columns), now.config)
+            rows = {number: named(row) for number, row in state.rows.items()}
+            return State(rows, named(state.columns), state.config)
 
         return Operation("rename", run, effect)
 
@@ -351,8 +358,8 @@ class Maker:
         def run(dataset: Dataset) -> Any:
             return dataset.update_config({key: value}, transaction_properties=properties)
 
-        def effect(now: State, _: Mapping[int, State]) -> State:
-            return State(now.rows, now.columns, {**now.config, key: value})
+        def effect(state: State, _: Mapping[int, State]) -> State:
+            return State(state.rows, state.columns, {**state.config, key: value})
 
         return Operation("config", run, effect)
 
@@ -376,21 +383,21 @@ class Maker:
         return Operation("cleanup", run, removes=True)
 
     def _tag(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        """The tag of the writer, made, moved or deleted."""
+        """Create, move or delete the tag of the writer."""
         name = f"tag{self._number}"
-        what = self._random.choice(["create", "create", "update", "delete"])
+        action = self._random.choice(["create", "create", "update", "delete"])
         version = self._random.randint(max(1, version - 2), version)
 
         def run(dataset: Dataset) -> Any:
-            if what == "delete":
+            if action == "delete":
                 dataset.tags.delete(name)
-            elif what == "update":
+            elif action == "update":
                 dataset.tags.update(name, version)
             else:
                 dataset.tags.create(name, version)
 
-        value = None if what == "delete" else version
-        return Operation(f"{what} tag", run, name=name, value=value, calls_back=version)
+        value = None if action == "delete" else version
+        return Operation(f"{action} tag", run, name=name, value=value, calls_back=version)
 
     def _shallow_clone(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
         root = f"clones/{self._name()}"
@@ -407,31 +414,31 @@ class Maker:
         )
 
     def _branch(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        """The branch of the writer, made or deleted."""
+        """Create or delete the branch of the writer."""
         name = f"own{self._number}"
-        what = self._random.choice(["create", "create", "delete"])
+        action = self._random.choice(["create", "create", "delete"])
 
         def run(dataset: Dataset) -> Any:
-            if what == "delete":
+            if action == "delete":
                 dataset.branches.delete(name)
             else:
                 dataset.create_branch(name)
 
-        value = None if what == "delete" else version
-        return Operation(f"{what} branch", run, name=name, value=value)
+        value = None if action == "delete" else version
+        return Operation(f"{action} branch", run, name=name, value=value)
 
 
 def is_uncertain(error: LanceError) -> bool:
-    """Whether a change may have been made, though an error was the answer."""
+    """Return whether a change may have been committed although it raised an error."""
     return isinstance(error, UncertainCommitError)
 
 
 def _appended(rows: pa.Table) -> Effect:
-    def effect(now: State, _: Mapping[int, State]) -> State:
-        # An append makes a table that is not there.
-        columns = now.columns or {"id": "int64", "v": "int64"}
+    def effect(state: State, _: Mapping[int, State]) -> State:
+        # An append creates a table that does not exist.
+        columns = state.columns or {"id": "int64", "v": "int64"}
         empty = dict.fromkeys(columns)
         new = {row["id"]: {**empty, **row} for row in rows.to_pylist()}
-        return State({**now.rows, **new}, columns, now.config)
+        return State({**state.rows, **new}, columns, state.config)
 
     return effect

@@ -1,4 +1,4 @@
-"""Where the tables of schedules are: in memory, as objects, or on a local disk."""
+"""The places of tables of schedules: objects in memory, or a local disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Table(Protocol):
     faults: Faults
 
     def set_up(self, key: str, make: Callable[[], None]) -> None:
-        """Have what `make` makes, maybe from an earlier schedule that was made by the same key."""
+        """Copy what `make` creates. An earlier schedule may have created it with the same key."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Call somebody, without schedule or faults, whenever a file comes to be."""
+        """Call a function, without schedule or faults, for each new file."""
 
     def names(self) -> set[str]: ...
 
@@ -39,24 +39,24 @@ class Table(Protocol):
         """Make all files older."""
 
     def compare(self, checker: Checker) -> None:
-        """Have pylance read it."""
+        """Let pylance read the table."""
 
 
 @contextmanager
-def place(seed: int, kind: str, schedule: Schedule, rate: int | None) -> Iterator[Table]:
-    """Make the place of a schedule.
+def place(seed: int, store_kind: str, schedule: Schedule, rate: int | None) -> Iterator[Table]:
+    """Create the place for the table of a schedule.
 
     Parameters
     ----------
     seed : int
-    kind : str
+    store_kind : str
         One of `KINDS`.
     schedule : Schedule
     rate : int, optional
         Faults of a thousand calls.
     """
-    faults = Faults(seed, schedule, local=kind == "local", rate=rate)
-    if kind == "local":
+    faults = Faults(seed, schedule, local=store_kind == "local", rate=rate)
+    if store_kind == "local":
         from tests.faults.local_calls import LocalTable, patched
 
         with patched(schedule, faults) as calls:
@@ -64,8 +64,8 @@ def place(seed: int, kind: str, schedule: Schedule, rate: int | None) -> Iterato
         return
     Place.objects, Place.faults, Place.schedule = Objects(), faults, schedule
     with registered():
-        table = _Bucket(kind, faults)
-        # A process probes a store once, under a lock that knows nothing of schedules.
+        table = _Bucket(store_kind, faults)
+        # A process probes a store once, under a lock that does not belong to the schedule.
         ObjectStore.from_uri(table.uri).check_put_if_absent()
         yield table
 
@@ -90,9 +90,9 @@ class _Bucket:
         put = Place.objects.put
         schedule = Place.schedule
 
-        def watched(path: str, data: bytes, at: float, *, create: bool = False) -> None:
+        def watched(path: str, data: bytes, modified: float, *, create: bool = False) -> None:
             known = Place.objects.now.get(path)
-            put(path, data, at, create=create)
+            put(path, data, modified, create=create)
             with schedule.aside():
                 watcher(path.removeprefix(ROOT), known is None or known.data == data)
 
@@ -105,33 +105,35 @@ class _Bucket:
         return bool(Place.objects.uploads(f"{path}#", least=1))
 
     def age(self, seconds: float) -> None:
-        """The clock of the schedule is that of the store."""
+        """The store has the clock of the schedule."""
 
     def compare(self, checker: Checker) -> None:
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-            for path, found in Place.objects.now.items():
+            for path, stored in Place.objects.now.items():
                 target = Path(folder, path.removeprefix(ROOT))
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(found.data)
+                target.write_bytes(stored.data)
             compare_with_pylance(Path(folder), checker)
 
 
 def scratch() -> str | None:
-    """A folder in memory, if there is one."""
+    """Return a folder in memory if the system has one."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def compare_with_pylance(path: Path, checker: Checker) -> None:
-    """Have pylance open the newest version, validate it and read the same rows."""
+    """Let pylance open the newest version, validate it and read the same rows."""
     import lance
 
     if not any(root == "" for root, _ in checker.states):
-        # Nobody has made it.
+        # No writer has created the table.
         return
     theirs = lance.dataset(str(path))
     theirs.validate()
     table = theirs.to_table()
-    found = {row["id"]: row for row in table.to_pylist()}
+    their_rows = {row["id"]: row for row in table.to_pylist()}
     known = checker.states["", theirs.version]
-    if found != known.rows or len(found) != table.num_rows:
-        checker.say(f"pylance reads version {theirs.version} otherwise: {found}, not {known.rows}")
+    if their_rows != known.rows or len(their_rows) != table.num_rows:
+        checker.say(
+            f"pylance reads version {theirs.version} otherwise: {their_rows}, not {known.rows}"
+        )

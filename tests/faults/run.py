@@ -1,4 +1,4 @@
-"""One schedule: a table, some writers and readers, what befalls them, and the verdict."""
+"""One schedule: a table, some writers and readers, their faults, and the verdict."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ WEIGHTS = {
     "restore": 2,
     "deep_clone": 1,
 }
-#: A name keeps a version, or is refused, if a cleanup is about to remove it.
+#: A tag or branch keeps a version, or is refused if a cleanup is about to remove the version.
 NAMES = {"tag": 2, "branch": 2}
-#: A shallow clone elsewhere is not known to a cleanup, so that these do not go together in one
-#: schedule: see docs/explanation/reliability.md.
+#: A cleanup does not know shallow clones at other paths. So one schedule does not have both: see
+#: docs/explanation/reliability.md.
 CLONES = {"shallow_clone": 1}
 REMOVES = {"cleanup": 3}
-#: Schedules of cleanup and of what calls back old versions, and little else: they meet rarely.
-#: Which of them, the seed says.
+#: Schedules with cleanup, and with tags, branches and restores of old versions, which seldom meet
+#: otherwise. The seed chooses the operations.
 MEETING = (
     {"append": 3, "tag": 8, "branch": 2, "cleanup": 6},
     {"append": 3, "restore": 8, "cleanup": 6},
 )
-#: What the tables that schedules begin with hold, by kind of store and of table.
+#: The content of the tables that schedules begin with, by kind of store and table.
 _KNOWN: dict[tuple[str, str], dict[object, Any]] = {}
 AUTO = {"lance.auto_cleanup.interval": "2", "lance.auto_cleanup.retain_versions": "2"}
 _DAYS = 24 * 3600
@@ -63,7 +63,7 @@ _ON_BRANCH = 0.2
 
 @dataclass
 class Verdict:
-    """What came of a schedule.
+    """The outcome of a schedule.
 
     Attributes
     ----------
@@ -92,13 +92,13 @@ class Verdict:
 
 
 def digest(texts: list[str]) -> str:
-    """Return what tells runs apart."""
+    """Return a digest that differs between different runs."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class _Requests:
-    """How files are cut into requests: those of schedules are small.
+    """How files are cut into requests. Schedules use small requests.
 
     Attributes
     ----------
@@ -141,12 +141,17 @@ class Run:
     """
 
     def __init__(
-        self, seed: int, kind: str | None = None, rate: int | None = None, *, meeting: bool = False
+        self,
+        seed: int,
+        store_kind: str | None = None,
+        rate: int | None = None,
+        *,
+        meeting: bool = False,
     ) -> None:
         self._random = Random(f"run {seed}")
         self.seed = seed
         by_seed = self._random.choice(KINDS)
-        self.kind = kind or by_seed
+        self.kind = store_kind or by_seed
         self.removes = self._random.random() < 0.4 or meeting
         self.stable = self._random.random() < 0.3
         self.auto = self.removes and self._random.random() < 0.3 and not meeting
@@ -162,7 +167,7 @@ class Run:
         self._uri = ""
 
     def run(self) -> Verdict:
-        """Let it happen."""
+        """Run the schedule."""
         with place(self.seed, self.kind, self.schedule, self._rate) as table:
             self._uri = table.uri
             with (
@@ -215,7 +220,7 @@ class Run:
             if self.auto:
                 dataset.update_config(AUTO)
             else:
-                # Cleanup after commits does nothing as long as a tag is on a version that could go.
+                # Cleanup after commits removes nothing as long as a removable version has a tag.
                 dataset.tags.create("first", 1)
 
         key = f"{self.stable} {self.auto}"
@@ -232,7 +237,7 @@ class Run:
         checker.finish()
         if self.seed % 10 == 0 and not checker.wrong:
             table.compare(checker)
-        # What failed jobs have left behind is old enough to go, a week later.
+        # A week later, files of failed jobs are old enough to be removed.
         self.schedule.now += 8 * _DAYS
         table.age(8 * _DAYS)
         try:
@@ -247,10 +252,10 @@ class Run:
             dataset.cleanup_old_versions(retain_versions=2, error_if_tagged_old_versions=False)
             if read(open_dataset(dataset.uri)) != before:
                 checker.say(f"cleanup changed the newest version of {root or 'main'}")
-        left = checker.unneeded()
-        # Where no table came to be, there is nothing to clean up by.
-        if left and checker.states:
-            checker.say(f"cleanup left {sorted(left)} behind")
+        unneeded = checker.unneeded()
+        # Without a table, cleanup cannot run.
+        if unneeded and checker.states:
+            checker.say(f"cleanup left {sorted(unneeded)} behind")
 
 
 class _Actor:
@@ -275,14 +280,14 @@ class _Actor:
 
 
 class _Writer(_Actor):
-    """Runs some operations, each on the newest version or on one that it knows."""
+    """Runs some operations, each on the newest version or on a known older version."""
 
     def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
         super().__init__(run, table, checker, f"writer {number}")
         self._maker = Maker(self._random, number, repeats=not run.removes)
         self._weights: dict[str, float] = {**WEIGHTS, **(REMOVES if run.removes else CLONES)}
         if not run.auto:
-            # Cleanup after commits does nothing as long as there are tags.
+            # Cleanup after commits removes nothing as long as tags exist.
             self._weights |= NAMES
         if run.meeting:
             self._weights = {**MEETING[run.seed % len(MEETING)]}
@@ -310,19 +315,19 @@ class _Writer(_Actor):
                 self._checker.unread(root, 0, error, actor.faults)
                 return
             self._known[root] = dataset
-        (kind,) = self._random.choices(list(self._weights), self._weights.values())
-        if root and kind in ("tag", "branch", "shallow_clone", "deep_clone"):
+        (operation_name,) = self._random.choices(list(self._weights), self._weights.values())
+        if root and operation_name in ("tag", "branch", "shallow_clone", "deep_clone"):
             return
         self._count += 1
         name = f"{self._name}, operation {self._count}"
         planned = self._checker.states.get((root, dataset.version))
         if planned is None:
-            # The checker has said why.
+            # The checker has recorded the reason.
             return
-        operation = self._maker.make(kind, name, planned, dataset.version)
+        operation = self._maker.make(operation_name, name, planned, dataset.version)
         if operation is None or (root, operation.calls_back) in self._checker.made_again:
-            # Who calls back a version that was made again, which nobody was told to be there, gets
-            # what it holds.
+            # A writer that refers to a version which was created again, but not acknowledged, gets
+            # its content.
             return
         self._call(Call(name, self._name, root, dataset.version, operation), dataset)
 
@@ -345,7 +350,7 @@ class _Writer(_Actor):
 
 
 class _Reader(_Actor):
-    """Reads the newest version, one by its number, and one that it has opened before."""
+    """Reads the newest version, a version by its number, or a version that it opened before."""
 
     def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
         super().__init__(run, table, checker, f"reader {number}")
@@ -361,13 +366,13 @@ class _Reader(_Actor):
         actor = self._actor
         actor.begin()
         root, version = self._root(), 0
-        how = self._random.choice(["newest", "newest", "number", "pinned"])
+        choice = self._random.choice(["newest", "newest", "number", "pinned"])
         dataset: Dataset | None = None
         with contextlib.suppress(_ReadFailedError):
-            if how == "pinned" and self._pinned:
+            if choice == "pinned" and self._pinned:
                 root, dataset = self._random.choice(self._pinned)
                 version = dataset.version
-            elif how == "number" and root in self._seen:
+            elif choice == "number" and root in self._seen:
                 version = self._random.randint(1, self._seen[root])
                 if root:
                     version = max(version, 3)
@@ -377,8 +382,8 @@ class _Reader(_Actor):
                 version = dataset.version
                 self._checker.opened(self._seen, root, version)
                 self._pinned.append((root, dataset))
-            found = dataset
-            state = self._try(lambda: read(found), root, version)
+            opened = dataset
+            state = self._try(lambda: read(opened), root, version)
             self._checker.saw(root, version, state)
 
     def _try(self, call: Any, root: str, version: int) -> Any:

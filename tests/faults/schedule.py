@@ -1,5 +1,5 @@
-"""Threads that take turns by a seed, and a clock of their own: a schedule that fails once fails
-every time.
+"""Threads that take turns by a seed, with their own clock: a schedule that fails once fails every
+time.
 
 One thread runs at a time, up to its next call to the store, or until it waits for another; then the
 seed says who goes on. Threads that an operation starts (`threads`) take turns like those of the
@@ -14,20 +14,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: When a schedule starts: days before now, as files of local disks carry the time of the system.
+#: Start of a schedule: days before now, because files of local disks have the time of the system.
 START = time.time()
-#: Seconds that a call takes: those of a network, and those of the longest.
+#: Seconds of a call on a network, and seconds of the longest call.
 _LATENCY = 0.03, 0.1
-#: Seconds of real time that no schedule takes.
+#: No schedule takes so many seconds of real time.
 _LONGEST = 300
 
 
 class StoppedError(BaseException):
-    """The schedule is over; no operation may catch it."""
+    """The schedule is over. No operation may catch this error."""
 
 
 class Actor:
-    """Somebody who runs operations, or a thread of an operation.
+    """A client that runs operations, or a thread of an operation.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Actor:
         self.name = name
         self.body = body
         self.wakes = 0.0
-        #: What it waits for, other than a time.
+        #: The condition that the actor waits for, other than a time.
         self.until: Callable[[], bool] | None = None
         self.done = False
         self.error: BaseException | None = None
@@ -64,7 +64,7 @@ class Actor:
         self.turn.acquire()
 
     def begin(self) -> None:
-        """Forget what befell the operation before."""
+        """Forget the faults of the operation before."""
         self.faults, self.created, self.begun = [], [], []
 
     def can_go_on(self, now: float) -> bool:
@@ -72,7 +72,7 @@ class Actor:
 
 
 class Schedule:
-    """Who runs when.
+    """Decides which thread runs.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Schedule:
 
     def __init__(self, seed: int, most_steps: int = 20_000) -> None:
         self._random = random.Random(f"schedule {seed}")
-        # Some seeds let one go on for long, others switch at each call.
+        # Some seeds let one actor run for long, other seeds switch at each call.
         self._stays = self._random.choice([0.0, 0.3, 0.6, 0.9, 0.97])
         self._actors: list[Actor] = []
         self._threads: list[threading.Thread] = []
@@ -128,12 +128,12 @@ class Schedule:
         self.running = None
         for thread in self._threads:
             thread.join()
-        for _, _, effect in sorted(self._later, key=lambda one: one[:2]):
+        for _, _, effect in sorted(self._later, key=lambda entry: entry[:2]):
             effect()
         self._later.clear()
 
     def spawn(self, body: Callable[[], None]) -> None:
-        """Have a thread of the operation that is under way take part."""
+        """Let a thread of the running operation take part."""
         owner = self.running
         assert owner is not None
         actor = Actor(owner.name, body, owner)
@@ -147,12 +147,12 @@ class Schedule:
         thread.start()
 
     def errors(self) -> list[BaseException]:
-        """Return what actors ended with, other than their own end."""
-        found = [actor.error for actor in self._actors if actor.error is not None]
-        return [error for error in found if not isinstance(error, StoppedError)]
+        """Return the errors with which actors ended, other than the end of the schedule."""
+        errors = [actor.error for actor in self._actors if actor.error is not None]
+        return [error for error in errors if not isinstance(error, StoppedError)]
 
     def step(self) -> None:
-        """Let the seed say who goes on; a call to the store begins."""
+        """Begin a call to the store: the seed chooses which actor continues."""
         actor = self.running
         if actor is None:
             return
@@ -175,7 +175,7 @@ class Schedule:
         self._pass(actor)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Let others go on until something is so."""
+        """Let other actors run until a condition holds."""
         actor = self.running
         if self._stopped:
             raise StoppedError
@@ -188,7 +188,7 @@ class Schedule:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Have calls to the store that are no part of the schedule."""
+        """Make calls to the store that are not part of the schedule."""
         running, self.running = self.running, None
         try:
             yield
@@ -196,7 +196,7 @@ class Schedule:
             self.running = running
 
     def later(self, seconds: float, effect: Callable[[], object]) -> None:
-        """Have something happen at some time."""
+        """Run a function at some later time."""
         self._later.append((self.now + seconds, len(self._later), effect))
 
     def _pass(self, actor: Actor) -> None:
@@ -213,20 +213,20 @@ class Schedule:
             raise StoppedError
 
     def _next(self) -> Actor | None:
-        alive = [one for one in self._actors if not one.done]
+        alive = [actor for actor in self._actors if not actor.done]
         if not alive:
             return None
-        ready = [one for one in alive if one.can_go_on(self.now)]
+        ready = [actor for actor in alive if actor.can_go_on(self.now)]
         if not ready:
-            sleeping = [one for one in alive if one.until is None]
+            sleeping = [actor for actor in alive if actor.until is None]
             if not sleeping and not self._stopped:
                 self._stopped = self.hangs = True
-            first = min(sleeping or alive, key=lambda one: one.wakes)
+            first = min(sleeping or alive, key=lambda actor: actor.wakes)
             self.now = max(self.now, first.wakes)
             ready = [first]
-        due = [one for one in self._later if one[0] <= self.now]
+        due = [entry for entry in self._later if entry[0] <= self.now]
         if due:
-            self._later = [one for one in self._later if one[0] > self.now]
+            self._later = [entry for entry in self._later if entry[0] > self.now]
             for _, _, effect in due:
                 effect()
         return self._random.choice(ready)

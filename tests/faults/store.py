@@ -1,4 +1,4 @@
-"""A file system of fsspec over the objects in memory, each call of which can fail."""
+"""A file system of fsspec over objects in memory. Each call can fail."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.faults.objects import Object, Objects, PartError
 from tests.faults.schedule import Schedule
 from tests.faults.threads import Pool
 
-#: Of the table of a schedule.
+#: Root of the table of a schedule.
 ROOT = "bucket/table/"
 
 
 class Place:
-    """What the file systems of this process are over: fsspec makes them, and knows nothing of
+    """The store below the file systems of this process: fsspec creates them, and does not know
     schedules.
     """
 
@@ -31,9 +31,7 @@ class Place:
 
 
 class FaultyFileSystem(AbstractFileSystem):
-    """Lists in no order, as Google Cloud Storage's does here; puts on condition by
-    `mode="create"`.
-    """
+    """Lists in no order, as Google Cloud Storage does here; conditional puts by `mode="create"`."""
 
     protocol = "gs"
     cachable = False
@@ -41,7 +39,7 @@ class FaultyFileSystem(AbstractFileSystem):
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [cls._strip_protocol(part) for part in path]
         return path.split("://", 1)[-1].rstrip("/")
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
@@ -65,15 +63,17 @@ class FaultyFileSystem(AbstractFileSystem):
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         name = self._strip_protocol(path)
-        found = Place.faults.call("list", name, lambda: _listed(name))
-        return found if detail else [entry["name"] for entry in found]
+        entries = Place.faults.call("list", name, lambda: _listed(name))
+        return entries if detail else [entry["name"] for entry in entries]
 
     def find(self, path: str, detail: bool = False, **_: Any) -> Any:
         name = self._strip_protocol(path)
-        found = Place.faults.call(
-            "list", name, lambda: {one: _file(one) for one in Place.objects.below(name)}
+        entries = Place.faults.call(
+            "list",
+            name,
+            lambda: {name_below: _file(name_below) for name_below in Place.objects.below(name)},
         )
-        return found if detail else list(found)
+        return entries if detail else list(entries)
 
     def rm_file(self, path: str, **_: Any) -> None:
         name = self._strip_protocol(path)
@@ -93,8 +93,8 @@ class FaultyFileSystem(AbstractFileSystem):
         return self.modified(path)
 
     def modified(self, path: str) -> datetime.datetime:
-        found = Place.objects.get(self._strip_protocol(path))
-        return datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
+        stored = Place.objects.get(self._strip_protocol(path))
+        return datetime.datetime.fromtimestamp(stored.modified, datetime.UTC)
 
 
 class FaultyS3(FaultyFileSystem):
@@ -102,7 +102,7 @@ class FaultyS3(FaultyFileSystem):
 
     protocol = "s3"
     async_impl = True
-    #: Of coroutines, which are threads of the schedule.
+    #: Event loop of coroutines, which are threads of the schedule.
     loop = None
     s3_additional_kwargs = None
 
@@ -114,8 +114,8 @@ class FaultyS3(FaultyFileSystem):
         return bucket, key, None
 
     def call_s3(self, method: str, **arguments: Any) -> dict[str, Any]:
-        asked: dict[str, Any] = arguments
-        answered: dict[str, Any] = getattr(self, f"_{method}")(**asked)
+        checked_arguments: dict[str, Any] = arguments
+        answered: dict[str, Any] = getattr(self, f"_{method}")(**checked_arguments)
         return answered
 
     async def _call_s3(self, method: str, **arguments: Any) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class FaultyS3(FaultyFileSystem):
     def cat_ranges(
         self, paths: list[str], starts: list[int], ends: list[int], batch_size: int, **_: Any
     ) -> list[Any]:
-        """Answer several reads that are under way at once, each by its bytes or its error."""
+        """Answer several reads that run at the same time, each by its bytes or its error."""
 
         def fetched(path: str, start: int, end: int) -> Any:
             try:
@@ -146,32 +146,32 @@ class FaultyS3(FaultyFileSystem):
     ) -> dict[str, Any]:
         def listed() -> dict[str, Any]:
             after = ContinuationToken or StartAfter
-            found: dict[str, dict[str, Any] | None] = {}
+            entries: dict[str, dict[str, Any] | None] = {}
             for path in sorted(Place.objects.now):
                 key = path.removeprefix(f"{Bucket}/")
                 if not key.startswith(Prefix):
                     continue
                 inner = key[len(Prefix) :].find(Delimiter) if Delimiter else -1
                 name = key[: len(Prefix) + inner + 1] if inner >= 0 else key
-                if name > after and name not in found:
+                if name > after and name not in entries:
                     entry = _file(path)
                     facts = {"Size": entry["size"], "LastModified": entry["LastModified"]}
-                    found[name] = {"Key": key, **facts} if inner < 0 else None
-            some = list(found)[:MaxKeys]
+                    entries[name] = {"Key": key, **facts} if inner < 0 else None
+            names = list(entries)[:MaxKeys]
             answer: dict[str, Any] = {
-                "Contents": [one for name in some if (one := found[name])],
-                "CommonPrefixes": [{"Prefix": name} for name in some if not found[name]],
+                "Contents": [content for name in names if (content := entries[name])],
+                "CommonPrefixes": [{"Prefix": name} for name in names if not entries[name]],
             }
-            if len(found) > len(some):
-                answer |= {"IsTruncated": True, "NextContinuationToken": some[-1]}
+            if len(entries) > len(names):
+                answer |= {"IsTruncated": True, "NextContinuationToken": names[-1]}
             return answer
 
         return Place.faults.call("list", Prefix, listed)
 
     def _head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
-        found = Place.faults.call("head", path, lambda: Place.objects.get(path))
-        entry = _facts(found)
+        stored = Place.faults.call("head", path, lambda: Place.objects.get(path))
+        entry = _facts(stored)
         return {"ContentLength": entry["size"], "LastModified": entry["LastModified"]}
 
     def _create_multipart_upload(self, Bucket: str, Key: str, **_: Any) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class FaultyS3(FaultyFileSystem):
         self, Bucket: str, Key: str, UploadId: str, MultipartUpload: Any, **_: Any
     ) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
-        listed = [(one["PartNumber"], one["ETag"]) for one in MultipartUpload["Parts"]]
+        listed = [(part["PartNumber"], part["ETag"]) for part in MultipartUpload["Parts"]]
         put_of = _putter(path)
 
         def put() -> dict[str, Any]:
@@ -216,10 +216,12 @@ class FaultyS3(FaultyFileSystem):
 
     def _list_multipart_uploads(self, Bucket: str, Prefix: str) -> dict[str, Any]:
         def listed() -> dict[str, Any]:
-            found = Place.objects.uploads(f"{Bucket}/{Prefix}")
-            keys = [one.removeprefix(f"{Bucket}/").rpartition("#")[0] for one in found]
-            uploads = zip(keys, found, strict=True)
-            return {"Uploads": [{"Key": key, "UploadId": one} for key, one in uploads]}
+            uploads_found = Place.objects.uploads(f"{Bucket}/{Prefix}")
+            keys = [
+                upload.removeprefix(f"{Bucket}/").rpartition("#")[0] for upload in uploads_found
+            ]
+            uploads = zip(keys, uploads_found, strict=True)
+            return {"Uploads": [{"Key": key, "UploadId": upload} for key, upload in uploads]}
 
         return Place.faults.call("uploads", f"{Bucket}/{Prefix}", listed)
 
@@ -231,7 +233,7 @@ class FaultyS3(FaultyFileSystem):
 
 
 class Upload:
-    """A file that is there once it is closed."""
+    """A file that exists once it is closed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -256,7 +258,8 @@ class Upload:
 
 def _putter(path: str, *, create: bool = False) -> Callable[[bytes], None]:
     actor = Place.schedule.running
-    # Of the operation that asks: what comes late is not of the one that is under way then.
+    # The actor of the operation that made the request. A late effect may run while another
+    # operation runs.
     created = [] if actor is None else actor.created
 
     def put(data: bytes) -> None:
@@ -279,9 +282,9 @@ def _file(path: str) -> dict[str, Any]:
     return {"name": path, "type": "file", **_facts(Place.objects.now[path])}
 
 
-def _facts(found: Object) -> dict[str, Any]:
-    modified = datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
-    return {"size": len(found.data), "LastModified": modified}
+def _facts(stored: Object) -> dict[str, Any]:
+    modified = datetime.datetime.fromtimestamp(stored.modified, datetime.UTC)
+    return {"size": len(stored.data), "LastModified": modified}
 
 
 def _info(path: str) -> dict[str, Any]:
@@ -310,11 +313,11 @@ def _listed(folder: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Have the schemes s3 and gs mean these file systems."""
-    for kind in (FaultyS3, FaultyFileSystem):
-        fsspec.register_implementation(kind.protocol, kind, clobber=True)
+    """Register these file systems for the schemes s3 and gs."""
+    for file_system in (FaultyS3, FaultyFileSystem):
+        fsspec.register_implementation(file_system.protocol, file_system, clobber=True)
     try:
         yield
     finally:
-        for kind in (FaultyS3, FaultyFileSystem):
-            _registry.pop(kind.protocol, None)
+        for file_system in (FaultyS3, FaultyFileSystem):
+            _registry.pop(file_system.protocol, None)

@@ -1,5 +1,5 @@
 """Seeded schedules of writers, readers and faults: a short form of `make soak`, schedules that
-once failed, and mistakes that are found.
+failed once, and mistakes that are found.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ import pytest
 
 from tests.faults.__main__ import run_all
 
-#: Where `make soak` goes on.
+#: `make soak` continues after these seeds.
 SHORT = 40
-#: Seeds that find some of the mistakes soon, all on S3; `make soak` tries them all.
+#: Seeds that soon find some of the mistakes, all on S3. `make soak` tries all mistakes.
 FOUND_BY = {
     "overwriting_put": 15,
     "blind_retry": 64,
@@ -23,16 +23,16 @@ FOUND_BY = {
     "late_restores": 80,
     "forgetful_clone": 3,
 }
-#: Schedules that a mistake has to be found within.
+#: A mistake must be found within so many schedules.
 ENOUGH = 40
 
 
 def test_schedules() -> None:
-    found = run_all(1, SHORT)
-    assert not found["failed"], [one[:3] for one in found["failed"]]
-    assert found["schedules"] == SHORT
-    assert all(found[f"on {kind}"] > SHORT // 6 for kind in ("s3", "gs", "local"))
-    tried = {name.partition(" of ")[0] for name in found["faults"]}
+    result = run_all(1, SHORT)
+    assert not result["failed"], [failure[:3] for failure in result["failed"]]
+    assert result["schedules"] == SHORT
+    assert all(result[f"on {store_kind}"] > SHORT // 6 for store_kind in ("s3", "gs", "local"))
+    tried = {name.partition(" of ")[0] for name in result["faults"]}
     assert tried == {
         "error",
         "lost answer",
@@ -48,12 +48,12 @@ def test_schedules() -> None:
 
 
 def test_a_seed_is_a_schedule() -> None:
-    once, again = run_all(30, 3), run_all(30, 3)
-    assert once["digests"] == again["digests"]
-    assert run_all(31, 3)["digests"] != once["digests"]
+    first, second = run_all(30, 3), run_all(30, 3)
+    assert first["digests"] == second["digests"]
+    assert run_all(31, 3)["digests"] != first["digests"]
 
 
 @pytest.mark.parametrize("mutation", FOUND_BY)
 def test_mistakes_are_found(mutation: str) -> None:
-    found = run_all(FOUND_BY[mutation], ENOUGH, kind="s3", mutation=mutation)
-    assert found["failed"], mutation
+    result = run_all(FOUND_BY[mutation], ENOUGH, store_kind="s3", mutation=mutation)
+    assert result["failed"], mutation

@@ -1,5 +1,5 @@
-"""Operations that meet where schedules do not take them: clones, detached versions, branches
-made again, writes tried again.
+"""Operations that meet in ways which schedules do not reach: clones, detached versions, branches
+that are created again, repeated writes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ NOW = timedelta(0)
 
 
 def ids(dataset: Dataset) -> list[int]:
-    found: list[int] = dataset.to_table()["id"].to_pylist()
-    return found
+    numbers: list[int] = dataset.to_table()["id"].to_pylist()
+    return numbers
 
 
 def written(job: WriteJob) -> list[Fragment]:
@@ -86,15 +86,15 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = str(tmp_path / "target")
-    one = lance_spark.write_dataset(ROWS, str(tmp_path / "one"))
-    other = lance_spark.write_dataset(ROWS, str(tmp_path / "two")).delete([("id", "<", 3)])
+    first = lance_spark.write_dataset(ROWS, str(tmp_path / "one"))
+    second = lance_spark.write_dataset(ROWS, str(tmp_path / "two")).delete([("id", "<", 3)])
     empty, alone = clones._check_empty, clones._has_another
     jobs: list[WriteJob] = []
 
     def late(store: ObjectStore) -> None:
         empty(store)
         monkeypatch.setattr(clones, "_check_empty", empty)
-        one.shallow_clone(target)
+        first.shallow_clone(target)
         jobs.append(begin_write(target, ROWS.schema))
         monkeypatch.setattr(clones, "_has_another", seen)
 
@@ -106,7 +106,7 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
 
     monkeypatch.setattr(clones, "_check_empty", late)
     with pytest.raises(TableExistsError, match="another client has just created a table"):
-        other.shallow_clone(target)
+        second.shallow_clone(target)
     assert ids(lance_spark.open_dataset(target)) == [0, 1, 2, 3]
     assert commit_or_clean_up(jobs[0], written(jobs[0])).version == 2
 
@@ -115,22 +115,22 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
 def test_a_detached_version_beside_a_cleanup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """Whoever comes later sees the other."""
+    """The later operation sees the earlier operation."""
     uri = str(tmp_path)
     lance_spark.write_dataset(ROWS, uri)
     newest = lance_spark.write_dataset(ROWS, uri, "overwrite")
     job = begin_write(uri, ROWS.schema)
     operation = Append(tuple(written(job)), field_paths(job.schema.to_protos()))
-    made: list[Dataset] = []
+    detached_versions: list[Dataset] = []
     look = CleanupPlanner.look_again
 
     def commit() -> None:
-        made.append(Dataset.commit(uri, operation, 1, detached=True))
+        detached_versions.append(Dataset.commit(uri, operation, 1, detached=True))
 
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         if kept:
-            # It has looked before the marks went, and is told afterwards.
+            # The commit has checked for marks before. Cleanup checks again after the commit.
             monkeypatch.setattr(detached, "check_named", lambda *_: None)
             commit()
             return look(planner, *arguments, **named)
@@ -142,7 +142,7 @@ def test_a_detached_version_beside_a_cleanup(
     monkeypatch.setattr(CleanupPlanner, "look_again", then)
     newest.cleanup_old_versions(NOW)
     if kept:
-        assert ids(made[0]) == [0, 1, 2, 3] * 2
+        assert ids(detached_versions[0]) == [0, 1, 2, 3] * 2
     else:
         assert not [name for name in (tmp_path / "_versions").iterdir() if name.name[0] == "d"]
 
@@ -169,13 +169,13 @@ def test_a_detached_version_that_cannot_be_looked_at_is_uncertain(script: Script
 def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a first version of the number that one of the branch before had, which has been
-    looked at.
+    """The new branch begins with a version number of the earlier branch, which the cleanup has
+    planned to remove.
     """
     uri = str(tmp_path)
 
-    def overwritten(where: str) -> Dataset:
-        return lance_spark.write_dataset(ROWS, where, "overwrite")
+    def overwritten(uri_of_table: str) -> Dataset:
+        return lance_spark.write_dataset(ROWS, uri_of_table, "overwrite")
 
     history = [overwritten(uri) for _ in range(6)]
     branch = history[2].create_branch("x").uri
@@ -187,11 +187,11 @@ def test_a_branch_that_was_made_again_during_a_cleanup_keeps_its_version(
 
     def then(planner: CleanupPlanner, *arguments: Any) -> CleanupPlan:
         monkeypatch.undo()
-        found = plan(planner, *arguments)
-        assert [version for version, _ in found.manifests] == [1, 2, 3, 4, 5]
+        cleanup_plan = plan(planner, *arguments)
+        assert [version for version, _ in cleanup_plan.manifests] == [1, 2, 3, 4, 5]
         history[5].branches.delete("x")
         history[4].create_branch("x")
-        return found
+        return cleanup_plan
 
     monkeypatch.setattr(CleanupPlanner, "plan", then)
     assert history[5].cleanup_old_versions(NOW).versions == (1, 2, 3, 4)
@@ -212,10 +212,10 @@ def test_a_write_that_is_tried_again_keeps_the_files_that_were_committed(script:
     with pytest.raises(UncertainCommitError):
         commit_or_clean_up(job, fragments, write_token=token)
     script.todo = []
-    more = written(job)
+    second_try = written(job)
     with pytest.raises(AlreadyCommittedError):
-        commit_or_clean_up(job, [*fragments, *more], write_token=token)
+        commit_or_clean_up(job, [*fragments, *second_try], write_token=token)
     assert ids(lance_spark.open_dataset(URI)) == [0, 1, 2, 3] * 2
-    # Those that were not committed are gone.
+    # The files that were not committed are deleted.
     names = {name.rpartition("/")[2] for name in Place.objects.below("bucket/table/data")}
-    assert names.isdisjoint(file.path for one in more for file in one.files)
+    assert names.isdisjoint(file.path for fragment in second_try for file in fragment.files)

@@ -1,53 +1,34 @@
-"""What was wrong with names, one by one: tags and branches that somebody else, a cleanup or a
-store that fails comes across.
-"""
+"""Past bugs of tags and branches that meet other clients, a cleanup or a store that fails."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import lance_spark
 from lance_spark.errors import (
-    InvalidInputError,
     StorageError,
     UncertainCommitError,
-    VersionNotFoundError,
 )
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.refs import branches, clones, tag_store
-from lance_spark.table.refs import json_file as ref_json
+from tests.faults.named_tables import ROWS, named
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
 from tests.faults.test_regressions import Script, fails, refused
 
 URI = "s3://bucket/table"
-ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 TAG, BRANCH = "_refs/tags/", "_refs/branches/"
 
 
 @pytest.fixture
 def scripted() -> Iterator[Script]:
-    found = Script()
+    calls = Script()
     Place.objects, Place.schedule = Objects(), Schedule(0)
-    Place.faults = found  # type: ignore[assignment]
+    Place.faults = calls  # type: ignore[assignment]
     with registered():
-        yield found
-
-
-def named(dataset: lance_spark.Dataset) -> dict[str, Any]:
-    """The names that a table has, and the versions they stand for."""
-    tags = {name: one["version"] for name, one in dataset.tags.list().items()}
-    made = {name: one["parent_version"] for name, one in dataset.branches.list().items()}
-    return tags | made
+        yield calls
 
 
 CHANGES: dict[str, tuple[str, str, Callable[[lance_spark.Dataset], Any]]] = {
@@ -67,8 +48,8 @@ CHANGES: dict[str, tuple[str, str, Callable[[lance_spark.Dataset], Any]]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, change: str) -> None:
-    """It was told as a failure, and came into effect later."""
-    call, folder, made = CHANGES[change]
+    """The change was reported as failed, and came into effect later."""
+    call, folder, change_of_name = CHANGES[change]
     dataset = lance_spark.write_dataset(ROWS, URI)
     dataset.tags.create("t")
     dataset.create_branch("x")
@@ -82,18 +63,18 @@ def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, cha
     before = named(dataset), dataset.tags.list(), dataset.branches.list()
     scripted.todo = [(call, folder, refused)]
     with pytest.raises(StorageError, match="permission denied") as caught:
-        made(dataset)
+        change_of_name(dataset)
     assert not isinstance(caught.value, UncertainCommitError)
     scripted.todo = [(call, folder, comes_late)]
     with pytest.raises(UncertainCommitError, match="no answer in time"):
-        made(dataset)
+        change_of_name(dataset)
     assert (named(dataset), dataset.tags.list(), dataset.branches.list()) == before
     late[0]()
     assert (named(dataset), dataset.tags.list(), dataset.branches.list()) != before
 
 
 def test_a_name_that_may_not_be_taken_back_is_uncertain(scripted: Script) -> None:
-    """The look at its version failed, and then its deletion did."""
+    """The check of the version failed, and then the deletion of the tag failed."""
     dataset = lance_spark.write_dataset(ROWS, URI)
     scripted.todo = [("head", "_transactions/", fails)]
     with pytest.raises(StorageError, match="no such server") as caught:
@@ -119,7 +100,7 @@ def test_a_deletion_that_cannot_look_puts_the_branch_back(scripted: Script) -> N
         dataset.branches.delete("x")
     assert not isinstance(caught.value, UncertainCommitError)
     assert lance_spark.open_dataset(URI, branch="x").to_table() == ROWS
-    # The files, on the other hand, do not come back.
+    # If the deletion of files fails, the branch is not restored.
     scripted.todo = [("delete", "_versions/", refused)]
     with pytest.raises(UncertainCommitError, match=r"is deleted, but not all of its files"):
         dataset.branches.delete("x")
@@ -129,7 +110,7 @@ def test_a_deletion_that_cannot_look_puts_the_branch_back(scripted: Script) -> N
 
 
 def test_a_branch_that_is_made_is_acknowledged_whatever_comes_then(scripted: Script) -> None:
-    """It was opened by another look at the store."""
+    """Once, the store was read another time to open the new branch, which could fail."""
     dataset = lance_spark.write_dataset(ROWS, URI)
 
     def seen(effect: Callable[[], Any]) -> Any:
@@ -137,10 +118,10 @@ def test_a_branch_that_is_made_is_acknowledged_whatever_comes_then(scripted: Scr
         scripted.todo = [("list", "tree/x/_versions", fails)]
 
     scripted.todo = [("create", BRANCH, seen)]
-    made = dataset.create_branch("x")
+    branch = dataset.create_branch("x")
     scripted.todo.clear()
-    assert (made.branch, made.version, made.to_table()) == ("x", 1, ROWS)
-    assert lance_spark.open_dataset(made.uri).to_table() == ROWS
+    assert (branch.branch, branch.version, branch.to_table()) == ("x", 1, ROWS)
+    assert lance_spark.open_dataset(branch.uri).to_table() == ROWS
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -163,276 +144,6 @@ def test_a_tag_that_was_there_and_is_gone_may_have_been_the_own_one(
     assert named(dataset) == ({} if gone else {"t": 1})
 
 
-class Held:
-    """Have something happen just before a function goes on that is called with some arguments,
-    once.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self.done: list[str] = []
-
-    def at(self, owner: Any, function: str, then: Callable[[], object], call: int = 1) -> None:
-        own = getattr(owner, function)
-        left = call
-
-        def held(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if not left:
-                setattr(owner, function, own)
-                then()
-                self.done.append(function)
-            return own(*arguments, **named)
-
-        self._monkeypatch.setattr(owner, function, held)
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    return Held(monkeypatch)
-
-
-def mark_removed(dataset: lance_spark.Dataset) -> None:
-    """Do as a cleanup does first that removes a version."""
-    (file,) = Path(dataset.uri, "_transactions").glob(f"{dataset.version - 1}-*.txn")
-    file.unlink()
-
-
-def versions_of(path: Path, count: int) -> list[lance_spark.Dataset]:
-    """Versions that have no file in common."""
-    modes: list[Any] = ["create", *["overwrite"] * (count - 1)]
-    return [lance_spark.write_dataset(ROWS, str(path), mode) for mode in modes]
-
-
-@pytest.mark.parametrize("how", ["made", "moved", "described"])
-def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
-    tmp_path: Path, held: Held, how: str
-) -> None:
-    first, second = versions_of(tmp_path, 2)
-    mark_removed(first)
-
-    def meanwhile() -> None:
-        if how == "moved":
-            second.tags.update("t")
-        elif how == "made":
-            second.tags.delete("t")
-            second.tags.create("t")
-        else:
-            second.tags.replace_metadata("t", {"a": "b"})
-
-    held.at(tag_store, "check_named", meanwhile)
-    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
-        first.tags.create("t")
-    # Other metadata do not keep it on the version that goes.
-    assert held.done
-    assert named(second) == ({} if how == "described" else {"t": 2})
-
-
-@pytest.mark.parametrize("how", ["made", "described"])
-def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
-    tmp_path: Path, held: Held, how: str
-) -> None:
-    first, second = versions_of(tmp_path, 2)
-    mark_removed(first)
-
-    def meanwhile() -> None:
-        if how == "made":
-            second.branches.delete("x")
-            made = second.create_branch("x")
-            lance_spark.write_dataset(ROWS, made.uri, "append")
-        else:
-            second.branches.replace_metadata("x", {"a": "b"})
-
-    held.at(branches, "check_named", meanwhile)
-    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
-        first.create_branch("x")
-    assert held.done
-    assert named(second) == ({} if how == "described" else {"x": 2})
-    if how == "made":
-        assert lance_spark.open_dataset(str(tmp_path), branch="x").count_rows() == 8
-
-
-def test_a_tag_is_not_put_on_a_version_that_goes(tmp_path: Path, held: Held) -> None:
-    """While it was there, nothing kept the version that it had named."""
-    first, second, third = versions_of(tmp_path, 3)
-    third.tags.create("t", 2)
-    mark_removed(first)
-    held.at(ref_json, "replace", lambda: pytest.fail("the tag is moved"))
-    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
-        third.tags.update("t", 1)
-    assert named(second) == {"t": 2}
-
-
-@pytest.mark.parametrize("how", ["moved", "made"])
-def test_a_tag_that_somebody_else_has_moved_is_not_put_back(
-    tmp_path: Path, held: Held, how: str
-) -> None:
-    first, _, third = versions_of(tmp_path, 3)
-    third.tags.create("t", 2)
-
-    def meanwhile() -> None:
-        mark_removed(first)
-        if how == "made":
-            third.tags.delete("t")
-            third.tags.create("t", 3)
-        else:
-            third.tags.update("t", 3)
-
-    held.at(tag_store, "check_named", meanwhile)
-    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
-        third.tags.update("t", 1)
-    assert held.done
-    assert named(third) == {"t": 3}
-
-
-@pytest.mark.parametrize("how", ["goes", "gone", "stays"])
-def test_a_tag_whose_old_version_goes_while_it_is_moved(
-    tmp_path: Path, held: Held, how: str
-) -> None:
-    first, second, third = versions_of(tmp_path, 3)
-    third.tags.create("t", 2)
-
-    def meanwhile() -> None:
-        mark_removed(first)
-        if how == "goes":
-            mark_removed(second)
-        elif how == "gone":
-            assert third.cleanup_old_versions(
-                timedelta(0), error_if_tagged_old_versions=False
-            ).versions == (2,)
-
-    held.at(tag_store, "check_named", meanwhile)
-    expected = VersionNotFoundError if how == "stays" else UncertainCommitError
-    text = {
-        "goes": "version 1 is being removed .*: version 2 is being removed",
-        "gone": "version 1 is being removed .*: version 2, .* was removed meanwhile",
-        "stays": "version 1 is being removed",
-    }[how]
-    with pytest.raises(expected, match=text):
-        third.tags.update("t", 1)
-    assert held.done
-    assert named(third) == ({} if how == "gone" else {"t": 2})
-
-
-@pytest.mark.parametrize("how", ["made", "moved"])
-def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, how: str) -> None:
-    """The deletion has taken its last look at tags; no file is gone yet."""
-    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    dataset.tags.create("moved")
-    branch = dataset.create_branch("x")
-    change = branch.tags.create if how == "made" else branch.tags.update
-
-    def tagged() -> None:
-        with pytest.raises(VersionNotFoundError, match="branch 'x' not found"):
-            change(how)
-
-    held.at(branches, "delete_files", tagged)
-    dataset.branches.delete("x")
-    assert held.done
-    assert named(dataset) == {"moved": 1}
-
-
-@pytest.mark.parametrize("how", ["made", "moved"])
-@pytest.mark.parametrize("again", [False, True])
-def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
-    tmp_path: Path, held: Held, how: str, again: bool
-) -> None:
-    """The tag has its version; then comes the deletion, which sees no tag, and maybe another
-    branch of that name.
-    """
-    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    dataset.tags.create("moved")
-    branch = dataset.create_branch("x")
-    change = branch.tags.create if how == "made" else branch.tags.update
-
-    def deleted() -> None:
-        dataset.branches.delete("x")
-        if again:
-            dataset.create_branch("x")
-
-    held.at(ref_json, "create" if how == "made" else "replace", deleted)
-    with pytest.raises(VersionNotFoundError, match="'x' was deleted by another client"):
-        change(how)
-    assert held.done
-    assert named(dataset) == {"moved": 1} | ({"x": 1} if again else {})
-
-
-@pytest.mark.parametrize("left", [False, True])
-def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held, left: bool
-) -> None:
-    """The file of the branch comes after the deletion's look whether there is one, and before
-    its files go.
-    """
-    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    main = ObjectStore.from_uri(tmp_path)
-    if left:
-        dataset.create_branch("x")
-        (tmp_path / "_refs/branches/x.json").unlink()
-    put = ref_json.create
-
-    def create(*arguments: Any) -> bool:
-        monkeypatch.setattr(ref_json, "create", put)
-        created: list[bool] = []
-        held.at(branches, "delete_files", lambda: created.append(put(*arguments)))
-        branches.delete_branch(main, "x")
-        return created == [True]
-
-    monkeypatch.setattr(ref_json, "create", create)
-    with pytest.raises(VersionNotFoundError, match="deleted the first version of the branch"):
-        dataset.create_branch("x")
-    assert held.done
-    assert not named(dataset)
-    assert not list((tmp_path / "tree").iterdir())
-    assert dataset.create_branch("x").to_table() == ROWS
-
-
-@pytest.mark.parametrize("left", [False, True])
-def test_a_branch_that_begins_with_what_is_being_deleted(
-    tmp_path: Path, held: Held, left: bool
-) -> None:
-    """It has its name, and was acknowledged, before the deletion goes on."""
-    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    dataset.create_branch("x")
-    if left:
-        (tmp_path / "_refs/branches/x.json").unlink()
-    held.at(branches, "_table_paths", lambda: dataset.create_branch("x"))
-    dataset.branches.delete("x")
-    assert held.done
-    assert named(dataset) == {"x": 1}
-    found = lance_spark.open_dataset(str(tmp_path), branch="x")
-    assert found.to_table() == ROWS
-    assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2
-    dataset.branches.delete("x")
-    assert not list((tmp_path / "tree").iterdir())
-
-
-@pytest.mark.parametrize("step", ["before", "early", "late"])
-def test_a_branch_that_is_deleted_while_its_metadata_change(
-    tmp_path: Path, held: Held, step: str
-) -> None:
-    """The file of the branch comes back: after the deletion, before its files go, or after that."""
-    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    dataset.create_branch("x")
-    file = tmp_path / "_refs/branches/x.json"
-    described = json.loads(file.read_text()) | {"metadata": {"a": "b"}}
-
-    def back() -> None:
-        file.write_text(json.dumps(described))
-
-    if step == "before":
-        held.at(ref_json, "replace", lambda: dataset.branches.delete("x"))
-        with pytest.raises(VersionNotFoundError, match="branch 'x' not found"):
-            dataset.branches.replace_metadata("x", {"a": "b"})
-    else:
-        held.at(branches, "_table_paths" if step == "early" else "delete_files", back)
-        dataset.branches.delete("x")
-    assert held.done
-    assert not named(dataset)
-    assert not list((tmp_path / "tree").iterdir())
-
-
 def test_metadata_of_a_branch_that_cannot_be_looked_at(scripted: Script) -> None:
     dataset = lance_spark.write_dataset(ROWS, URI)
     dataset.create_branch("x")
@@ -440,67 +151,3 @@ def test_metadata_of_a_branch_that_cannot_be_looked_at(scripted: Script) -> None
     with pytest.raises(UncertainCommitError, match="may have been deleted meanwhile"):
         dataset.branches.replace_metadata("x", {"a": "b"})
     assert dataset.branches.list()["x"]["metadata"] == {"a": "b"}
-
-
-def test_a_deletion_does_not_bring_back_what_another_has_deleted(
-    tmp_path: Path, held: Held
-) -> None:
-    """Two delete a branch; the second one comes across a tag that gives way, and puts the name
-    back.
-    """
-    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    dataset.create_branch("x")
-    tag = tmp_path / "_refs/tags/t.json"
-
-    def tagged() -> None:
-        tag.parent.mkdir()
-        tag.write_bytes(tag_store.Tag(1, "x").encode())
-
-    def deleted() -> None:
-        tag.unlink()
-        shutil.rmtree(tmp_path / "tree/x")
-
-    held.at(branches, "_check_unused", tagged, call=2)
-    held.at(branches, "_restore_branch_file", deleted)
-    with pytest.raises(UncertainCommitError, match=r"has tags: .* branch 'x' not found"):
-        dataset.branches.delete("x")
-    assert held.done == ["_check_unused", "_restore_branch_file"]
-    assert not named(dataset)
-
-
-def test_a_branch_that_begins_with_a_version_that_gives_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A and B make it from version 1, C from version 2: A and C give way to one another, B has
-    taken up what A made.
-    """
-    first = lance_spark.write_dataset(ROWS, str(tmp_path))
-    second = lance_spark.write_dataset(ROWS, str(tmp_path), "append")
-    look = clones._has_another
-    seen = []
-
-    def of_a(target: ObjectStore, version: int) -> bool:
-        def of_c(*arguments: Any) -> bool:
-            patched.setattr(clones, "_has_another", look)
-            seen.append(look(target, version))
-            return look(*arguments)
-
-        monkeypatch.setattr(clones, "_has_another", look)
-        first.create_branch("x")
-        with monkeypatch.context() as patched:
-            # C looked for others before there were any, and puts its version now.
-            patched.setattr(clones, "_check_empty", lambda _: None)
-            patched.setattr(ObjectStore, "exists", lambda *_: False)
-            patched.setattr(clones, "_has_another", of_c)
-            with pytest.raises(InvalidInputError, match="already has versions"):
-                second.create_branch("x")
-        return seen == [True]
-
-    monkeypatch.setattr(clones, "_has_another", of_a)
-    with pytest.raises(InvalidInputError, match="branch 'x' already exists"):
-        first.create_branch("x")
-    assert seen == [True]
-    assert named(first) == {"x": 1}
-    found = lance_spark.open_dataset(str(tmp_path), branch="x")
-    assert found.to_table() == ROWS
-    assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2

@@ -1,4 +1,4 @@
-"""What schedules have found, one by one."""
+"""Past bugs that schedules found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
 
 
 class Script:
-    """Faults by hand: the first call that a test says gets its way."""
+    """Faults that a test chooses: the first call that matches gets its fault."""
 
     def __init__(self) -> None:
         self.todo: list[tuple[str, str, Callable[[Callable[[], Any]], Any]]] = []
@@ -47,11 +47,11 @@ class Script:
 
 @pytest.fixture
 def script() -> Iterator[Script]:
-    found = Script()
+    calls = Script()
     Place.objects, Place.schedule = Objects(), Schedule(0)
-    Place.faults = found  # type: ignore[assignment]
+    Place.faults = calls  # type: ignore[assignment]
     with registered():
-        yield found
+        yield calls
 
 
 def twice(effect: Callable[[], Any]) -> Any:
@@ -119,18 +119,18 @@ def test_a_commit_that_may_not_tidy_up_is_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
-    own = getattr(local, call)
+    original = getattr(local, call)
 
     def forbidden(path: str) -> None:
-        own(path)
+        original(path)
         if "_versions" in path:
             raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(local, call, forbidden)
-    found = dataset.update({"id": 9}, [("id", "==", 3)])
+    updated = dataset.update({"id": 9}, [("id", "==", 3)])
     monkeypatch.undo()
-    assert found.version == lance_spark.open_dataset(str(tmp_path)).version == 2
-    assert sorted(found.to_table()["id"].to_pylist()) == [0, 1, 2, 9]
+    assert updated.version == lance_spark.open_dataset(str(tmp_path)).version == 2
+    assert sorted(updated.to_table()["id"].to_pylist()) == [0, 1, 2, 9]
 
 
 def test_a_version_that_was_cleaned_up_is_not_made_again(
@@ -151,24 +151,24 @@ def test_a_version_that_was_cleaned_up_is_not_made_again(
     newest = lance_spark.open_dataset(str(tmp_path))
     assert newest.version == 3
     assert newest.to_table()["id"].to_pylist() == [0, 1, 2, 3]
-    # What the old version refers to goes with it.
+    # The deletion file of the old version is removed with it.
     newest.cleanup_old_versions(timedelta(0))
-    assert [one.version for one in newest.versions()] == [3]
+    assert [version.version for version in newest.versions()] == [3]
     assert not list((tmp_path / "_deletions").iterdir())
 
 
-@pytest.mark.parametrize("how", ["shallow_clone", "deep_clone"])
-def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, how: str) -> None:
+@pytest.mark.parametrize("method", ["shallow_clone", "deep_clone"])
+def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, method: str) -> None:
     dataset = lance_spark.write_dataset(ROWS, URI)
 
     def seen(effect: Callable[[], Any]) -> Any:
         effect()
-        # From now on the store answers no listing.
+        # From now on, the store answers no listing.
         script.todo = [("list", "clone/_versions", fails)]
 
     script.todo = [("create", "clone/_versions", seen)]
     with pytest.raises(UncertainCommitError, match="check whether the table exists"):
-        getattr(dataset, how)("s3://bucket/clone")
+        getattr(dataset, method)("s3://bucket/clone")
     assert not script.todo
     clone = lance_spark.open_dataset("s3://bucket/clone")
     assert clone.to_table()["id"].to_pylist() == [0, 1, 2, 3]
@@ -180,8 +180,8 @@ def test_copies_that_can_be_deleted_are_when_a_clone_fails(script: Script) -> No
     with pytest.raises(StorageError, match="permission denied"):
         dataset.deep_clone("s3://bucket/clone")
     assert not script.todo
-    (left,) = Place.objects.below("bucket/clone")
-    assert "/data/" in left
+    (remaining_path,) = Place.objects.below("bucket/clone")
+    assert "/data/" in remaining_path
 
 
 def test_a_clone_whose_transaction_has_no_answer_leaves_none(script: Script) -> None:
@@ -193,55 +193,55 @@ def test_a_clone_whose_transaction_has_no_answer_leaves_none(script: Script) -> 
     assert not Place.objects.below("bucket/clone")
 
 
-def called_back(how: str, dataset: lance_spark.Dataset) -> None:
-    """Call back the first version of a table; the handle is open there."""
-    if how == "tag":
+def called_back(change: str, dataset: lance_spark.Dataset) -> None:
+    """Refer to the first version of a table again. The handle is open at this version."""
+    if change == "tag":
         dataset.tags.create("kept")
-    elif how == "moved tag":
+    elif change == "moved tag":
         dataset.tags.update("moved")
-    elif how == "branch":
+    elif change == "branch":
         dataset.create_branch("kept")
     else:
         dataset.restore()
 
 
-@pytest.mark.parametrize("how", ["tag", "moved tag", "branch", "restore"])
+@pytest.mark.parametrize("change", ["tag", "moved tag", "branch", "restore"])
 @pytest.mark.parametrize("step", ["plan", "look_again"])
 def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, step: str
 ) -> None:
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     second = lance_spark.write_dataset(ROWS, str(tmp_path), "overwrite")
     newest = second.delete([("id", "==", 1)])
     newest.tags.create("moved")
-    own = getattr(CleanupPlanner, step)
+    original = getattr(CleanupPlanner, step)
 
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
-        plan: CleanupPlan = own(planner, *arguments, **named)
+        plan: CleanupPlan = original(planner, *arguments, **named)
         if step == "plan":
-            called_back(how, first)
+            called_back(change, first)
             return plan
         with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
-            called_back(how, first)
+            called_back(change, first)
         return plan
 
     monkeypatch.setattr(CleanupPlanner, step, then)
     stats = newest.cleanup_old_versions(timedelta(0))
-    found = lance_spark.open_dataset(str(tmp_path))
+    reopened = lance_spark.open_dataset(str(tmp_path))
     if step == "look_again":
         assert stats.versions == (1, 2)
-        assert {name: one["version"] for name, one in found.tags.list().items()} == {"moved": 3}
-        assert not found.branches.list()
-        assert found.version == 3
+        assert {name: tag["version"] for name, tag in reopened.tags.list().items()} == {"moved": 3}
+        assert not reopened.branches.list()
+        assert reopened.version == 3
         return
-    if how == "branch":
-        found = lance_spark.open_dataset(f"{tmp_path}/tree/kept")
-    elif how != "restore":
-        tag = {"tag": "kept", "moved tag": "moved"}[how]
-        found = lance_spark.open_dataset(str(tmp_path), tag=tag)
-    assert found.to_table()["id"].to_pylist() == [0, 1, 2, 3]
-    if how != "restore":
+    if change == "branch":
+        reopened = lance_spark.open_dataset(f"{tmp_path}/tree/kept")
+    elif change != "restore":
+        tag = {"tag": "kept", "moved tag": "moved"}[change]
+        reopened = lance_spark.open_dataset(str(tmp_path), tag=tag)
+    assert reopened.to_table()["id"].to_pylist() == [0, 1, 2, 3]
+    if change != "restore":
         assert stats.versions == (2,)
 
 
@@ -255,14 +255,16 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
     def then(planner: CleanupPlanner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
         plan = look(planner, *arguments, **named)
-        # One cleanup has looked; another has planned to remove the same version. The tag comes, and
-        # only the other one sees it.
-        other = CleanupPlanner(ObjectStore.from_uri(tmp_path), policy_for(timedelta(0)), None)
-        assert [version for version, _ in other.plan(None).manifests] == [1]
+        # One cleanup has checked the tags. Another cleanup has planned to remove the same version.
+        # Then the tag is created, and only the other cleanup sees it.
+        other_cleanup = CleanupPlanner(
+            ObjectStore.from_uri(tmp_path), policy_for(timedelta(0)), None
+        )
+        assert [version for version, _ in other_cleanup.plan(None).manifests] == [1]
 
-        def held(*what: Any) -> None:
-            assert not other.look_again(is_marked=True).manifests
-            check(*what)
+        def held(*arguments: Any) -> None:
+            assert not other_cleanup.look_again(is_marked=True).manifests
+            check(*arguments)
 
         monkeypatch.setattr(tag_store, "check_named", held)
         with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
@@ -275,7 +277,7 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
 
 
 def test_a_version_stays_if_its_transaction_file_does(script: Script) -> None:
-    """Whoever gives it a name looks at that file."""
+    """A client that creates a tag checks this file."""
     first = lance_spark.write_dataset(ROWS, URI)
     newest = lance_spark.write_dataset(ROWS, URI, "overwrite")
     script.todo = [("delete", "_transactions/", refused)]
@@ -293,7 +295,7 @@ def test_a_restore_that_is_under_way_keeps_its_version(script: Script) -> None:
         return effect()[:-1]
 
     def held(effect: Callable[[], Any]) -> Any:
-        # What is not seen as a whole is not taken for something else.
+        # A file that is read only in part is not taken for another file.
         script.todo = [("get", "_transactions/", cut)]
         with pytest.raises(CorruptFileError, match="_transactions/"):
             newest.cleanup_old_versions(timedelta(0))
@@ -302,9 +304,9 @@ def test_a_restore_that_is_under_way_keeps_its_version(script: Script) -> None:
         return effect()
 
     script.todo = [("create", "_versions/", held)]
-    found = first.restore()
-    assert found.version == 4
-    assert found.to_table()["id"].to_pylist() == [0, 1, 2, 3]
+    restored = first.restore()
+    assert restored.version == 4
+    assert restored.to_table()["id"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) -> None:
@@ -315,15 +317,16 @@ def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) 
     def double(rows: pa.RecordBatch) -> pa.RecordBatch:
         nonlocal calls
         calls += 1
-        # The first call tells the type; the second computes, and is overtaken.
+        # The first call determines the type. During the second call, which computes values, another
+        # client commits.
         if calls == 2:
             newest.update({"id": 3}, [("id", "==", 3)])
             dataset.restore()
-        doubled = [2 * one for one in rows.column("id").to_pylist()]
+        doubled = [2 * number for number in rows.column("id").to_pylist()]
         return pa.record_batch({"double": pa.array(doubled, pa.int64())})
 
-    found = newest.add_columns(double).to_table()
-    assert found["double"].to_pylist() == [0, 2, 4, 6]
+    table = newest.add_columns(double).to_table()
+    assert table["double"].to_pylist() == [0, 2, 4, 6]
 
 
 def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Path) -> None:
@@ -334,18 +337,18 @@ def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Pa
         rows.append(batch.num_rows)
         if len(rows) == 2:
             dataset.delete([("id", "==", 2)])
-        doubled = [2 * one for one in batch.column("id").to_pylist()]
+        doubled = [2 * number for number in batch.column("id").to_pylist()]
         return pa.record_batch({"double": pa.array(doubled, pa.int64())})
 
-    found = dataset.add_columns(double).to_table()
-    assert found["double"].to_pylist() == [0, 6]
-    # The types and the values, and the types once more: the file is used again.
+    table = dataset.add_columns(double).to_table()
+    assert table["double"].to_pylist() == [0, 6]
+    # The calls compute types, values, and types again: the file is used again.
     assert rows == [3, 3, 2]
 
 
 def test_a_tag_that_is_there_already_is_looked_at_as_a_whole(script: Script) -> None:
-    """A request that arrived twice, and an answer to the look that was cut short: the tag was
-    told to be somebody else's.
+    """A request arrived twice, and the answer to the check was cut short: the writer took its tag
+    for the tag of another client.
     """
     dataset = lance_spark.write_dataset(ROWS, URI)
     script.todo = [

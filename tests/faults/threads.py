@@ -1,5 +1,5 @@
-"""What makes a run of a seed the same each time: threads, clock and random bytes of the package are
-those of the schedule.
+"""Makes a run of a seed equal each time: threads, clock and random bytes of the package come from
+the schedule.
 
 | in the package | in schedules |
 | --- | --- |
@@ -47,12 +47,12 @@ class Turns:
 
     @classmethod
     def taken(cls) -> bool:
-        """Whether there are turns: the calls of the checker are no part of the schedule."""
+        """Return whether threads take turns: calls of the checker are not part of the schedule."""
         return cls.threads and cls.schedule.running is not None
 
 
 class _Future(Future[Any]):
-    """Lets others go on while somebody waits for it."""
+    """Lets other threads run while a thread waits for the result."""
 
     def result(self, timeout: float | None = None) -> Any:
         Turns.schedule.wait_for(self.done)
@@ -65,18 +65,18 @@ class _Future(Future[Any]):
 
 def _fill(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
-        found = work()
+        result = work()
     except StoppedError:
         raise
     except BaseException as error:
         future.set_exception(error)
     else:
-        future.set_result(found)
+        future.set_result(result)
 
 
 class Pool(Executor):
-    """Threads that take turns. They end when there is nothing to do, and begin anew when there
-    is.
+    """Threads that take turns. They end when they have nothing to do, and are started again
+    later.
     """
 
     def __init__(self, max_workers: int | None = None, *_: object, **__: object) -> None:
@@ -129,14 +129,12 @@ _own_wait = concurrent.futures.wait
 def _wait(futures: Any, timeout: float | None = None, return_when: str = "ALL_COMPLETED") -> Any:
     known = list(futures)
     enough = all if return_when == concurrent.futures.ALL_COMPLETED else any
-    Turns.schedule.wait_for(lambda: not known or enough(one.done() for one in known))
+    Turns.schedule.wait_for(lambda: not known or enough(future.done() for future in known))
     return _own_wait(known, timeout, return_when)
 
 
 class _Asyncio:
-    """In the place of the module: coroutines that wait for nothing but futures, the store and
-    the clock.
-    """
+    """Replaces the module asyncio: coroutines wait only for futures, the store and the clock."""
 
     @staticmethod
     def run_coroutine_threadsafe(coroutine: Coroutine[Any, Any, Any], _: object) -> Future[Any]:
@@ -165,7 +163,7 @@ class _Asyncio:
 
 
 class _Changed:
-    """In the place of a `Condition`: one thread runs at a time."""
+    """Replaces `Condition`: one thread runs at a time."""
 
     def __enter__(self) -> None:
         pass
@@ -185,11 +183,11 @@ def _nanoseconds() -> int:
 
 
 def _read_ahead() -> list[Any]:
-    """Patches for the thread that reads ahead."""
-    own = prefetch.read_ahead
+    """Return patches for the thread that reads ahead."""
+    original = prefetch.read_ahead
 
     def read(pieces: Any, worth_ns: int = prefetch.WORTH_NS) -> Any:
-        return own(pieces, worth_ns) if Turns.taken() else pieces
+        return original(pieces, worth_ns) if Turns.taken() else pieces
 
     def start(maker: Any) -> None:
         maker.ended = False
@@ -216,7 +214,7 @@ def _read_ahead() -> list[Any]:
 
 @contextmanager
 def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[None]:
-    """Take away what makes two runs of a seed differ.
+    """Remove what makes two runs of a seed differ.
 
     Parameters
     ----------
@@ -242,20 +240,22 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
         mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", now),
         mock.patch.object(time, "time_ns", _nanoseconds),
-        # For modules that are imported late, too.
+        # Patch modules that are imported late, too.
         mock.patch.object(concurrent.futures, "ThreadPoolExecutor", Pool),
         mock.patch.object(concurrent.futures, "wait", _wait),
         *_read_ahead(),
     ]
-    modules = [one for name, one in list(sys.modules.items()) if name.startswith("lance_spark")]
+    modules = [
+        module for name, module in list(sys.modules.items()) if name.startswith("lance_spark")
+    ]
     stand_ins: list[tuple[str, object, object]] = [
         ("ThreadPoolExecutor", concurrent.futures.ThreadPoolExecutor, Pool),
         ("asyncio", asyncio, _Asyncio),
         ("wait", concurrent.futures.wait, _wait),
     ]
-    for name, own, other in stand_ins:
-        found = [one for one in modules if vars(one).get(name) is own]
-        patches += [mock.patch.object(one, name, other) for one in found]
+    for name, original, replacement in stand_ins:
+        users = [module for module in modules if vars(module).get(name) is original]
+        patches += [mock.patch.object(module, name, replacement) for module in users]
     random.seed(seed)
     with ExitStack() as stack:
         for patch in patches:

@@ -1,4 +1,4 @@
-"""The oracle: what pylance writes into manifests and files."""
+"""The oracle: manifests and files of pylance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lance_spark.proto import table_pb2
 
 
 def read_manifest(table: Path) -> table_pb2.Manifest:
-    """Parse the newest manifest: the message stands where the last 16 bytes say, after its
-    length.
+    """Parse the newest manifest: the last 16 bytes have the position of the message, which follows
+    its length.
     """
     newest = min((table / "_versions").glob("*.manifest"))
     data = newest.read_bytes()
@@ -27,7 +27,7 @@ def read_manifest(table: Path) -> table_pb2.Manifest:
 
 @pytest.fixture
 def manifest_of(tmp_path: Path) -> Callable[..., table_pb2.Manifest]:
-    """What pylance's manifest says about a table that it writes."""
+    """Return a function that writes a table with pylance, and returns its manifest."""
 
     def write(data: pa.Table, version: str = "2.2") -> table_pb2.Manifest:
         lance.write_dataset(data, str(tmp_path / "t"), data_storage_version=version)
@@ -38,7 +38,7 @@ def manifest_of(tmp_path: Path) -> Callable[..., table_pb2.Manifest]:
 
 @pytest.fixture
 def file_of(tmp_path: Path) -> Callable[..., Path]:
-    """The one data file of a table that pylance writes."""
+    """Return a function that writes a table with pylance, and returns its only data file."""
 
     def write(data: pa.Table, version: str) -> Path:
         path = tmp_path / f"of-{version}"

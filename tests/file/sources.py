@@ -1,4 +1,4 @@
-"""Files in memory that count what is asked of them."""
+"""Files in memory that count reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MemorySource:
 
 
 class StrictSource(MemorySource):
-    """A file that nothing asks for ranges before its start."""
+    """A file that refuses ranges before its start."""
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         assert all(offset >= 0 and length >= 0 for offset, length in ranges)
@@ -44,7 +44,7 @@ class StrictSource(MemorySource):
 
 
 class MemoryOutput:
-    """An `OutputFile` that keeps what it gets."""
+    """An `OutputFile` that keeps the written bytes."""
 
     name = "new.lance"
 
@@ -71,7 +71,9 @@ class MemoryOutput:
 
 
 def file_bytes(data: pa.Table | pa.RecordBatch, version: str | tuple[int, int] = (2, 2)) -> bytes:
-    """A file of this package with the rows of a table, written as one batch for each of its own."""
+    """Return a file of this package with the rows of a table. Each batch of the table is written as
+    one batch.
+    """
     if isinstance(version, str):
         major, minor = map(int, version.split("."))
         version = (major, minor)

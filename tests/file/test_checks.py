@@ -17,7 +17,7 @@ VERSIONS = ["2.0", "2.1", "2.2"]
 
 
 def rows(part: int, count: int = 100, index: pa.DataType | None = None) -> pa.Table:
-    """With values of their own for each part."""
+    """Return rows; each part has its own values."""
     words = pa.array([f"{part}-{number}" for number in range(count)])
     indices = pa.array(range(count), index or pa.int8())
     column = pa.DictionaryArray.from_arrays(indices, words)
@@ -63,8 +63,8 @@ def test_as_many_values_as_indices_can_tell(
 ) -> None:
     uri = str(tmp_path / "t")
     half = room // 2
-    one, other, another = (nested(rows(part, half, index)["word"].chunk(0)) for part in range(3))
-    batches = [pa.RecordBatch.from_arrays([part], ["c"]) for part in (one, other, another)]
+    first, second, third = (nested(rows(part, half, index)["word"].chunk(0)) for part in range(3))
+    batches = [pa.RecordBatch.from_arrays([part], ["c"]) for part in (first, second, third)]
     fitting = [*batches[:2], batches[0], batches[1].slice(3)]
     write_dataset(fitting, uri)
     expected = pa.Table.from_batches(fitting)["c"].to_pylist()

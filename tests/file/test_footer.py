@@ -100,9 +100,9 @@ def test_tables_outside_the_file_are_refused(raw, place, value) -> None:
 @pytest.mark.parametrize("entry", [(2**64 - 1, 2), (2**63, 2**63), (0, 2**64 - 1), (10**6, 1)])
 def test_entries_outside_the_file_are_refused(raw, entry) -> None:
     columns_at, buffers_at = struct.unpack_from("<QQ", raw, len(raw) - 32)
-    for at, what in ((columns_at, "column metadata 0"), (buffers_at, "global buffer 0")):
+    for at, part_name in ((columns_at, "column metadata 0"), (buffers_at, "global buffer 0")):
         patched = raw[:at] + struct.pack("<QQ", *entry) + raw[at + 16 :]
-        with pytest.raises(CorruptFileError, match=what):
+        with pytest.raises(CorruptFileError, match=part_name):
             read_footer(Tail(MemorySource(patched)))
 
 

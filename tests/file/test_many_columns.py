@@ -64,7 +64,8 @@ def calls_of_each(run: Callable[[int], Callable[[], object]]) -> float:
 
 def nulls_at(array: pa.Array, place: int) -> pa.Array:
     return pa.array(
-        [None if at == place else one for at, one in enumerate(array.to_pylist())], array.type
+        [None if position == place else value for position, value in enumerate(array.to_pylist())],
+        array.type,
     )
 
 

@@ -1,5 +1,5 @@
-"""Vectors all of whose items are null in a page; and vectors of structs with lists, of whatever
-size, which no client reads.
+"""Vectors with only null items in a page; and vectors of structs with lists, of any size, which no
+client reads.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ VECTORS = {
 @pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.parametrize("count", [1, 700])
 def test_pages_of_pylance(tmp_path: Path, version: str, name: str, count: int) -> None:
-    kind, value = VECTORS[name]
+    dtype, value = VECTORS[name]
     uri = str(tmp_path / "t")
     data = pa.table(
-        {"id": pa.array(range(count + 1)), "v": pa.array([value] * count + [None], kind)}
+        {"id": pa.array(range(count + 1)), "v": pa.array([value] * count + [None], dtype)}
     )
     lance.write_dataset(data, uri, data_storage_version=version)
     dataset = open_dataset(uri)
@@ -59,12 +59,12 @@ def test_vectors_of_structs_beside_lists(tmp_path: Path, size: int, version: str
         (pa.list_(LISTS, size), [[{"x": [1]}] * size]),
         (pa.map_(pa.string(), pa.list_(PAIR, size)), [[("a", [{"x": 1}] * size)], []]),
     ]
-    for number, (kind, rows) in enumerate(values):
+    for number, (dtype, rows) in enumerate(values):
         uri = tmp_path / str(number)
-        if version == "2.1" and pa.types.is_map(kind):
+        if version == "2.1" and pa.types.is_map(dtype):
             continue
         with pytest.raises(UnsupportedTypeError):
             write_dataset(
-                pa.table({"c": pa.array(rows, kind)}), str(uri), data_storage_version=version
+                pa.table({"c": pa.array(rows, dtype)}), str(uri), data_storage_version=version
             )
         assert not list(uri.rglob("*.lance"))

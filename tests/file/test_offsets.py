@@ -1,5 +1,5 @@
-"""Lists and strings without rows whose only offset their writer left out, as Java did until
-Arrow 18.2.
+"""Lists and strings without rows whose writer left out the only offset, as Java did until Arrow
+18.2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INNER = [
 
 
 def bare(dtype: pa.DataType) -> pa.Array:
-    """No rows, and no offset: messages have buffers without an address."""
+    """Return no rows and no offset: messages have buffers without an address."""
     if isinstance(dtype, pa.ExtensionType):
         return pa.ExtensionArray.from_storage(dtype, bare(dtype.storage_type))
     if pa.types.is_dictionary(dtype):
@@ -45,9 +45,9 @@ def bare(dtype: pa.DataType) -> pa.Array:
 
 
 def empty_lists(dtype: pa.DataType) -> pa.Array:
-    """A list, none, and a list, all without values."""
-    own = [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))]
-    return pa.Array.from_buffers(pa.list_(dtype), 3, own, children=[bare(dtype)])
+    """Return an empty list, a null, and an empty list."""
+    buffers = [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))]
+    return pa.Array.from_buffers(pa.list_(dtype), 3, buffers, children=[bare(dtype)])
 
 
 @pytest.mark.parametrize("inner", INNER, ids=str)

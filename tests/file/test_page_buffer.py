@@ -41,8 +41,8 @@ def test_a_shared_dictionary_counts_once(depth) -> None:
     array = nested(words(1000, 5000))[depth]
     rows = PageBuffer(300_000)
     assert not any(rows.add(array.slice(start, 50)) for start in range(0, 5000, 50))
-    other = PageBuffer(300_000)
-    assert any(other.add(nested(words(1000, 50))[depth]) for _ in range(3))
+    second_buffer = PageBuffer(300_000)
+    assert any(second_buffer.add(nested(words(1000, 50))[depth]) for _ in range(3))
 
 
 def test_slices_are_measured_as_slices() -> None:
@@ -65,13 +65,13 @@ def test_rows_of_tiny_batches_stay_in_order_and_are_few_objects(rows) -> None:
 
 
 def test_dictionaries_that_cannot_be_joined_stay_in_order() -> None:
-    kind = pa.dictionary(pa.int8(), pa.string())
+    dtype = pa.dictionary(pa.int8(), pa.string())
     waiting = PageBuffer(10**9)
     expected = []
     for start in range(0, 100 * 100, 100):
         texts = [f"{start + i}" for i in range(100)]
         expected += texts
-        waiting.add(pa.array(texts).dictionary_encode().cast(kind))
+        waiting.add(pa.array(texts).dictionary_encode().cast(dtype))
     assert [text for page in waiting.take() for text in page.to_pylist()] == expected
 
 
@@ -122,7 +122,7 @@ def test_rows_stay_in_order_and_memory_is_bounded(page_bytes: int) -> None:
         loans.settle()
         most = max(most, loans.held_bytes)
         assert loans.held_bytes <= sum(column.lent_bytes for column in waiting) + 4 * page_bytes
-    # Batches that fill pages at once are not held at all.
+    # Batches that fill pages at once are not kept.
     assert (most > 0) == (page_bytes > 2_000)
     table = pa.Table.from_batches(batches)
     for column, made, expected in zip(waiting, pages, table.columns, strict=True):
@@ -141,7 +141,7 @@ def test_rows_that_wait_are_not_copied() -> None:
     for _ in range(12):
         assert not waiting.add(rows, loans.open(batch.columns))
         loans.settle()
-    # To measure an array takes some memory, too.
+    # The measurement of an array takes some memory, too.
     assert pa.default_memory_pool().total_bytes_allocated() - before < rows.nbytes
     assert waiting.add(rows, loans.open(batch.columns))
     (page,) = waiting.take()

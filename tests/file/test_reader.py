@@ -86,18 +86,18 @@ ROW_SETS = {
 def test_rows_are_those_that_pylance_wrote(reader, data, rows) -> None:
     assert reader.num_rows == ROWS
     assert reader.schema.to_arrow().equals(data.schema, check_metadata=True)
-    got = as_table(reader, reader.schema.fields, rows)
-    assert got.equals(data.take(pa.array(rows, pa.int64())))
+    rows_read = as_table(reader, reader.schema.fields, rows)
+    assert rows_read.equals(data.take(pa.array(rows, pa.int64())))
 
 
 @pytest.mark.parametrize("name", ["s.y.k", "ls.item.q", "pk.v", "pk.w", "s.x"])
 def test_parts_of_structs(reader, data, name) -> None:
     selected = reader.schema.select([name])
-    got = as_table(reader, selected.fields, range(10, 20))
-    assert got.schema == selected.to_arrow()
+    rows_read = as_table(reader, selected.fields, range(10, 20))
+    assert rows_read.schema == selected.to_arrow()
     whole = data.slice(10, 10).to_pylist()
     top, *rest = name.split(".")
-    for ours, theirs in zip(got.to_pylist(), whole, strict=True):
+    for ours, theirs in zip(rows_read.to_pylist(), whole, strict=True):
         values = [(ours[top], theirs[top])]
         for part in rest:
             if part == "item":
@@ -110,10 +110,10 @@ def test_parts_of_structs(reader, data, name) -> None:
 
 def test_several_fields_in_any_order(reader, data) -> None:
     selected = reader.schema.select(["t", "s.x", "pk.u", "a", "pk.v"])
-    got = as_table(reader, selected.fields, range(ROWS))
-    assert got["t"].equals(data["t"])
-    assert got["a"].equals(data["a"])
-    assert got["pk"].to_pylist() == [{"u": i, "v": -i} for i in range(ROWS)]
+    rows_read = as_table(reader, selected.fields, range(ROWS))
+    assert rows_read["t"].equals(data["t"])
+    assert rows_read["a"].equals(data["a"])
+    assert rows_read["pk"].to_pylist() == [{"u": i, "v": -i} for i in range(ROWS)]
 
 
 def test_columns_may_be_told_by_the_manifest(data, version, tmp_path) -> None:
@@ -123,10 +123,10 @@ def test_columns_may_be_told_by_the_manifest(data, version, tmp_path) -> None:
     columns = dict(zip(file.fields, file.column_indices, strict=True))
     assert as_table(reader, reader.schema.fields, range(ROWS), columns).equals(data)
     assert columns == reader._own_columns
-    # Another field may stand for the column: only the id counts.
-    other = Field("renamed", 77, "bool", nullable=False)
-    got = as_table(reader, [other], range(4), {77: columns[reader.schema.field("b").id]})
-    assert got["renamed"].to_pylist() == [True, False, True, False]
+    # The field may have another name: only the id counts.
+    renamed = Field("renamed", 77, "bool", nullable=False)
+    rows_read = as_table(reader, [renamed], range(4), {77: columns[reader.schema.field("b").id]})
+    assert rows_read["renamed"].to_pylist() == [True, False, True, False]
 
 
 def test_a_field_without_a_column_is_named(reader, path) -> None:
@@ -162,7 +162,7 @@ def test_fields_are_read_in_step_and_metadata_once(raw) -> None:
     reader.read(columns[:1], range(ROWS))
     first = len(source.calls)
     reader.read(columns, range(ROWS))
-    # The other columns ride along: as many rounds as the longest takes.
+    # All columns are read together, in as many rounds as the longest column needs.
     second = len(source.calls) - first
     assert second <= 2
     reader.read(columns, range(ROWS))
@@ -216,10 +216,10 @@ def test_types_that_no_version_knows_name_file_and_column(raw) -> None:
 
 
 def test_fixed_size_lists_of_structs(file_of) -> None:
-    kind = pa.list_(pa.struct([("x", pa.int8()), ("y", pa.string())]), 2)
+    dtype = pa.list_(pa.struct([("x", pa.int8()), ("y", pa.string())]), 2)
     rows = [[{"x": i, "y": str(i)}, {"x": -i, "y": None}] for i in range(50)]
     rows[7] = None
-    data = pa.table({"f": pa.array(rows, kind), "n": range(50)})
+    data = pa.table({"f": pa.array(rows, dtype), "n": range(50)})
     reader = FileReader.open(LocalSource(str(file_of(data, "2.2"))))
     assert as_table(reader, reader.schema.fields, range(3, 31)).equals(data.slice(3, 28))
     part = reader.schema.select(["f.item.y"])
@@ -259,9 +259,7 @@ def small_file(version: str, path) -> bytes:
 
 
 def attempt(data: bytes) -> None:
-    """Read everything in a file; whatever is wrong must come out as LanceError, soon and
-    cheaply.
-    """
+    """Read everything in a file; any fault must be raised as LanceError, soon and cheaply."""
     started = time.perf_counter()
     try:
         reader = FileReader.open(MemorySource(data))
@@ -285,7 +283,7 @@ def test_flipped_bits(version, tmp_path) -> None:
     footer = read_footer(Tail(MemorySource(data)))
     start = footer.global_buffers[0].offset
     tables = struct.unpack_from("<Q", data, len(data) - 32)[0]
-    # All bits of tables and footer, and one of every third byte before them.
+    # All bits of tables and footer, and one bit of every third byte before them.
     bits = [8 * at + at % 8 for at in range(start, tables, 3)]
     bits += range(8 * tables, 8 * len(data))
     for bit in bits:

@@ -1,4 +1,4 @@
-"""Files of 1,000 columns, of which one is read: the bytes, the messages that are parsed, and the
+"""Files of 1,000 columns, of which one column is read: the bytes, the parsed messages, and the
 time.
 """
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 VERSIONS = ["2.0", "2.1", "2.2"]
 ROWS = 3_000
-#: What opening a file reads of its end.
+#: The number of bytes at the end of a file that are read to open it.
 TAIL = 64 * 1024
 
 
@@ -48,7 +48,7 @@ def by_us(data: pa.Table, version: str, folder: Path) -> bytes:
 
 
 def numbered(data: bytes) -> tuple[Schema, dict[int, int]]:
-    """The fields and their columns, as a table's manifest has them."""
+    """Return the fields and their columns, as in the manifest of a table."""
     reader = files.FileReader.open(MemorySource(data))
     nodes = [
         node for field in reader.schema.fields for node in column_fields(field, reader.version)
@@ -67,7 +67,7 @@ def test_one_column_of_many(
     content = table(1_000)
     data = write(content, version, tmp_path)
     schema, columns = numbered(data)
-    # Files with the same schema share what was made of it.
+    # Files with the same schema share the parsed schema.
     files._schema.cache_clear()
     files._described.cache_clear()
     parsed: list[int] = []
@@ -95,10 +95,11 @@ def test_one_column_of_many(
     meta = reader._columns[columns[field.id]]  # type: ignore[attr-defined]
     footer = reader._footer  # type: ignore[attr-defined]
     of_column = int(footer.column_metadata[columns[field.id], 1])
-    own = sum(buffer.length for page in meta.pages for buffer in page.buffers)
+    page_bytes = sum(buffer.length for page in meta.pages for buffer in page.buffers)
     size = sum(part.length for call in source.calls for part in call)
-    # The schema of all columns is one message, and the tables of offsets one entry for each.
-    assert size <= TAIL + len(footer.descriptor) + 16 * 1_001 + of_column + own
+    # The schema of all columns is one message, and each table of offsets has one entry for each
+    # column.
+    assert size <= TAIL + len(footer.descriptor) + 16 * 1_001 + of_column + page_bytes
     assert of_column < 300
     assert len(source.calls) <= 4 + (version == "2.0")
 
@@ -116,6 +117,6 @@ def test_time_of_one_column_of_many(tmp_path: Path, version: str) -> None:
             open_file(MemorySource(data)).read([field], range(ROWS), columns)
             times.append(time.perf_counter() - started)
         took[count] = min(times)
-    # Only the bytes of the schema grow with the columns. Building all of it took ten times as long
-    # as all else together.
+    # Only the bytes of the schema grow with the columns. Building the whole schema took ten times
+    # as long as all other steps together.
     assert took[1_000] < 8 * took[10]

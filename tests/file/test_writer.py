@@ -51,7 +51,9 @@ def pylance_reads(raw: bytes, path) -> pa.Table:
 
 
 def decoded(data: pa.Table) -> pa.Table:
-    """Without dictionaries: those of several pages may be joined in any way."""
+    """Return the data without dictionaries: readers may join the dictionaries of several pages in
+    any way.
+    """
     plain = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in data.schema
@@ -139,7 +141,7 @@ def test_columns_fill_their_pages_independently() -> None:
     assert [p.priority for p in wide_pages] == [
         sum(p.num_rows for p in wide_pages[:i]) for i in range(len(wide_pages))
     ]
-    # The narrow column was still waiting when most of the wide one had been written.
+    # The narrow column was still waiting when most of the wide column had been written.
     assert narrow[0].buffers[0].offset > wide_pages[-2].buffers[0].offset
     assert we_read(raw).equals(data)
 
@@ -180,9 +182,9 @@ def test_batches_that_share_a_dictionary_share_a_page(tmp_path) -> None:
 
 
 def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) -> None:
-    kind = pa.dictionary(pa.int8(), pa.string())
+    dtype = pa.dictionary(pa.int8(), pa.string())
     pieces = [
-        pa.array([f"{start + i}" for i in range(100)]).dictionary_encode().cast(kind)
+        pa.array([f"{start + i}" for i in range(100)]).dictionary_encode().cast(dtype)
         for start in (0, 50, 100, 200)
     ]
     same = pa.table({"d": pa.chunked_array(pieces[:1] * 3)})
@@ -190,17 +192,17 @@ def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) 
     assert len(pages_of(raw)[0]) == 1
     assert pylance_reads(raw, tmp_path / "f.lance")["d"].to_pylist() == same["d"].to_pylist()
 
-    other = pa.table({"d": pa.chunked_array(pieces)})
+    too_many = pa.table({"d": pa.chunked_array(pieces)})
     with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 distinct values"):
-        written(other)
-    # Other writers give each its own page.
+        written(too_many)
+    # Other writers give each dictionary its own page.
     monkeypatch.setattr(DictionaryCapacity, "add", lambda *_: None)
-    raw, _ = written(other)
+    raw, _ = written(too_many)
     assert len(pages_of(raw)[0]) == 4
     reader = FileReader.open(MemorySource(raw))
     for start in range(0, 400, 100):
-        (got,) = reader.read(reader.schema.fields, range(start, start + 100))
-        assert got.to_pylist() == other["d"].slice(start, 100).to_pylist()
+        (values,) = reader.read(reader.schema.fields, range(start, start + 100))
+        assert values.to_pylist() == too_many["d"].slice(start, 100).to_pylist()
     with pytest.raises(UnsupportedEncodingError, match=r"'d'.*fewer rows"):
         we_read(raw)
 
@@ -250,7 +252,7 @@ def test_what_waits_holds_no_memory_of_the_batches() -> None:
         batch = pa.record_batch([[True] * 100, [b"x" * 10_000] * 100], schema=schema)
         with pa.ipc.new_stream(sink, schema) as stream:
             stream.write_batch(batch)
-        # Read back, all columns of a batch lie in one piece of memory.
+        # After a read from a stream, all columns of a batch lie in one piece of memory.
         writer.write(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
         del sink, batch
     assert pa.total_allocated_bytes() - before < 3_000_000
@@ -287,10 +289,10 @@ def test_versions_that_are_not_written_say_which_are(number) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.map_(pa.string(), pa.int8()), pa.list_(pa.struct([("a", pa.int8())]), 2)], ids=str
+    "dtype", [pa.map_(pa.string(), pa.int8()), pa.list_(pa.struct([("a", pa.int8())]), 2)], ids=str
 )
-def test_types_that_are_newer_than_the_version_are_refused(kind) -> None:
-    schema = Schema.from_arrow(pa.schema([("s", pa.struct([("col", kind)]))]))
+def test_types_that_are_newer_than_the_version_are_refused(dtype) -> None:
+    schema = Schema.from_arrow(pa.schema([("s", pa.struct([("col", dtype)]))]))
     with pytest.raises(UnsupportedTypeError, match=r"'col'.*2\.2"):
         FileWriter(MemoryOutput(), schema, (2, 1))
     with pytest.raises(UnsupportedTypeError, match=r"'s\.col'.*2\.2"):

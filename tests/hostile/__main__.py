@@ -22,7 +22,7 @@ from tests.hostile.session import name_of, replay, throw
 SAVED = Path("build") / "hostile"
 
 
-def main(given: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run, print and save; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile")
     parser.add_argument("--minutes", type=float, default=1.0)
@@ -30,7 +30,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("targets", nargs="*")
     parser.add_argument("--replay", type=Path, nargs="+", default=())
-    asked = parser.parse_args(given)
+    asked = parser.parse_args(arguments)
     if asked.replay:
         result = replay(asked.replay)
         print("\n".join(result) or "nothing is wrong")
@@ -40,11 +40,11 @@ def main(given: list[str] | None = None) -> int:
     outcome = throw(seed, asked.inputs, asked.minutes * 60, asked.targets)
     for name, count in sorted(outcome.inputs.items()):
         print(f"{name:20} {count:9,} inputs {outcome.refused[name]:9,} refused")
-    for name, what, data in outcome.failures:
+    for name, problem, data in outcome.failures:
         path = SAVED / name / name_of(data)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        print(f"FAILED {path} ({len(data)} bytes): {what}")
+        print(f"FAILED {path} ({len(data)} bytes): {problem}")
     print(
         json.dumps(
             {

@@ -1,4 +1,4 @@
-"""Small files that are sound: what is made worse.
+"""Small sound files, from which damaged inputs are made.
 
 Tables come out of an archive, `python -m tests.hostile.corpus` writes it anew; data files are
 written here.
@@ -41,14 +41,16 @@ from tests.support.interop.blobs import table as blob_table
 
 TABLES = Path(__file__).parent / "tables.tar.xz"
 RELEASES = Path(__file__).parents[1] / "fixtures" / "releases"
-#: Seeds are small, so that what is changed matters: wider values have fewer rows.
+#: Seeds are small, so that each change matters: columns of wide values have fewer rows.
 LARGEST = 40_000
 _FEWER_ROWS = (400, 100, 25, 6)
 
 
 @functools.cache
 def folder() -> Path:
-    """Return a folder in memory, if there is one, that lasts as long as the process."""
+    """Return a folder that lasts as long as the process; it is in memory if the machine has
+    /dev/shm.
+    """
     shared = Path("/dev/shm")
     path = Path(tempfile.mkdtemp(prefix="hostile-", dir=shared if shared.is_dir() else None))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -74,7 +76,7 @@ def files(version: str) -> tuple[bytes, ...]:
         cases = [case() for case in CASES_2_3.values()]
         cases += [case() for _, case in CASES_2_1.values()]
     else:
-        cases = [case() for own, case in CASES_2_1.values() if own <= version]
+        cases = [case() for case_version, case in CASES_2_1.values() if case_version <= version]
     result = [_small(*case, version) for case in cases]
     if version == "2.0":
         result += [*_released("2.0"), *rare.files_2_0(folder())]
@@ -86,7 +88,7 @@ def files(version: str) -> tuple[bytes, ...]:
 
 
 def _small(array: pa.Array, metadata: dict[str, str] | None, version: str) -> bytes:
-    """Write the first rows of a column: as many as make a small file."""
+    """Write the first rows of a column: as many as fit a small file."""
     result = b""
     for rows in (len(array), *_FEWER_ROWS):
         result = _written(array[:rows], metadata, version)
@@ -110,7 +112,7 @@ def _released(version: str) -> Iterator[bytes]:
 
 
 def _ours(version: str) -> list[bytes]:
-    """Return files that this package wrote: one of many types, and one of each."""
+    """Return files that this package wrote: one file of many types, and one file for each type."""
     rows = 200
     numbers = np.arange(rows)
     mask = numbers % 7 == 0
@@ -183,7 +185,7 @@ def rows(start: int, count: int = 6) -> pa.Table:
 
 @functools.cache
 def table(name: str) -> Path:
-    """Return a table out of those that `write_tables` made."""
+    """Return one of the tables that `write_tables` made."""
     path = folder() / "tables"
     if not path.is_dir():
         with tarfile.open(TABLES) as archive:
@@ -210,7 +212,7 @@ def table(name: str) -> Path:
 
 
 def _reused(path: Path) -> None:
-    """Put the fragment reuse index into a file, as large ones are."""
+    """Put the fragment reuse index into a file of its own, as writers do with large indexes."""
     file = newest(path)
     manifest = decode(file.read_bytes(), "m")
     section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
@@ -229,8 +231,8 @@ def _reused(path: Path) -> None:
 
 
 def _patched(path: Path) -> None:
-    """Add a version in which a row got a new value where it is, with a data file whose name
-    stays.
+    """Add a version in which a row got a new value in place, with a data file whose name is
+    fixed.
     """
     file = newest(path)
     manifest = decode(file.read_bytes(), "m")
@@ -293,7 +295,7 @@ def _plain(path: Path, *, stable: bool) -> None:
 
 
 def _old(path: Path) -> None:
-    """Transactions in files only, as early releases left them."""
+    """Transactions only in files, as early releases wrote them."""
     dataset = lance.write_dataset(rows(0), str(path), max_rows_per_file=3)
     dataset.create_scalar_index("i", "BTREE")
     dataset.delete("i = 1")
@@ -311,7 +313,7 @@ def _moved(path: Path) -> None:
 
 
 def _indexed(path: Path) -> None:
-    """Indexes that know all there is."""
+    """Indexes that cover all fragments."""
     dataset = lance.write_dataset(rows(0, 9_000), str(path), max_rows_per_file=3_000)
     dataset.create_scalar_index("i", "BTREE")
     dataset.create_scalar_index("s", "ZONEMAP")
@@ -320,7 +322,7 @@ def _indexed(path: Path) -> None:
 def _overlaid(path: Path) -> None:
     """New values for single cells."""
     os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
-    # It is a module of tests, which need more than is needed to read its tables.
+    # This module of tests imports packages that readers of its tables do not need.
     from tests.interop.test_overlays import KINDS, commit, overlay, some_rows
 
     chance = random.Random(1)
@@ -363,14 +365,18 @@ def _without_sizes(path: Path) -> None:
     manifest = decode(file.read_bytes(), "m")
     proto = manifest.to_proto()
     for fragment in proto.fragments:
-        for one in fragment.files:
-            one.ClearField("file_size_bytes")
+        for file_message in fragment.files:
+            file_message.ClearField("file_size_bytes")
     file.write_bytes(encode(proto, manifest.index_section, manifest.transaction_section))
 
 
 def newest(path: Path) -> Path:
     """Return the newest manifest of a table."""
-    return min(one for one in (path / "_versions").glob("*.manifest") if one.name[0] != "d")
+    return min(
+        manifest_path
+        for manifest_path in (path / "_versions").glob("*.manifest")
+        if manifest_path.name[0] != "d"
+    )
 
 
 def json_values() -> list[bytes]:

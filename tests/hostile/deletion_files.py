@@ -1,4 +1,4 @@
-"""Deletion files of the `.arrow` kind whose bytes stand for many rows, if they are believed."""
+"""Deletion files of the `.arrow` kind whose few bytes claim many rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lance_spark.table.rows import ipc_size_check
 
-#: As many offsets as are more memory than `guard` allows.
+#: So many offsets take more memory than `guard` allows.
 MANY = 70_000_000
 _BLOCK = struct.Struct("<qi4xq")
 _KEY = b"ARROW:experimental_compression"
@@ -18,7 +18,7 @@ _COMPRESSION = 3
 
 
 def deletions() -> list[bytes]:
-    """Return files that are sound, and such as are not."""
+    """Return sound files and damaged files."""
     some = pa.array(np.arange(300, dtype=np.uint32))
     sound = [ipc(some, compression="zstd"), ipc(some, compression="lz4")]
     small = [of_dictionary(300), of_old_compression(300), behind_another_message(300)]
@@ -26,18 +26,20 @@ def deletions() -> list[bytes]:
 
 
 def zeros(count: int) -> pa.Array:
-    """Return so many offsets, all of them 0."""
+    """Return this number of offsets, all of them 0."""
     return pa.array(np.zeros(count, np.uint32))
 
 
 def of_dictionary(count: int) -> bytes:
-    """Return a file of one row, whose offset is one of so many in a dictionary."""
+    """Return a file of one row, whose offset refers to a dictionary of `count` values."""
     values = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), zeros(count))
     return ipc(values, compression="zstd")
 
 
 def of_old_compression(count: int) -> bytes:
-    """Return a file that is compressed as Arrow 0.17 had it: only metadata of the batch say so."""
+    """Return a file with the compression of Arrow 0.17: only metadata of the batch name the
+    codec.
+    """
     data = bytearray(
         ipc(
             zeros(count),
@@ -52,8 +54,7 @@ def of_old_compression(count: int) -> bytes:
 
 
 def behind_another_message(count: int) -> bytes:
-    """Return a file whose batch stands behind another message, which claims nothing, in the same
-    block.
+    """Return a file whose batch follows another, harmless message in the same block.
 
     Arrow goes by the last message of a block.
     """
@@ -80,7 +81,7 @@ def ipc(array: pa.Array, metadata: dict[bytes, bytes] | None = None, **options: 
 
 
 def _block(data: bytes | bytearray) -> tuple[int, int, int]:
-    """Return where the batch of a file is: its position, the length of its message, that of its
+    """Return the place of the batch of a file: its position, and the lengths of its message and
     body.
     """
     (footer,) = struct.unpack_from("<i", data, len(data) - 10)
@@ -96,7 +97,7 @@ def _block_place(footer: memoryview) -> int:
 
 
 def _forget(data: bytearray, message: int) -> None:
-    """Take from the header of a message that its buffers are compressed."""
+    """Remove the compression of the buffers from the header of a message."""
     view = memoryview(bytes(data))[message:]
     header = ipc_size_check._field(view, ipc_size_check._root(view), 2)
     assert header is not None

@@ -1,5 +1,5 @@
-"""Data files taken apart and put together again, so that what is changed is found where the
-footer says.
+"""Data files taken apart and put together again, so that the footer still refers to changed
+parts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FOOTER = struct.Struct("<QQQIIHH4s")
 _PAIR = struct.Struct("<QQ")
 _LEGACY = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
-#: Numbers of rows that no file of kilobytes writes down one by one.
+#: Numbers of rows. A file of a few kilobytes cannot list the large numbers.
 _ROWS = (0, 1, 2**20, 2**31 - 1, 2**31, 2**40, 2**53, 2**62, 2**63 - 1, 2**64 - 1)
 
 
 @dataclass
 class File:
-    """A file of version 2.0 or later: its pages, its schema, what is known of its columns."""
+    """A file of version 2.0 or later: its pages, its schema, the metadata of its columns."""
 
     body: bytes
     descriptor: file_pb2.FileDescriptor
@@ -52,7 +52,7 @@ class File:
         )
 
     def build(self) -> bytes:
-        """Put it together."""
+        """Put the file together."""
         out = bytearray(self.body)
 
         def put(data: bytes) -> tuple[int, int]:
@@ -75,7 +75,7 @@ class File:
 
 @cache
 def bombs() -> tuple[bytes, ...]:
-    """Return few bytes that stand for many, and frames that say more than they hold.
+    """Return few bytes that expand to many, and frames that claim more bytes than they hold.
 
     What they hold may be a value, so that it is less than what the guard allows.
     """
@@ -100,7 +100,7 @@ def bombs() -> tuple[bytes, ...]:
 
 
 def worse_file(data: bytes, rng: random.Random) -> bytes:
-    """Make one thing worse in a data file of version 2.0 or later."""
+    """Damage one part of a data file of version 2.0 or later."""
     if rng.random() < 0.08:
         return worse_bytes(data, rng)
     file = File.parse(data)
@@ -115,7 +115,7 @@ def _message(file: File, rng: random.Random) -> None:
 
 
 def _encoding(file: File, rng: random.Random) -> None:
-    """Change what an encoding says, and leave alone where its buffers are."""
+    """Change an encoding, but not the places of its buffers."""
     pages = [page for page in file.pages() if page.encoding.WhichOneof("location") == "direct"]
     if not pages:
         return
@@ -137,7 +137,7 @@ def _descriptor(file: File, rng: random.Random) -> None:
 
 
 def _rows(file: File, rng: random.Random) -> None:
-    """Say another number of rows wherever one is said, so that nothing contradicts it."""
+    """Change every number of rows to the same number, so that nothing contradicts it."""
     rows = rng.choice((*_ROWS, file.descriptor.length * 2, file.descriptor.length + 1))
     file.descriptor.length = rows
     for column in file.columns:
@@ -159,7 +159,7 @@ def _counts(message: Any, good: int, rows: int) -> None:
 
 
 def _buffer(file: File, rng: random.Random) -> None:
-    """Damage a buffer of a page, mostly where headers stand."""
+    """Damage a buffer of a page, mostly in the headers."""
     spans = _spans(file)
     if not spans:
         return
@@ -168,10 +168,10 @@ def _buffer(file: File, rng: random.Random) -> None:
         at, size = rng.choice(spans)
         length = min(size, rng.choice((16, 64, size)))
         place = at + rng.randrange(length)
-        how = rng.random()
-        if how < 0.4:
+        draw = rng.random()
+        if draw < 0.4:
             body[place] ^= 1 << rng.randrange(8)
-        elif how < 0.7:
+        elif draw < 0.7:
             body[place] = rng.choice((0, 1, 2, 127, 128, 254, 255))
         else:
             width = rng.choice((2, 4, 8))
@@ -181,7 +181,7 @@ def _buffer(file: File, rng: random.Random) -> None:
 
 
 def _new_buffer(file: File, rng: random.Random) -> None:
-    """Give a page another buffer: longer, shorter, that of another one, or a bomb."""
+    """Give a page another buffer: a longer, a shorter, a buffer of another page, or a bomb."""
     pages = [page for page in file.pages() if len(page.buffer_offsets)]
     if not pages:
         return
@@ -191,22 +191,24 @@ def _new_buffer(file: File, rng: random.Random) -> None:
         return
     at, size = page.buffer_offsets[number], page.buffer_sizes[number]
     held = file.body[at : at + size]
-    how = rng.random()
-    if how < 0.35:
+    draw = rng.random()
+    if draw < 0.35:
         new = rng.choice(bombs())
-    elif how < 0.5:
-        # Behind what stands before the frames.
+    elif draw < 0.5:
+        # The frames follow a header of this length.
         cut = rng.choice((1, 2, 4, 8, 12, 16))
         new = held[:cut] + rng.choice(bombs())
-    elif how < 0.65:
+    elif draw < 0.65:
         new = held[: rng.randrange(size + 1)]
-    elif how < 0.75:
+    elif draw < 0.75:
         new = held + bytes(rng.choice((1, 8, 4_096)))
-    elif how < 0.85:
-        other = rng.choice(pages)
-        which = rng.randrange(min(len(other.buffer_offsets), len(other.buffer_sizes) or 1))
-        page.buffer_offsets[number] = other.buffer_offsets[which]
-        page.buffer_sizes[number] = (*other.buffer_sizes, 0)[which]
+    elif draw < 0.85:
+        other_page = rng.choice(pages)
+        buffer_number = rng.randrange(
+            min(len(other_page.buffer_offsets), len(other_page.buffer_sizes) or 1)
+        )
+        page.buffer_offsets[number] = other_page.buffer_offsets[buffer_number]
+        page.buffer_sizes[number] = (*other_page.buffer_sizes, 0)[buffer_number]
         return
     else:
         new = worse_bytes(held, rng)
@@ -217,17 +219,17 @@ def _new_buffer(file: File, rng: random.Random) -> None:
 
 
 def _swap_pages(file: File, rng: random.Random) -> None:
-    """Give a page the encoding, or all there is, of a page of another column."""
+    """Give a page the encoding, or everything, of a page of another column."""
     pages = file.pages()
     if len(pages) < 2:
         return
-    one, other = rng.sample(pages, 2)
+    first, second = rng.sample(pages, 2)
     if rng.random() < 0.5:
-        one.encoding.CopyFrom(other.encoding)
+        first.encoding.CopyFrom(second.encoding)
     else:
-        rows = one.length
-        one.CopyFrom(other)
-        one.length = rows
+        rows = first.length
+        first.CopyFrom(second)
+        first.length = rows
 
 
 def _many_pages(file: File, rng: random.Random) -> None:
@@ -275,40 +277,38 @@ _WAYS = (
 
 
 def worse_fields(fields: Any, rng: random.Random) -> None:
-    """Change fields of a schema: cycles of parents, ids that are there twice, nesting without
-    end.
-    """
+    """Change fields of a schema: cycles of parents, duplicate ids, nesting without end."""
     if not len(fields):
         return
-    how = rng.randrange(6)
+    draw = rng.randrange(6)
     ids = [field.id for field in fields]
-    one = rng.choice(fields)
-    if how == 0:
-        one.parent_id = rng.choice((*ids, one.id, -2, 2**31 - 1))
-    elif how == 1:
-        one.id = rng.choice((*ids, -1, -(2**31), 2**31 - 1))
-    elif how == 2:
-        # Each below the one before.
-        parent = one.id
-        one.logical_type = rng.choice(("struct", "list", one.logical_type))
+    chosen = rng.choice(fields)
+    if draw == 0:
+        chosen.parent_id = rng.choice((*ids, chosen.id, -2, 2**31 - 1))
+    elif draw == 1:
+        chosen.id = rng.choice((*ids, -1, -(2**31), 2**31 - 1))
+    elif draw == 2:
+        # Each field is a child of the field before.
+        parent = chosen.id
+        chosen.logical_type = rng.choice(("struct", "list", chosen.logical_type))
         for number in range(rng.choice((50, 500, 10_000))):
             added = fields.add()
-            added.CopyFrom(one)
+            added.CopyFrom(chosen)
             added.id = max(ids) + 1 + number
             added.parent_id = parent
             parent = added.id
-    elif how == 3:
+    elif draw == 3:
         for _ in range(rng.choice((1, 3_000))):
-            fields.add().CopyFrom(one)
-    elif how == 4 and len(fields) > 1:
-        other = rng.choice(fields)
-        one.parent_id, other.parent_id = other.id, one.id
+            fields.add().CopyFrom(chosen)
+    elif draw == 4 and len(fields) > 1:
+        second = rng.choice(fields)
+        chosen.parent_id, second.parent_id = second.id, chosen.id
     else:
-        worsen(one, rng)
+        worsen(chosen, rng)
 
 
 def worse_legacy(data: bytes, rng: random.Random) -> bytes:
-    """Make one thing worse in a data file of version 0.1."""
+    """Damage one part of a data file of version 0.1."""
     if rng.random() < 0.3:
         return worse_bytes(data, rng)
     position, *numbers, magic = _LEGACY.unpack(data[-_LEGACY.size :])
@@ -316,19 +316,19 @@ def worse_legacy(data: bytes, rng: random.Random) -> bytes:
     (length,) = _LENGTH.unpack_from(body, position)
     start = position + _LENGTH.size
     metadata = file_pb2.Metadata.FromString(bytes(body[start : start + length]))
-    how = rng.random()
-    if how < 0.3 and metadata.manifest_position:
+    draw = rng.random()
+    if draw < 0.3 and metadata.manifest_position:
         at = metadata.manifest_position
         (length,) = _LENGTH.unpack_from(body, at)
         raw = bytes(body[at + _LENGTH.size : at + _LENGTH.size + length])
         manifest = table_pb2.Manifest.FromString(raw)
         worse_fields(manifest.fields, rng)
         metadata.manifest_position = _append(body, manifest.SerializeToString())
-    elif how < 0.75 and metadata.page_table_position < len(body) - 16:
+    elif draw < 0.75 and metadata.page_table_position < len(body) - 16:
         # An entry of a page table, position or length: of the columns, or of the statistics, which
         # stand after it.
         table = metadata.page_table_position
-        if how >= 0.6 and metadata.statistics.page_table_position:
+        if draw >= 0.6 and metadata.statistics.page_table_position:
             table = metadata.statistics.page_table_position
         places = (min(position, len(body)) - table) // 8
         place = table + 8 * rng.randrange(max(places, 1))

@@ -22,7 +22,7 @@ from tests.hostile.session import ENVIRONMENT, name_of
 
 KEPT = Path("build") / "fuzz"
 SAVED = Path("build") / "hostile"
-#: Inputs of more bytes tell nothing more.
+#: Longer inputs reach nothing new.
 _LONGEST = 40_000
 _LARGEST_SEED = 120_000
 _TOLD = ("Breach", "==", "SUMMARY")
@@ -32,7 +32,7 @@ _FEATURES = re.compile(r"^#\d+\s+(\w+)\s.*\bft: (\d+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Found:
-    """What came of one target.
+    """The outcome of one target.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Found:
 
 
 def fuzz(name: str, seconds: int) -> Found:
-    """Try a target for some time, and save what does harm."""
+    """Try a target for some time, and save inputs that do harm."""
     corpus = KEPT / name
     corpus.mkdir(parents=True, exist_ok=True)
     artifacts = KEPT / "found" / name
@@ -73,29 +73,29 @@ def fuzz(name: str, seconds: int) -> Found:
         env={**os.environ, **ENVIRONMENT},
         check=False,
     )
-    said = (done.stdout + done.stderr).decode("utf-8", "replace")
-    runs = max((int(item) for item in _RUNS.findall(said)), default=0)
-    reached = _FEATURES.findall(said)
+    output = (done.stdout + done.stderr).decode("utf-8", "replace")
+    runs = max((int(item) for item in _RUNS.findall(output)), default=0)
+    reached = _FEATURES.findall(output)
     known = max((int(ft) for event, ft in reached if event == "INITED"), default=0)
     features = max((int(ft) for _, ft in reached), default=0)
     if done.returncode == 0:
         return Found(runs, known, features, None)
-    why = [line for line in said.splitlines() if line.startswith(_TOLD)] or [said[-500:]]
-    said = why[0]
+    why = [line for line in output.splitlines() if line.startswith(_TOLD)] or [output[-500:]]
+    output = why[0]
     for path in artifacts.iterdir():
         data = path.read_bytes()
         saved = SAVED / name / name_of(data)
         saved.parent.mkdir(parents=True, exist_ok=True)
         saved.write_bytes(data)
-        said = f"{saved}: {said}"
-    return Found(runs, known, features, said)
+        output = f"{saved}: {output}"
+    return Found(runs, known, features, output)
 
 
 def _inside(name: str, arguments: list[str]) -> None:
     import atheris
 
-    # Codecs are imported when a page first asks for them: what is imported late has to be
-    # instrumented too.
+    # The package imports codecs when a page first needs them: late imports must be instrumented
+    # too.
     with atheris.instrument_imports(include=["lance_spark"], enable_loader_override=False):
         _guided(name, arguments)
 
@@ -110,7 +110,7 @@ def _guided(name: str, arguments: list[str]) -> None:
     target = TARGETS[name]
     seeds = target.seeds()
     for data in seeds:
-        # What is imported late counts for nobody.
+        # Late imports do not count for an input.
         with contextlib.suppress(LanceError):
             target.run(data)
     longest = max(_LONGEST, 2 * min(map(len, seeds)))
@@ -120,7 +120,7 @@ def _guided(name: str, arguments: list[str]) -> None:
             longest = max(longest, len(data))
             (corpus / name_of(data)).write_bytes(data)
 
-    def one(data: bytes) -> None:
+    def try_input(data: bytes) -> None:
         guarded(target.run, data, target.seconds)
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
@@ -131,34 +131,34 @@ def _guided(name: str, arguments: list[str]) -> None:
             try:
                 worse = target.mutate(data, rng)
             except Exception:
-                # It is so damaged that nothing can be made of it but by bytes.
+                # The damaged input cannot be parsed any more: only its bytes can be changed.
                 worse = b""
             if 0 < len(worse) <= most:
                 return worse
         result: bytes = atheris.Mutate(data, most)
         return result
 
-    given = [sys.argv[0], *arguments, f"-max_len={longest}"]
-    atheris.Setup(given, one, custom_mutator=mutated)
+    command_line = [sys.argv[0], *arguments, f"-max_len={longest}"]
+    atheris.Setup(command_line, try_input, custom_mutator=mutated)
     atheris.Fuzz()
 
 
-def main(given: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Try targets one after the other; return the exit status."""
-    if given[:1] == ["--inside"]:
-        _inside(given[1], given[2:])
+    if arguments[:1] == ["--inside"]:
+        _inside(arguments[1], arguments[2:])
         return 0
     from tests.hostile.targets import TARGETS
 
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("targets", nargs="*")
-    asked = parser.parse_args(given)
+    asked = parser.parse_args(arguments)
     failed = False
     for name in asked.targets or TARGETS:
         result = fuzz(name, asked.seconds)
-        told = f"{result.inputs:9,} inputs, features {result.known:6,} -> {result.features:6,}"
-        print(f"{name:24} {told}", f"FAILED {result.wrong}" if result.wrong else "", flush=True)
+        summary = f"{result.inputs:9,} inputs, features {result.known:6,} -> {result.features:6,}"
+        print(f"{name:24} {summary}", f"FAILED {result.wrong}" if result.wrong else "", flush=True)
         failed |= result.wrong is not None
     return 1 if failed else 0
 

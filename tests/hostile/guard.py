@@ -1,4 +1,4 @@
-"""What a parser may take for one input: time of the processor, memory, errors, and which files it
+"""The limits of a parser for one input: time of the processor, memory, errors, and files that it
 opens.
 
 Memory is bounded by the address space of the process, so that numpy and Arrow count. An error of
@@ -21,14 +21,14 @@ from typing import NoReturn
 
 from lance_spark.errors import LanceError
 
-#: Seconds of the processor for an input of some kilobytes; sound ones take some hundredths.
+#: Seconds of the processor for an input of some kilobytes; sound inputs take some hundredths.
 SECONDS = 2.0
-#: Bytes beyond what the process has before.
+#: Bytes in addition to the memory that the process has before.
 MEMORY = 256 << 20
 
 
 class Breach(AssertionError):
-    """A parser did what it must not do."""
+    """A parser exceeded its limits."""
 
 
 class _TooSlow(BaseException):
@@ -73,24 +73,24 @@ def guarded(
     if isinstance(error, KeyboardInterrupt):
         raise error
     taken = time.process_time() - started
-    what = fault(error)
-    if what is None and taken > allowed:
-        what = f"TooSlow: {taken:.1f} s"
-    if what is not None:
-        where = _where(error)
+    problem = fault(error)
+    if problem is None and taken > allowed:
+        problem = f"TooSlow: {taken:.1f} s"
+    if problem is not None:
+        place = _where(error)
         error = None
         gc.collect()
-        raise Breach(f"{what} @ {where}")
+        raise Breach(f"{problem} @ {place}")
     assert error is None or isinstance(error, LanceError)
     if error is not None:
-        # Frames hold on to what was read.
+        # Frames keep references to the data.
         error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 
 
 def fault(error: BaseException | None) -> str | None:
-    """Return what is wrong with an error: that it is not of this package, or stands for a lack
-    of memory or time.
+    """Return the fault of an error: it is not of this package, or it stands for a lack of memory or
+    time.
     """
     if error is None:
         return None
@@ -108,11 +108,11 @@ def fault(error: BaseException | None) -> str | None:
     return None
 
 
-def worse_of(one: Exception | None, other: Exception) -> Exception:
-    """Return what matters more: an error that is not of this package, or that stands for a lack
-    of memory.
+def worse_of(first: Exception | None, second: Exception) -> Exception:
+    """Return the worse error: an error that is not of this package, or that stands for a lack of
+    memory.
     """
-    return other if one is None or fault(one) is None else one
+    return second if first is None or fault(first) is None else first
 
 
 def _where(error: BaseException | None) -> str:

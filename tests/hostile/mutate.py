@@ -1,4 +1,4 @@
-"""Makes worse what is sound: bytes, and protobuf messages with all that is packed into them."""
+"""Damages sound inputs: bytes, and protobuf messages with all messages inside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from pyroaring import BitMap
 
-# With it all messages become known.
+# This import registers all messages.
 from tests.proto.containers import NESTED
 
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -94,7 +94,7 @@ TEXTS = (
     "lance.bfloat16",
     "true",
 )
-#: Metadata of schemas and fields that readers and writers go by.
+#: Metadata of schemas and fields that readers and writers use.
 _KEYS = (
     "lance-encoding:blob",
     "lance-encoding:packed",
@@ -133,7 +133,7 @@ def bitmap_bomb(count: int) -> bytes:
     return data
 
 
-#: Of rows and of fragments: the second are as many as an index may cover.
+#: Bitmaps of rows and of fragments: the second bitmap has as many fragments as an index may cover.
 _BITMAPS = (bitmap_bomb(70_000), bitmap_bomb(2**23), bitmap_bomb(2**26))
 
 
@@ -143,16 +143,16 @@ def worse_bytes(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         size = len(changed)
         at = rng.randrange(size) if size else 0
-        how = rng.randrange(8)
-        if how <= 1 and size:
+        draw = rng.randrange(8)
+        if draw <= 1 and size:
             changed[at] ^= 1 << rng.randrange(8)
-        elif how == 2 and size:
+        elif draw == 2 and size:
             changed[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
-        elif how == 3:
+        elif draw == 3:
             width = rng.choice((1, 2, 4, 8))
             number = rng.choice((*NUMBERS, size, size + 1, max(size - 1, 0))) % (1 << 8 * width)
             changed[at : at + width] = struct.pack(_WORDS[width], number)
-        elif how == 4:
+        elif draw == 4:
             length = rng.choice((1, 4, 16, 100, 1_000))
             if rng.random() < 0.5:
                 del changed[at : at + length]
@@ -160,9 +160,9 @@ def worse_bytes(data: bytes, rng: random.Random) -> bytes:
                 changed[at:at] = rng.choice(
                     (b"\0" * length, b"\xff" * length, rng.randbytes(length))
                 )
-        elif how == 5:
+        elif draw == 5:
             del changed[at:]
-        elif how == 6 and size:
+        elif draw == 6 and size:
             start = rng.randrange(size)
             part = bytes(changed[start : start + rng.choice((8, 64, 4_096))])
             changed[at : at + (len(part) if rng.random() < 0.5 else 0)] = part
@@ -173,14 +173,14 @@ def worse_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 class Node(NamedTuple):
-    """A message somewhere in another, and what stores it there once it has changed."""
+    """A message inside another message, and a function that stores it there after a change."""
 
     message: Message
     store: Callable[[], None]
 
 
 def nodes(message: Message, store: Callable[[], None] = lambda: None) -> Iterator[Node]:
-    """Yield a message and all in it, through `Any` and bytes that are messages."""
+    """Yield a message and all messages inside it, also inside `Any` and inside bytes."""
     yield Node(message, store)
     if isinstance(message, any_pb2.Any):
         inner = _of_any(message)
@@ -211,25 +211,25 @@ def _setter(
 
 def _of_any(message: any_pb2.Any) -> Message | None:
     try:
-        kind = symbol_database.Default().GetSymbol(message.type_url.rpartition("/")[2])
-        inner: Message = kind.FromString(message.value)
+        message_class = symbol_database.Default().GetSymbol(message.type_url.rpartition("/")[2])
+        inner: Message = message_class.FromString(message.value)
     except (KeyError, DecodeError):
         return None
     return inner
 
 
 def _of_bytes(owner: Message, name: str, value: bytes) -> Message | None:
-    kind: type[Message] | None = NESTED.get(f"{owner.DESCRIPTOR.full_name}.{name}")
+    message_class: type[Message] | None = NESTED.get(f"{owner.DESCRIPTOR.full_name}.{name}")
     if owner.DESCRIPTOR.full_name == "lance.file.v2.DirectEncoding":
-        kind = any_pb2.Any
+        message_class = any_pb2.Any
     try:
-        return kind.FromString(value) if kind is not None else None
+        return message_class.FromString(value) if message_class is not None else None
     except DecodeError:
         return None
 
 
 def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -> None:
-    """Make one field, somewhere in a message, what it must not be.
+    """Give one field, somewhere in a message, a forbidden value.
 
     Parameters
     ----------
@@ -241,20 +241,22 @@ def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -
     result = [node for node in nodes(message) if node.message.DESCRIPTOR.fields]
     if not result:
         return
-    # Those of few kinds are as likely as those of many.
-    kind = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in result}))
-    node = rng.choice([item for item in result if item.message.DESCRIPTOR.full_name == kind])
+    # Messages of rare types are as likely as messages of frequent types.
+    message_name = rng.choice(sorted({node.message.DESCRIPTOR.full_name for node in result}))
+    node = rng.choice(
+        [item for item in result if item.message.DESCRIPTOR.full_name == message_name]
+    )
     _worsen(node.message, rng, spared)
     node.store()
 
 
-def worse_message(kind: Any) -> Mutate:
-    """Return what makes messages of a kind worse."""
+def worse_message(message_class: Any) -> Mutate:
+    """Return a function that damages messages of a type."""
 
     def mutate(data: bytes, rng: random.Random) -> bytes:
         if rng.random() < 0.15:
             return worse_bytes(data, rng)
-        message = kind.FromString(data)
+        message = message_class.FromString(data)
         for _ in range(rng.choice((1, 1, 2))):
             worsen(message, rng)
         written: bytes = message.SerializeToString()
@@ -282,10 +284,10 @@ def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> No
     elif field.type == FieldDescriptor.TYPE_MESSAGE:
         inner = getattr(message, name)
         inner.SetInParent()
-        own = [field for field in inner.DESCRIPTOR.fields if field.name == name]
+        same_name = [field for field in inner.DESCRIPTOR.fields if field.name == name]
         if rng.random() < 0.3:
             _nest(inner, rng)
-        elif own or rng.random() < 0.5:
+        elif same_name or rng.random() < 0.5:
             _worsen(inner, rng, spared)
     else:
         setattr(message, name, _value(field, getattr(message, name), rng))
@@ -293,14 +295,14 @@ def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> No
 
 def _nest(message: Message, rng: random.Random) -> None:
     """Put a message into itself, again and again."""
-    kind = message.DESCRIPTOR.full_name
+    message_name = message.DESCRIPTOR.full_name
     for field in message.DESCRIPTOR.fields:
         if field.type != FieldDescriptor.TYPE_MESSAGE or field.is_repeated:
             continue
         path = [field.name]
         inner = field.message_type
-        if inner.full_name != kind:
-            again = [field.name for field in inner.fields if _holds(field, kind)]
+        if inner.full_name != message_name:
+            again = [field.name for field in inner.fields if _holds(field, message_name)]
             if not again:
                 continue
             path.append(again[0])
@@ -314,19 +316,19 @@ def _nest(message: Message, rng: random.Random) -> None:
         return
 
 
-def _holds(field: FieldDescriptor, kind: str) -> bool:
+def _holds(field: FieldDescriptor, message_name: str) -> bool:
     inner = field.message_type
-    return inner is not None and inner.full_name == kind and not field.is_repeated
+    return inner is not None and inner.full_name == message_name and not field.is_repeated
 
 
 def _repeat(values: Any, field: FieldDescriptor, rng: random.Random) -> None:
     count = rng.choice((1, 1, 2, 300))
     if field.type == FieldDescriptor.TYPE_MESSAGE:
-        how = rng.random()
-        if how < 0.3 and len(values) > 1:
-            one, other = rng.sample(range(len(values)), 2)
-            values[one].CopyFrom(values[other])
-        elif how < 0.5 and len(values):
+        draw = rng.random()
+        if draw < 0.3 and len(values) > 1:
+            target, source = rng.sample(range(len(values)), 2)
+            values[target].CopyFrom(values[source])
+        elif draw < 0.5 and len(values):
             del values[rng.randrange(len(values))]
         else:
             first = rng.choice(values) if len(values) else values.add()
@@ -347,7 +349,7 @@ def _fill_map(message: Message, field: FieldDescriptor, rng: random.Random) -> N
         return
     held = getattr(message, field.name)
     if key.cpp_type != FieldDescriptor.CPPTYPE_STRING:
-        # Ids of what there is: nobody asks for others.
+        # Only ids that exist: nobody looks up other ids.
         if held:
             chosen = rng.choice(sorted(held))
             held[chosen] = _value(value, held[chosen], rng)
@@ -364,19 +366,19 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _value(field: FieldDescriptor, good: Any, rng: random.Random) -> Any:
-    kind = field.cpp_type
-    if kind in _END:
+    cpp_type = field.cpp_type
+    if cpp_type in _END:
         near = (good + 1, good - 1, good * 2, good // 2, good * 1_000) if good else (5, 1_000)
         every = (*NUMBERS, *near, *near, -1, -(2**31), -(2**63))
-        return rng.choice([item for item in every if _LEAST[kind] <= item < _END[kind]])
-    if kind == FieldDescriptor.CPPTYPE_ENUM:
+        return rng.choice([item for item in every if _LEAST[cpp_type] <= item < _END[cpp_type]])
+    if cpp_type == FieldDescriptor.CPPTYPE_ENUM:
         return rng.choice((0, 1, 2, 3, 4, 77))
-    if kind == FieldDescriptor.CPPTYPE_BOOL:
+    if cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return not good
     if field.type == FieldDescriptor.TYPE_BYTES:
         return rng.choice(
             (b"", b"\xff" * 40, rng.randbytes(100), *_BITMAPS, worse_bytes(good or b"\0", rng))
         )
-    if kind == FieldDescriptor.CPPTYPE_STRING:
+    if cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return rng.choice(TEXTS)
     return rng.choice((float("nan"), float("inf"), -1.0, 0.0, 1e300))

@@ -1,4 +1,6 @@
-"""Data files of encodings that no release of today writes, or writes for large values only."""
+"""Data files of encodings that no current release writes, or that it writes for large values
+only.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ Made = tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding]
 def files_2_0(folder: Path) -> Iterator[bytes]:
     """Yield files made by hand: each arm of `ArrayEncoding` that version 2.0 has."""
     made: list[Made] = [
-        (kind, rows, data, encoding) for kind, rows, data, encoding, _ in READ.values()
+        (dtype, rows, data, encoding) for dtype, rows, data, encoding, _ in READ.values()
     ]
-    for kind, rows, buffers, encoding in (*made, _packed(), _of_one_width()):
-        path = make(folder / "rare.lance", pa.field("c", kind), rows, buffers, encoding)
+    for dtype, rows, buffers, encoding in (*made, _packed(), _of_one_width()):
+        path = make(folder / "rare.lance", pa.field("c", dtype), rows, buffers, encoding)
         yield Path(path).read_bytes()
 
 
@@ -50,7 +52,7 @@ def _of_one_width() -> Made:
 
 
 def indexed() -> Case:
-    """Return few wide values, again and again: their dictionary pays in sparse pages."""
+    """Return few wide values, repeated many times: a dictionary saves bytes in sparse pages."""
     rng = np.random.default_rng(4)
     items = pa.array([rng.bytes(4_200) for _ in range(16)])
     return nulls_at(items.take(pa.array(rng.integers(0, 16, 300))), 0.2), SPARSE

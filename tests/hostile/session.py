@@ -1,4 +1,6 @@
-"""A process that throws inputs at the targets, and one that watches over it.
+"""A process that tries inputs on the targets, and a process that watches it. The first notes each
+input in a file before it tries the input, so that the second has the input even if the first dies
+or hangs.
 
 The first notes each input in a file before it is tried, so that the second has it even if the
 process dies or hangs.
@@ -20,14 +22,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-#: Seconds after which a process that has not gone on is killed; an input has two of the processor.
+#: Seconds without progress after which a process is killed; an input may take two seconds of the
+#: processor.
 STUCK = 300.0
-#: Of one target, failures that are told.
+#: The number of failures that are shown for each target.
 _SHOWN = 5
-#: Of processes that try inputs.
+#: Environment of processes that try inputs.
 ENVIRONMENT = {
-    # What is freed goes back to the system, so that the next input finds no memory that is there
-    # already.
+    # Freed memory goes back to the system, so that the next input cannot reuse it.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": "131072",
@@ -39,7 +41,7 @@ ENVIRONMENT = {
 
 @dataclass
 class Outcome:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes
     ----------
@@ -72,7 +74,7 @@ def throw(seed: int, count: int, seconds: float, names: Sequence[str] = ()) -> O
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         while (left := ends - time.monotonic()) > 0 and outcome.inputs.total() < count:
             before = outcome.inputs.total()
-            status, said = _child(seed, count - before, left, names, Path(folder))
+            status, output = _child(seed, count - before, left, names, Path(folder))
             _add(outcome, Path(folder))
             seed += 1
             if status == 0:
@@ -81,14 +83,15 @@ def throw(seed: int, count: int, seconds: float, names: Sequence[str] = ()) -> O
                 (Path(folder) / "target").read_text() if before < outcome.inputs.total() else "?"
             )
             data = (Path(folder) / "input").read_bytes() if target != "?" else b""
-            outcome.failures.append((target, f"the process died ({status}): {said[-800:]}", data))
+            outcome.failures.append((target, f"the process died ({status}): {output[-800:]}", data))
             if target == "?":
                 break
     return outcome
 
 
 def replay(paths: Sequence[Path]) -> list[str]:
-    """Try inputs that were kept, in a process of its own; return what is wrong with which.
+    """Try inputs from files, in a process of its own; return the faults of those inputs that did
+    harm.
 
     Parameters
     ----------
@@ -135,7 +138,7 @@ def _child(
 ) -> tuple[int, str]:
     for entry in folder.iterdir():
         entry.unlink()
-    with open(folder / "said", "wb") as said:
+    with open(folder / "said", "wb") as output:
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -149,8 +152,8 @@ def _child(
                 str(folder),
                 *names,
             ],
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={**os.environ, **ENVIRONMENT},
             cwd=Path(__file__).parents[2],
         )
@@ -184,12 +187,12 @@ def _add(outcome: Outcome, folder: Path) -> None:
             outcome.refused[name] += refused == "refused"
     if (folder / "failures").exists():
         for line in (folder / "failures").read_text().splitlines():
-            name, what, data = json.loads(line)
-            outcome.failures.append((name, what, bytes.fromhex(data)))
+            name, problem, data = json.loads(line)
+            outcome.failures.append((name, problem, bytes.fromhex(data)))
 
 
 def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[str]) -> None:
-    """Throw inputs, one after the other; see `throw`."""
+    """Try inputs, one after the other; see `throw`."""
     from tests.hostile.guard import Breach, guarded
     from tests.hostile.targets import TARGETS
 
@@ -199,9 +202,9 @@ def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[st
     ends = time.monotonic() + seconds
     known: Counter[str] = Counter()
     seeds = {item.name: item.seeds() for item in chosen}
-    for one in chosen:
-        # What is imported late counts for nobody.
-        guarded(one.run, seeds[one.name][0])
+    for chosen_target in chosen:
+        # Late imports do not count for an input.
+        guarded(chosen_target.run, seeds[chosen_target.name][0])
     with (
         open(folder / "inputs", "w", buffering=1) as inputs,
         open(folder / "failures", "w") as failures,
@@ -209,7 +212,7 @@ def main(seed: int, count: int, seconds: float, folder: Path, names: Sequence[st
         for at in range(count):
             if time.monotonic() > ends:
                 return
-            # Each is tried at least once.
+            # Each target is tried at least once.
             target = chosen[at] if at < len(chosen) else rng.choices(chosen, weights)[0]
             data = target.mutate(rng.choice(seeds[target.name]), rng)
             (folder / "input").write_bytes(data)

@@ -1,4 +1,4 @@
-"""Tables that are changed, or asked what changed, while one of their files is damaged."""
+"""Changes of tables, and queries of their changes, while one file of the table is damaged."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SECONDS = 20.0
 
 
 def changing(*steps: Step) -> Step:
-    """Return steps as one, which raises what was the worst; whatever is new in the table goes
-    after each.
+    """Return one step that runs several steps, and raises their worst error. New files are removed
+    after each step.
     """
 
     def run(root: str) -> None:
@@ -59,24 +59,24 @@ def changed(root: str) -> None:
 
 
 def compacted(root: str) -> None:
-    """Put fragments together, and write indexes anew."""
+    """Merge fragments, and write indexes anew."""
     lance_spark.open_dataset(root).compact_files(defer_index_remap=False)
 
 
 def deferred(root: str) -> None:
-    """Write a fragment anew, and leave to indexes where its rows have gone."""
+    """Rewrite a fragment, and defer the update of indexes."""
     dataset = lance_spark.open_dataset(root).delete([("i", "<", 20)])
     _, metrics = dataset.compact_files(defer_index_remap=True)
     assert metrics.fragments_removed
 
 
 def updated(root: str) -> None:
-    """Give rows new values, in new rows."""
+    """Change values of rows, in new rows."""
     lance_spark.open_dataset(root).update({"s": "new"}, [("i", "==", 3)])
 
 
 def patched(root: str) -> None:
-    """Give rows new values, in new files of the column."""
+    """Change values of rows, in new files of the column."""
     lance_spark.open_dataset(root).update({"s": "new"}, [("i", "==", 3)], mode="columns")
 
 
@@ -86,42 +86,42 @@ def deleted(root: str) -> None:
 
 
 def late_settings(root: str) -> None:
-    """Change a version that others have changed since: what they did is read from their
+    """Change a version that is not the newest: the changes of other writers are read from their
     transactions.
     """
     lance_spark.open_dataset(root, version=1).update_config({"a": "c"})
 
 
 def late_delete(root: str) -> None:
-    """Delete rows of such a version."""
+    """Delete rows of an old version."""
     lance_spark.open_dataset(root, version=1).delete([("i", "==", 2)])
 
 
 def late_columns(root: str) -> None:
-    """Give rows of such a version new values where they are."""
+    """Change rows of an old version in place."""
     oldest = lance_spark.open_dataset(root, version=1)
     oldest.update({"s": "new"}, [("i", "==", 4)], mode="columns")
 
 
 def late_compaction(root: str) -> None:
-    """Put fragments of such a version together, which a delete forbids."""
+    """Compact fragments of an old version, which conflicts with a delete."""
     with contextlib.suppress(CommitConflictError):
         lance_spark.open_dataset(root, version=1).compact_files()
 
 
 def told(root: str) -> None:
-    """Tell what each version changed."""
+    """Read the changes of each version."""
     table = open_table(root)
     result = list(changes_between(table, 1, table.version))
     columns = FeedColumns.of(table.manifest, None)
-    # No more tasks than it takes to cut fragments, however many rows they claim.
+    # The number of tasks is bounded, also if fragments claim many rows.
     target = max(500, table.manifest.num_rows // 1_000)
     tasks = plan_changes(root, result, columns, target_rows=target)
     tables.check_first(batch for task in tasks for batch in task.batches(batch_size=200))
 
 
 def cleanups(data: bytes) -> None:
-    """Parse what a configuration says of cleanups: lines of name and value."""
+    """Parse the settings of cleanups in a configuration: lines of name and value."""
     lines = data.decode("utf-8", "replace").split("\n")
     config = {PREFIX + name: value for name, _, value in (line.partition("=") for line in lines)}
     requested_cleanup(config, 20)
@@ -137,7 +137,7 @@ def configurations() -> list[bytes]:
 
 
 def _worse_transaction(data: bytes, rng: random.Random) -> bytes:
-    """Make the transaction in a manifest worse, or the manifest."""
+    """Damage the transaction in a manifest, or the manifest."""
     if rng.random() < 0.3:
         return tables.worse_manifest(data, rng)
     result = decode(data, "m")
@@ -146,8 +146,8 @@ def _worse_transaction(data: bytes, rng: random.Random) -> bytes:
 
 
 def _reuse_file(data: bytes, rng: random.Random) -> bytes:
-    kind = table_pb2.FragmentReuseIndexDetails.InlineContent
-    return worse_message(kind)(data, rng)
+    message_class = table_pb2.FragmentReuseIndexDetails.InlineContent
+    return worse_message(message_class)(data, rng)
 
 
 def targets() -> Iterator[TableTarget]:
@@ -172,11 +172,13 @@ def targets() -> Iterator[TableTarget]:
     )
     yield made("manifest_told", "stable", corpus.newest, manifest, (told,))
     yield made("update_told", "patched", corpus.newest, _worse_transaction, (told,), 2)
-    for kind in ("delete", "create_index", "append"):
-        file = _transaction(kind)
+    for operation_name in ("delete", "create_index", "append"):
+        file = _transaction(operation_name)
         worse = worse_message(transaction_pb2.Transaction)
         changes = changing(late_settings, late_delete, late_columns, late_compaction)
-        yield made(f"transaction_{kind}", "old", file, worse, (tables.look, told, changes))
+        yield made(
+            f"transaction_{operation_name}", "old", file, worse, (tables.look, told, changes)
+        )
     moves = (tables.look, changing(deferred))
     yield made("reuse_file", "reused", one_of("_indices/*/details.binpb"), _reuse_file, moves)
     rewrites = (changing(compacted, updated, patched),)
@@ -193,12 +195,16 @@ def targets() -> Iterator[TableTarget]:
     yield made("overlay_changed", "overlaid", one_of("data/o*.lance"), older, overlays)
 
 
-def _transaction(kind: str) -> Callable[[Path], Path]:
-    """Return what finds the file of a transaction."""
+def _transaction(operation_name: str) -> Callable[[Path], Path]:
+    """Return a function that finds the file of a transaction."""
 
     def find(root: Path) -> Path:
         names = sorted((root / "_transactions").iterdir(), reverse=True)
-        kinds = {name: transaction_pb2.Transaction.FromString(name.read_bytes()) for name in names}
-        return next(one for one, message in kinds.items() if message.HasField(kind))
+        messages = {
+            name: transaction_pb2.Transaction.FromString(name.read_bytes()) for name in names
+        }
+        return next(
+            file_name for file_name, message in messages.items() if message.HasField(operation_name)
+        )
 
     return find

@@ -1,5 +1,5 @@
-"""Whole tables, one file of which is damaged: what they hold is read through the public
-functions, and nothing outside of them.
+"""Whole tables with one damaged file: public functions read them, and must not open files outside
+of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.hostile.mutate import Mutate, worse_bytes, worsen
 from tests.support.tables.hostile_session import Watch
 
 Step = Callable[[Any], object]
-#: More than the tables have that are made worse.
+#: No seed has so many rows.
 _MOST_ROWS = 100_000
 
 
@@ -61,7 +61,7 @@ class Session:
         self._watch: Watch | None = None
 
     def path(self) -> Path:
-        """Return the damaged file, in a copy of the table that only this session has."""
+        """Return the damaged file, in a copy of the table that belongs to this session."""
         if self._root is None:
             made = corpus.table(self._table)
             self._root = made.parent / f"copy-{id(self)}"
@@ -70,7 +70,7 @@ class Session:
         return self._file(self._root)
 
     def seeds(self) -> list[bytes]:
-        """Return what the file holds."""
+        """Return the content of the file."""
         return [self._file(corpus.table(self._table)).read_bytes()]
 
     def run(self, data: bytes) -> None:
@@ -101,8 +101,8 @@ _WATCHES: dict[str, Watch] = {}
 
 
 def watch(root: str) -> Watch:
-    """Return what notes which files outside of a root are opened; hooks stay for ever, so there
-    is one for each root.
+    """Return an object that notes opened files outside of a root. Hooks stay for ever, so each root
+    has one object.
     """
     if root not in _WATCHES:
         _WATCHES[root] = Watch((root,))
@@ -110,7 +110,7 @@ def watch(root: str) -> Watch:
 
 
 def scan(root: str) -> None:
-    """Read rows in several ways: all, if they are few."""
+    """Read rows in several ways; read all rows if they are few."""
     dataset = lance_spark.open_dataset(root)
     repr(dataset), dataset.schema, dataset.count_rows()
     check_first(dataset.to_batches(with_row_id=True, with_row_address=True))
@@ -128,7 +128,7 @@ def check_first(batches: Iterator[pa.RecordBatch]) -> None:
 
 
 def far(root: str) -> None:
-    """Read rows from a store whose files are fetched ahead."""
+    """Read rows from a store that fetches files ahead."""
     files = fsspec.filesystem("memory")
     files.pipe({f"/hostile/{item.relative_to(root)}": item.read_bytes() for item in below(root)})
     try:
@@ -147,13 +147,13 @@ def below(root: str) -> Iterator[Path]:
 
 
 def hinted(root: str) -> None:
-    """Open a table in a store whose listings lag behind."""
+    """Open a table in a store with delayed listings."""
     with mock.patch.object(ObjectStore, "is_consistent", False):
         lance_spark.open_dataset(root)
 
 
 def filtered(root: str) -> None:
-    """Read by conditions that indexes help with."""
+    """Read with conditions that indexes can answer."""
     dataset = lance_spark.open_dataset(root)
     dataset.to_table(filters=[("i", "==", 3)])
     dataset.to_table(filters=[("i", ">", 11_990), ("s", "==", "w7")])
@@ -161,7 +161,7 @@ def filtered(root: str) -> None:
 
 
 def ends(root: str) -> None:
-    """Ask indexes for the least and the greatest value, and how many there are."""
+    """Read the minimum, the maximum and the count from indexes."""
     dataset = lance_spark.open_dataset(root)
     table = dataset._table
     for name in ("i", "s"):
@@ -170,7 +170,7 @@ def ends(root: str) -> None:
 
 
 def look(root: str) -> None:
-    """Ask for all that is told about a table."""
+    """Read all metadata of a table."""
     dataset = lance_spark.open_dataset(root)
     for ask in (
         dataset.list_indices,
@@ -192,7 +192,7 @@ def validated(root: str) -> None:
 
 
 def shown(root: str) -> None:
-    """Show a table to people."""
+    """Format a table for people."""
     facts = facts_of(lance_spark.open_dataset(root))
     as_text(facts, pages=True), as_html(facts)
 
@@ -235,15 +235,15 @@ def asked(ask: Callable[[], object]) -> None:
 
 
 def worse_manifest(data: bytes, rng: random.Random) -> bytes:
-    """Make a manifest worse; base paths may point anywhere, so they stay."""
+    """Damage a manifest. Base paths may point anywhere, so they stay."""
     result = decode(data, "m")
     proto, index = result.to_proto(), result.index_section
-    how = rng.random()
-    if how < 0.25 and index:
+    draw = rng.random()
+    if draw < 0.25 and index:
         section = table_pb2.IndexSection.FromString(index)
         worsen(section, rng)
         index = section.SerializeToString()
-    elif how < 0.4:
+    elif draw < 0.4:
         worse_fields(proto.fields, rng)
     else:
         for _ in range(rng.choice((1, 1, 2))):
@@ -252,17 +252,17 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
 
 
 def one_of(pattern: str) -> Callable[[Path], Path]:
-    """Return what finds the first file of a pattern."""
+    """Return a function that finds the first file of a pattern."""
     return lambda root: min(root.glob(pattern))
 
 
 def largest(pattern: str) -> Callable[[Path], Path]:
-    """Return what finds the largest file of a pattern."""
-    return lambda root: max(root.glob(pattern), key=lambda one: (one.stat().st_size, one.name))
+    """Return a function that finds the largest file of a pattern."""
+    return lambda root: max(root.glob(pattern), key=lambda file: (file.stat().st_size, file.name))
 
 
 def older(data: bytes, rng: random.Random) -> bytes:
-    """Make a file of version 2.0 or later worse."""
+    """Damage a file of version 2.0 or later."""
     return worse_file(data, rng) if rng.random() < 0.9 else worse_bytes(data, rng)
 
 
@@ -307,9 +307,9 @@ def targets() -> Iterator[TableTarget]:
     yield _made("hint", "plain", one_of("_versions/*.json"), texts.worse_json, (hinted,), 1)
     yield _made("manifest_spread", "spread", corpus.newest, worse_manifest, (scan, shown))
     yield _made("spread", "spread", largest("data/*.lance"), older, (scan, shown))
-    told = (look, old_versions)
-    yield _made("tag", "plain", one_of("_refs/tags/*.json"), texts.worse_json, told, 1)
-    yield _made("branch", "plain", one_of("_refs/branches/*.json"), texts.worse_json, told, 1)
+    steps = (look, old_versions)
+    yield _made("tag", "plain", one_of("_refs/tags/*.json"), texts.worse_json, steps, 1)
+    yield _made("branch", "plain", one_of("_refs/branches/*.json"), texts.worse_json, steps, 1)
     for version in ("2_0", "2_1", "2_2"):
         yield _made(
             f"blobs_{version}", f"blobs_{version}", largest("data/*.lance"), older, (blobs,)

@@ -1,5 +1,5 @@
-"""The doors of the package at which bytes that nobody vouches for come in: what parses each, what
-is sound, and what makes it worse.
+"""Targets: the places at which untrusted bytes enter the package. Each has a parser, sound inputs,
+and a function that damages them.
 
 A target takes bytes and returns nothing of interest; only errors of this package may come out, see
 `guard`.
@@ -50,13 +50,13 @@ from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import worse_of
 from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message, worsen
 
-#: Rows that are asked for at once: memory is bounded by them, not by what a file says of itself.
+#: The number of rows in one read: it bounds memory, whatever number a file claims.
 ROWS = 1_500
 
 
 @dataclass(frozen=True)
 class Target:
-    """A door.
+    """A place at which bytes enter.
 
     Attributes
     ----------
@@ -113,11 +113,11 @@ def data_file(data: bytes) -> None:
 
 
 def check(array: pa.Array) -> None:
-    """Check that Arrow finds nothing wrong but in the values."""
+    """Check that Arrow finds faults in values only."""
     try:
         check_but_texts(array)
     except pa.ArrowInvalid as error:
-        if not any(kind in str(error) for kind in ("date64", "time32", "time64")):
+        if not any(type_name in str(error) for type_name in ("date64", "time32", "time64")):
             raise
 
 
@@ -135,7 +135,7 @@ def legacy_file(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """Parse a manifest file, and all that it holds."""
+    """Parse a manifest file, and all its parts."""
     result = manifest_file.decode(data, "m")
     failed: Exception | None = None
     for look in (
@@ -174,7 +174,7 @@ def index_section(data: bytes) -> None:
 
 
 def row_ids(data: bytes) -> None:
-    """Decode row ids, of a known number of rows and of one that nobody told."""
+    """Decode row ids, with a known and with an unknown number of rows."""
     parse_row_ids(data, "f", 300).to_array()
 
 
@@ -187,9 +187,9 @@ def sections(data: bytes, name: str) -> bytes | None:
 def _manifests() -> list[bytes]:
     places = [corpus.table(name) for name in ("plain", "stable", "moved")]
     return [
-        one.read_bytes()
+        manifest_path.read_bytes()
         for path in places
-        for one in sorted((path / "_versions").glob("*.manifest"))
+        for manifest_path in sorted((path / "_versions").glob("*.manifest"))
     ]
 
 
@@ -198,19 +198,17 @@ def _index_sections() -> list[bytes]:
 
 
 def worse_manifest(data: bytes, rng: random.Random) -> bytes:
-    """Make a manifest worse in itself, its index section or its transaction; base paths keep
-    where they point.
-    """
+    """Damage a manifest, its index section or its transaction; base paths stay."""
     if rng.random() < 0.1:
         return worse_bytes(data, rng)
     result = manifest_file.decode(data, "m")
     proto, index, done = result.to_proto(), result.index_section, result.transaction_section
-    how = rng.random()
-    if how < 0.2 and index:
+    draw = rng.random()
+    if draw < 0.2 and index:
         index = worse_message(table_pb2.IndexSection)(index, rng)
-    elif how < 0.35 and done:
+    elif draw < 0.35 and done:
         done = worse_message(transaction_pb2.Transaction)(done, rng)
-    elif how < 0.5:
+    elif draw < 0.5:
         worse_fields(proto.fields, rng)
     else:
         for _ in range(rng.choice((1, 1, 2))):
@@ -265,17 +263,17 @@ SCHEMA = Schema.from_arrow(
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as Spark would hand them over: as text."""
+    """Return bytes as text, as Spark would pass them."""
     return data.decode("utf-8", "replace")
 
 
 def options(data: bytes) -> None:
     """Parse options of Spark: lines of name and value."""
-    given = dict(line.split("=", 1) for line in text_of(data).split("\n") if "=" in line)
+    parsed = dict(line.split("=", 1) for line in text_of(data).split("\n") if "=" in line)
     failed: Exception | None = None
     for parse in (ReadOptions.parse, WriteOptions.parse):
         try:
-            parse(given)
+            parse(parsed)
         except Exception as error:
             failed = worse_of(failed, error)
     if failed is not None:
@@ -296,7 +294,7 @@ def values(data: bytes) -> None:
 
 
 def offsets(data: bytes) -> None:
-    """Parse the position of a stream, once Spark has parsed its JSON."""
+    """Parse the position of a stream, after Spark has parsed its JSON."""
     try:
         value = json.loads(text_of(data))
     except (ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""Deletion files that hold, or claim, more than a column of offsets: refused before Arrow makes
-room for it.
+"""Deletion files that hold, or claim, more than a column of offsets are refused before Arrow
+allocates memory for them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ def test_sound_files_are_read(codec: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "what"),
+    ("make", "message"),
     [
         (of_dictionary, "1 dictionary batches, 0 are expected"),
         (of_old_compression, "metadata version V4, V5 is expected"),
         (behind_another_message, "a message of .* bytes in a block of"),
     ],
 )
-def test_what_only_arrow_would_inflate_is_refused(make: Callable[[int], bytes], what: str) -> None:
+def test_what_only_arrow_would_inflate_is_refused(
+    make: Callable[[int], bytes], message: str
+) -> None:
     data = make(ROWS)
     with pa.ipc.open_file(data) as reader:
-        # Arrow takes it for sound.
+        # Arrow accepts the file.
         assert reader.get_batch(0).num_rows in (1, ROWS)
     with pytest.raises(
-        CorruptFileError, match=f"the file: the deletion file cannot be read: .*{what}"
+        CorruptFileError, match=f"the file: the deletion file cannot be read: .*{message}"
     ):
         decoded(data)
 

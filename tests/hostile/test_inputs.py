@@ -1,5 +1,5 @@
-"""Thousands of made inputs, and all that once did harm: only errors of the package come of them,
-soon and in little memory.
+"""Thousands of made inputs, and all inputs that once did harm: the package raises only its own
+errors, soon and in little memory. `python -m tests.hostile --minutes 10` tries more inputs.
 
 `python -m tests.hostile --minutes 10` throws more.
 """
@@ -38,10 +38,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memo
 
 def test_made_inputs() -> None:
     outcome = throw(SEED, INPUTS, 900)
-    assert [(name, what) for name, what, _ in outcome.failures] == []
+    assert [(name, problem) for name, problem, _ in outcome.failures] == []
     assert outcome.inputs.total() == INPUTS
     assert outcome.inputs.keys() == TARGETS.keys()
-    # Half of them at least are worse than what they were made from.
+    # More than half of the inputs are damaged enough to be refused.
     assert outcome.refused.total() > INPUTS / 2
 
 
@@ -127,13 +127,13 @@ def test_what_breaks_the_rules_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     def refuses(data: bytes) -> None:
         raise CorruptFileError("as it should")
 
-    for run, what in (
+    for run, problem in (
         (hides_a_lack_of_memory, "MemoryError behind CorruptFileError"),
         (lambda data: bytearray(2 * guard.MEMORY), "MemoryError"),
         (lambda data: data[0], "IndexError"),
         (loops, "TooSlow"),
     ):
-        with pytest.raises(Breach, match=what):
+        with pytest.raises(Breach, match=problem):
             guarded(run, b"")
     assert isinstance(guarded(refuses, b""), CorruptFileError)
     assert guarded(len, b"") is None

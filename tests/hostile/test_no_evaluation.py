@@ -1,4 +1,4 @@
-"""Nothing that a table holds is ever unpickled, compiled, imported or run."""
+"""The package never unpickles, compiles, imports or runs the content of a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLS = {
     "CDLL",
     "Unpickler",
 }
-#: Modules that make objects, or programs, of bytes.
+#: Modules that make objects, or programs, from bytes.
 MODULES = {
     "pickle",
     "cPickle",
@@ -40,10 +40,10 @@ MODULES = {
     "runpy",
     "code",
 }
-#: Functions of numpy and pandas that unpickle, if they are let.
+#: Functions of numpy and pandas that can unpickle.
 PICKLING = {"load", "read_pickle", "allow_pickle"}
 
-#: File, and what is used there: why it is no danger.
+#: The file, and the name that it uses; the reason why the use is no danger.
 ALLOWED = {
     ("_lazy.py", "import_module"): "names are those of the public API, given by the package",
     ("encoding/v2_0/page.py", "import_module"): "names are those of a set in the file",
@@ -79,14 +79,14 @@ ALLOWED = {
 
 
 def used(path: Path) -> set[str]:
-    """Return what a module uses of these."""
+    """Return the names of these modules and functions that a module uses."""
     result = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             result |= {name.name.partition(".")[0] for name in node.names} & MODULES
         elif isinstance(node, ast.ImportFrom):
             names = {*(node.module or "").split("."), *(name.name for name in node.names)}
-            # `re.compile` and its like are called by their modules.
+            # Modules call `re.compile` and similar functions.
             result |= names & (MODULES | {"import_module", "__import__"})
         elif isinstance(node, ast.Call):
             name = _called(node.func)

@@ -1,4 +1,4 @@
-"""Paths that a table holds never lead out of it, but to the base paths that it declares."""
+"""Paths in a table never lead out of it, except to base paths that it declares."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memo
 
 
 def changed(table: str, change: Callable[[Any, Any], None]) -> bytes:
-    """Return the newest manifest of a table once it, or its index section, is changed."""
+    """Return the newest manifest of a table after a change of the manifest, or of its index
+    section.
+    """
     result = decode(corpus.newest(corpus.table(table)).read_bytes(), "m")
     proto = result.to_proto()
     section = table_pb2.IndexSection.FromString(result.index_section or b"")
@@ -113,7 +115,7 @@ _TARGETS = {
 
 
 def inputs(folder: Path) -> Iterator[Path]:
-    """Write what is tried, and yield where."""
+    """Write the inputs, and yield their paths."""
     for place, (table, change) in PLACES.items():
         for number, path in enumerate(OUTSIDE):
             yield kept(folder, _TARGETS[table], f"{place}_{number}", changed(table, change(path)))
@@ -137,7 +139,7 @@ def test_nothing_outside_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_base_path_is_followed_and_seen(tmp_path: Path) -> None:
-    """The table says so itself; and what is opened outside is noticed."""
+    """The table declares the base path; files that are opened outside are noticed."""
 
     def change(proto: Any, _section: Any) -> None:
         proto.base_paths.add(id=1, path=str(tmp_path / "elsewhere"))

@@ -1,4 +1,4 @@
-"""Inputs that are texts, and files that are neither messages nor data files."""
+"""Text inputs, and files that are neither messages nor data files."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def positions() -> list[bytes]:
 
 def worse_json(data: bytes, rng: random.Random) -> bytes:
     """Change a value somewhere in a JSON text, or the text itself."""
-    how = rng.random()
-    if how < 0.1:
+    draw = rng.random()
+    if draw < 0.1:
         return rng.choice((b"[", b'{"a":', b"[[],", b'"\\u', b"-", b"1e")) * rng.choice(
             (1, 990, 60_000)
         )
-    if how < 0.15:
+    if draw < 0.15:
         return b'{"version": ' + rng.choice((b"9" * 10_000, b"1e999", b"NaN", b"-Infinity")) + b"}"
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         return worse_bytes(data, rng)
-    if how < 0.4 or not isinstance(value, dict | list) or not value:
+    if draw < 0.4 or not isinstance(value, dict | list) or not value:
         return worse_bytes(data, rng)
     place = value
     while True:
@@ -100,13 +100,13 @@ def predicates() -> list[bytes]:
 
 
 def worse_predicate(data: bytes, rng: random.Random) -> bytes:
-    """Change a predicate: others put in, nesting, long numbers."""
-    how = rng.random()
-    if how < 0.15:
+    """Change a predicate: insert other predicates, nest it, or write long numbers."""
+    draw = rng.random()
+    if draw < 0.15:
         depth = rng.choice((10, 150, 250, 900, 5_000))
-        one = rng.choice((b"(", b"not ", b"-", b"i = 1 and ", b"case when "))
-        return one * depth + data + (b")" * depth if one == b"(" else b"")
-    if how < 0.3:
+        prefix = rng.choice((b"(", b"not ", b"-", b"i = 1 and ", b"case when "))
+        return prefix * depth + data + (b")" * depth if prefix == b"(" else b"")
+    if draw < 0.3:
         number = rng.choice(
             (
                 *(b"9" * 400, b"1e999", b"1e-999", b"0." + b"0" * 300 + b"1", b"1E400BD"),
@@ -118,7 +118,7 @@ def worse_predicate(data: bytes, rng: random.Random) -> bytes:
             rng.choice((b"i = ", b"f < ", b"m = ", b"d > ", b"t = ", b"s = ", b"r.a in (1,"))
             + number
         )
-    if how < 0.45:
+    if draw < 0.45:
         text = rng.choice(
             (
                 "-290308-12-21",
@@ -132,7 +132,7 @@ def worse_predicate(data: bytes, rng: random.Random) -> bytes:
             )
         )
         return f"{rng.choice(('d', 't', 's', 'i', 'f', 'm', 'b', 'flag'))} = '{text}'".encode()
-    if how < 0.7:
+    if draw < 0.7:
         words = data.split()
         words[rng.randrange(len(words))] = rng.choice(b" ".join(predicates()).split())
         return b" ".join(words)

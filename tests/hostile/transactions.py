@@ -1,4 +1,4 @@
-"""Transactions of every kind, and what each means for all others."""
+"""Transactions of every kind, and their conflicts with all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEPTH = 6
 
 
 def seeds() -> list[bytes]:
-    """Return a transaction of each kind whose fields are all set, and those of a table."""
+    """Return a transaction of each kind with all fields set, and the transactions of a table."""
     known = _parts()
     result = []
     for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields:
@@ -39,7 +39,7 @@ def _others() -> list[Transaction]:
 
 
 def run(data: bytes) -> None:
-    """Parse a transaction, and ask which others it is in the way of."""
+    """Parse a transaction, and compute its conflicts with other transactions."""
     result = decode(data, "t").operation
     assert result.name == "" or repr(result)
     failed: Exception | None = None
@@ -54,7 +54,7 @@ def run(data: bytes) -> None:
 
 
 def _parts() -> dict[str, Message]:
-    """Return messages of a sound table that stand in transactions."""
+    """Return the messages of a sound table that occur in transactions."""
     path = corpus.newest(corpus.table("plain"))
     manifest = manifest_file.decode(path.read_bytes(), "m")
     proto = manifest.to_proto()
@@ -95,7 +95,7 @@ def _plain(field: FieldDescriptor) -> Any:
     if field.containing_type.name == "BloomFilter" and field.name == "bitmap":
         return bytes(range(64))
     if field.type == FieldDescriptor.TYPE_BYTES:
-        # Ids have sixteen bytes, all others are bitmaps.
+        # Ids have sixteen bytes; all other fields of bytes are bitmaps.
         return bytes(range(16)) if field.name == "uuid" else BitMap([1, 2]).serialize()
     if field.type == FieldDescriptor.TYPE_STRING:
         return "a"

@@ -82,12 +82,12 @@ def encodings_in(debug: str) -> Counter[str]:
     numbers = ("Some", "BitsPerValue", "BitsPerOffset")
     names = [name for name in re.findall(r"\b([A-Z]\w*)\(", debug) if name not in numbers]
     result = Counter(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in names)
-    # Rust has no word that the message has: its field is `no_values`.
+    # The text of Rust lacks the word of the message: its field is `no_values`.
     result["no_values"] = result.pop("none", 0)
     return +result
 
 
-#: What lines of ours say but for kinds: units, and what a part is for.
+#: Words in lines of this package that are no encodings: units, and the use of a part.
 ASIDE = frozenset(
     [
         *("bits", "bytes", "per", "value", "offset", "length", "stored", "items", "start", "step"),
@@ -102,7 +102,7 @@ def encodings_shown(line: str, version: str) -> Counter[str]:
     words = re.findall(r"[a-z][a-z_]*", line)
     if version in ("2.1", "2.2"):
         words[0] += "_layout"
-    # Of version 2.0, it is where the flags of nulls are.
+    # In version 2.0, this word names the place of the flags of nulls.
     aside = ASIDE | {"validity"} if version == "2.0" else ASIDE
     return Counter(word for word in words if word not in aside)
 
@@ -128,14 +128,14 @@ def test_pages_and_encodings_equal_those_of_pylance(tables: dict[str, Path], ver
             [buffer.size for buffer in page.buffers] for page in theirs.pages
         ], ours.path
         assert ours.own_bytes == sum(buffer.size for buffer in theirs.column_buffers)
-        for page, other in zip(ours.pages, theirs.pages, strict=True):
-            told = page.encoding
-            # A dictionary of mini-blocks is a part, and no kind of its own.
-            part = told.count("dictionary general") + told.count("dictionary variable")
-            part += told.count("dictionary flat")
-            kinds = encodings_shown(told, version) - Counter({"dictionary": part})
-            expected = encodings_in(other.encoding)
-            assert kinds == expected, f"{ours.path}: {told}\n{other.encoding}"
+        for page, their_page in zip(ours.pages, theirs.pages, strict=True):
+            text = page.encoding
+            # The dictionary of mini-blocks is a part of the page, and no encoding of its own.
+            part = text.count("dictionary general") + text.count("dictionary variable")
+            part += text.count("dictionary flat")
+            shown_kinds = encodings_shown(text, version) - Counter({"dictionary": part})
+            expected = encodings_in(their_page.encoding)
+            assert shown_kinds == expected, f"{ours.path}: {text}\n{their_page.encoding}"
 
 
 def test_columns_have_the_names_of_their_fields(tables: dict[str, Path]) -> None:
@@ -230,9 +230,9 @@ def test_a_sample_of_files_or_named_fragments_are_read(tmp_path: Path) -> None:
     page = as_html(facts)
     Page.check(page)
     assert page.count('class="hit"') == 2 * MAX_BARS
-    one = facts_of(dataset, fragments=[7], columns=["b"])
-    assert [file.fragment_id for file in one.files] == [7]
-    assert [column.path for column in one.columns] == ["b"]
+    fragment_facts = facts_of(dataset, fragments=[7], columns=["b"])
+    assert [file.fragment_id for file in fragment_facts.files] == [7]
+    assert [column.path for column in fragment_facts.columns] == ["b"]
     with pytest.raises(InvalidInputError, match="fragment 300 not found"):
         facts_of(dataset, fragments=[300])
     with pytest.raises(InvalidInputError, match="nope"):
@@ -306,8 +306,8 @@ class Page(HTMLParser):
 def test_names_from_the_table_are_escaped(tmp_path: Path) -> None:
     name = "<script>alert('&')</script>"
     lance.write_dataset(pa.table({name: range(10)}), tmp_path / "t")
-    told = Page.check(as_html(facts_of(open_dataset(str(tmp_path / "t")))))
-    assert told.count(name) >= 2
+    shown_text = Page.check(as_html(facts_of(open_dataset(str(tmp_path / "t")))))
+    assert shown_text.count(name) >= 2
 
 
 def test_the_inspect_command(tables: dict[str, Path], tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 ROWS = 3_000
 ROWS_OF_BLOBS = 500
 VERSIONS = ("0.1", "2.0", "2.1", "2.2", "2.3")
-#: What version 0.1 loses in pylance's own hands, and others keep.
+#: Types whose values version 0.1 loses, also if pylance writes them. Other versions keep them.
 LOSSY = ("0.1", "2.0")
 
 _KEY = "lance-encoding:"
@@ -64,7 +64,7 @@ HINTS: dict[str, dict[str, str]] = {
     "dict": {"dict-divisor": "1", "dict-size-ratio": "1.0", "dict-values-compression": "zstd"},
     "packed": {"packed": "true"},
 }
-#: Hints that pylance takes for files of a version; others change nothing there.
+#: Hints that pylance uses for files of a version. Other hints change nothing there.
 HINTS_OF = {
     "0.1": (NO_HINT,),
     "2.0": (NO_HINT, "lz4", "zstd", "fsst", "packed"),
@@ -77,7 +77,7 @@ _STRUCTS_ONLY = ("packed",)
 
 _ITEM = pa.field("item", pa.large_binary(), metadata=_BLOB)
 TYPES: dict[str, pa.Field] = {
-    **{name: pa.field(name, kind) for name, kind in {**SCALARS, **VECTORS, **NESTED}.items()},
+    **{name: pa.field(name, dtype) for name, dtype in {**SCALARS, **VECTORS, **NESTED}.items()},
     "decimal256": pa.field("decimal256", pa.decimal256(60, 3)),
     "dict_string": pa.field("dict_string", pa.dictionary(pa.int32(), pa.string())),
     "dict_int8_int64": pa.field("dict_int8_int64", pa.dictionary(pa.int8(), pa.int64())),
@@ -101,8 +101,8 @@ TYPES: dict[str, pa.Field] = {
 
 
 class Cell(NamedTuple):
-    """What holds for a type, a version and a hint: how many of the cell's columns were read,
-    written, and are there.
+    """The result for a type, a version and a hint: how many columns of the cell were read and
+    written, and how many it has.
     """
 
     read: int
@@ -116,7 +116,7 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One hint of one version: a cell for each type, and the encodings that pages had."""
+    """The result for a hint of a version: a cell for each type, and the encodings of the pages."""
 
     cells: dict[str, Cell]
     theirs: set[str]
@@ -143,19 +143,21 @@ def table_of(name: str, version: str, hint: str) -> pa.Table:
     return for_2_0(table) if version == "2.0" else table
 
 
-def _column(kind: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
-    if pa.types.is_dictionary(kind):
+def _column(dtype: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
+    if pa.types.is_dictionary(dtype):
         values = column(pa.int64(), pattern, nulls, rows, seed)
         small = pa.compute.bit_wise_and(values, 63)
-        return small.cast(kind.value_type).dictionary_encode().cast(kind)
-    if pa.types.is_decimal256(kind):
-        return column(pa.decimal128(38, 3), pattern, nulls, rows, seed).cast(kind)
-    return column(kind, pattern, nulls, rows, seed)
+        return small.cast(dtype.value_type).dictionary_encode().cast(dtype)
+    if pa.types.is_decimal256(dtype):
+        return column(pa.decimal128(38, 3), pattern, nulls, rows, seed).cast(dtype)
+    return column(dtype, pattern, nulls, rows, seed)
 
 
 def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -> Column:
-    """Check types with a hint in files of a version; raises where the two disagree."""
-    found = Column({}, set(), set())
+    """Check types with a hint in files of a version. Raise an error if this package and pylance
+    disagree.
+    """
+    result = Column({}, set(), set())
     for name in names:
         field = TYPES[name]
         if hint in _STRUCTS_ONLY and not pa.types.is_struct(field.type):
@@ -164,30 +166,32 @@ def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -
         note = f"{name}, {version}, {hint}"
         theirs, ours = folder / f"{name}.theirs", folder / f"{name}.ours"
         read = written = 0
-        # What version 0.1 can hold of the table is what pylance reads of it.
+        # Version 0.1 can hold what pylance reads of the table.
         held = [] if version == "0.1" else [table]
-        for part in _parts(table, lambda part, at=theirs: _pylance_values_of(part, at, version)):
+        for part in _parts(
+            table, lambda part, path=theirs: _pylance_values_of(part, path, version)
+        ):
             expected = _pylance_values(theirs)
             assert_same(_we_read(theirs), expected, f"{note}: we read pylance")
-            found.theirs.update(encodings(theirs))
+            result.theirs.update(encodings(theirs))
             if version == "0.1":
                 held.append(lance.dataset(str(theirs)).to_table(blob_handling="all_binary"))
             read += part.num_columns
         for values in held:
-            for part in _parts(values, lambda part, at=ours: _we_write(part, at, version)):
+            for part in _parts(values, lambda part, path=ours: _we_write(part, path, version)):
                 assert_same(_we_read(ours), _bare(part), f"{note}: our own")
                 assert_same(_pylance_values(ours), _bare(part), f"{note}: pylance reads us")
-                found.ours.update(encodings(ours))
+                result.ours.update(encodings(ours))
                 written += part.num_columns
-        found.cells[name] = Cell(read, written, table.num_columns)
+        result.cells[name] = Cell(read, written, table.num_columns)
         for path in (theirs, ours):
             shutil.rmtree(path, ignore_errors=True)
-    return found
+    return result
 
 
 def _parts(table: pa.Table, write: Callable[[pa.Table], bool]) -> Iterator[pa.Table]:
-    """Yield the table once it is written; if it cannot be, those of its columns that can, one by
-    one.
+    """Yield the table after it is written. If it cannot be written, yield each of its columns that
+    can.
     """
     if write(table):
         yield table
@@ -199,14 +203,14 @@ def _parts(table: pa.Table, write: Callable[[pa.Table], bool]) -> Iterator[pa.Ta
 
 
 def _pylance_values_of(table: pa.Table, path: Path, version: str) -> bool:
-    """Have pylance write a table; return whether it reads what it has written."""
+    """Let pylance write a table; return whether it reads the same values."""
     shutil.rmtree(path, ignore_errors=True)
     with _silent():
         try:
             lance.write_dataset(table, str(path), data_storage_version=version)
-            got = _pylance_values(path)
+            values = _pylance_values(path)
             if version not in LOSSY:
-                assert_same(got, _bare(table), "")
+                assert_same(values, _bare(table), "")
         except BaseException as error:
             _reraise_unless_pylance(error)
             return False
@@ -214,7 +218,7 @@ def _pylance_values_of(table: pa.Table, path: Path, version: str) -> bool:
 
 
 def _reraise_unless_pylance(error: BaseException) -> None:
-    # Panics of Rust are no Exception.
+    # Panics of Rust do not derive from Exception.
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
 
@@ -240,9 +244,9 @@ def _we_write(table: pa.Table, path: Path, version: str) -> bool:
 
 def _bare(table: pa.Table) -> pa.Table:
     """Return a table without dictionaries, whose order may differ."""
-    for at, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
-            table = table.set_column(at, field.name, table[at].cast(field.type.value_type))
+            table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
     return table
 
 
@@ -258,14 +262,14 @@ def encodings(path: Path) -> Iterator[str]:
             source.close()
             return
         reader = FileReader.open(source)
-        kind = {
+        message_type = {
             (2, 0): encodings_v2_0_pb2.ArrayEncoding,
             (2, 3): encodings_v2_3_pb2.PlanarLayout,
         }.get(reader.version, encodings_v2_1_pb2.PageLayout)
         reader._load(range(len(reader._footer.column_metadata)))
         for meta in reader._columns.values():
             for page in meta.pages:
-                yield from _names(kind.FromString(page.encoding))
+                yield from _names(message_type.FromString(page.encoding))
         reader.close()
 
 
@@ -281,7 +285,7 @@ def _names(message: Message) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep what Rust prints when it panics out of the way."""
+    """Hide the output of Rust when it panics."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -321,9 +325,9 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "",
         "Version 0.1 keeps no nulls of numbers, and 2.0 none of structs; there, the expected "
         "values are",
-        "those that pylance reads. We refuse to write what version 0.1 would change, so that "
-        "pylance reads",
-        "what we write there, too. Files of version 2.3 are read, and not written.",
+        "the values that pylance reads. We refuse to write what version 0.1 would change, so that "
+        "pylance",
+        "reads what we write there, too. Files of version 2.3 are read, and not written.",
         "",
         "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), "
         "10,000",
@@ -343,9 +347,9 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "| version | hint | pylance's pages, read by us | our pages, read by pylance |",
         "|---|---|---|---|",
     ]
-    for (version, hint), found in columns.items():
+    for (version, hint), result in columns.items():
         if version != "0.1":
-            theirs, ours = (", ".join(sorted(names)) for names in (found.theirs, found.ours))
+            theirs, ours = (", ".join(sorted(names)) for names in (result.theirs, result.ours))
             lines.append(f"| {version} | {hint} | {theirs} | {ours} |")
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Changes of one small table, each made by pylance, and tried on top of one another.
+"""Changes of a small table by pylance, which are tried after one another.
 
 The table has four fragments of four rows, one deleted row, an index on `id`, a configuration and
 base paths. A change is made once on a copy of the table; the transaction that pylance wrote there
@@ -34,10 +34,10 @@ from lance_spark.table.operations.registry import operation_of
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 
-#: Fragment ids that the table has reserved, for compactions whose transactions are committed
+#: Fragment ids that the table has reserved for compactions. Their transactions are committed
 #: elsewhere.
 RESERVED = (4, 5)
-#: pylance refuses tables with overlays without it.
+#: Without this variable, pylance refuses tables with overlays.
 OVERLAYS = "LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"
 
 Dataset = lance.LanceDataset
@@ -56,7 +56,7 @@ def rows(start: int, count: int) -> pa.Table:
 
 
 def new_table(path: Path) -> Manifest:
-    """Make the table; its newest version is what every change is planned on."""
+    """Make the table. Every change is planned on its newest version."""
     dataset = lance.write_dataset(rows(0, 16), str(path), max_rows_per_file=4)
     dataset.delete("id = 13")
     dataset.create_scalar_index("id", "BTREE")
@@ -252,7 +252,7 @@ CHANGES: tuple[Change, ...] = (
 
 @dataclass(frozen=True)
 class Made:
-    """A change as pylance made it on a table of its own.
+    """A change by pylance on a table of its own.
 
     Attributes
     ----------
@@ -268,7 +268,7 @@ class Made:
     operation: Operation
 
     def copy_files(self, path: Path) -> None:
-        """Copy the files that the change has brought along to another table."""
+        """Copy the files of the change to another table."""
         for folder in ("data", "_deletions", "_indices"):
             if (self.path / folder).is_dir():
                 shutil.copytree(self.path / folder, path / folder, dirs_exist_ok=True)
@@ -308,7 +308,7 @@ def _affected(store: ObjectStore, base: Manifest, operation: Operation) -> dict[
 
 @contextmanager
 def overlays_allowed() -> Iterator[None]:
-    """Let pylance open and make tables with overlays."""
+    """Let pylance open and create tables with overlays."""
     os.environ[OVERLAYS] = "1"
     try:
         yield

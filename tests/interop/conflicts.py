@@ -1,5 +1,5 @@
-"""What becomes of a change when another one was committed since it was planned: tried for every
-pair of changes.
+"""The outcome of a change if another change was committed since it was planned, for every pair of
+changes.
 
 `python -m tests.interop.conflicts` writes `docs/reference/conflicts.md`; the test of the same name
 holds the page to what is so. Each pair is tried in three ways, on copies of one table:
@@ -28,7 +28,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.operations.base import MATRIX, OPERATION_NAMES, Conflict
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
-#: Answers of the conflict matrix, as the page writes them.
+#: Answers of the conflict matrix, as the page shows them.
 _OUTCOMES = {
     Conflict.COMPATIBLE: "ok",
     Conflict.REBASE: "ok (rebase)",
@@ -38,13 +38,14 @@ _OUTCOMES = {
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conflicts.md"
 COMPATIBLE, RETRYABLE, INCOMPATIBLE = "ok", "retry", "refused"
 
-#: Pairs (first change, change committed before it) that end otherwise with us, with the reason.
+#: Pairs (first change, change committed before it) with another outcome than in pylance, with the
+#: reason.
 _UNSURE = "the transaction does not record which rows moved: a retry is always right"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("update another row of fragment 0", "overlay row 1 of fragment 0"): _UNSURE,
     ("overlay row 1 of fragment 0", "update another row of fragment 0"): _UNSURE,
 }
-#: Pairs that end alike, but leave other tables behind with us, with the reason.
+#: Pairs with the same outcome as in pylance, but another table, with the reason.
 _LOST = "pylance loses the metadata that was set meanwhile"
 OTHER_TABLES = {
     ("drop column number", "set schema metadata"): _LOST,
@@ -54,7 +55,7 @@ OTHER_TABLES = {
 
 @dataclass(frozen=True)
 class Tables:
-    """The table before any change, and after each."""
+    """The table before any change, and the table after each change."""
 
     folder: Path
     base: Manifest
@@ -63,11 +64,11 @@ class Tables:
     @classmethod
     def new(cls, folder: Path) -> Tables:
         base = new_table(folder / "base")
-        made = {
+        changed_tables = {
             change.name: make(change, folder / "base", base, folder / f"made{number}")
             for number, change in enumerate(CHANGES)
         }
-        return cls(folder, base, made)
+        return cls(folder, base, changed_tables)
 
     def copy(self) -> Path:
         path = Path(tempfile.mkdtemp(dir=self.folder))
@@ -75,7 +76,7 @@ class Tables:
         return path
 
     def by_pylance(self, path: Path, change: Change) -> str:
-        """Let pylance make a change that is planned on the first version."""
+        """Let pylance make a change that was planned on the first version."""
         try:
             with overlays_allowed():
                 change.make(lance.dataset(str(path), version=self.base.version))
@@ -88,12 +89,12 @@ class Tables:
         return COMPATIBLE
 
     def by_us(self, path: Path, change: Change) -> str:
-        """Commit what pylance's transaction of the change says, planned on the first version."""
-        made = self.made[change.name]
-        made.copy_files(path)
+        """Commit pylance's transaction of the change, planned on the first version."""
+        changed = self.made[change.name]
+        changed.copy_files(path)
         store = ObjectStore.from_uri(path)
         try:
-            commit(store, Transaction.new(self.base.version, made.operation), self.base)
+            commit(store, Transaction.new(self.base.version, changed.operation), self.base)
         except CommitConflictError as error:
             return RETRYABLE if error.retryable else INCOMPATIBLE
         return COMPATIBLE
@@ -101,7 +102,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a pair ended in the three ways."""
+    """The outcomes of a pair in the three ways."""
 
     pylance: str
     ours: str
@@ -109,14 +110,14 @@ class Outcome:
 
 
 def content(path: Path) -> tuple[object, ...]:
-    """What the newest version says, by both clients."""
+    """Return what both clients read of the newest version."""
     with overlays_allowed():
         theirs = lance.dataset(str(path))
         theirs.validate()
         rows = sorted(map(repr, theirs.to_table().to_pylist()))
         by_index = theirs.to_table(filter="id = 9").to_pylist()
         indexes = sorted(
-            (one["name"], tuple(sorted(one["fragment_ids"]))) for one in theirs.list_indices()
+            (index["name"], tuple(sorted(index["fragment_ids"]))) for index in theirs.list_indices()
         )
         ours = lance_spark.open_dataset(str(path))
         assert ours.version == theirs.version
@@ -144,10 +145,10 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
     must be the same, which is compared with `contents`.
     """
     paths = [tables.copy() for _ in range(3)]
-    for path, other in zip(
+    for path, commit_by in zip(
         paths, (tables.by_pylance, tables.by_pylance, tables.by_us), strict=True
     ):
-        assert other(path, before) == COMPATIBLE
+        assert commit_by(path, before) == COMPATIBLE
     versions = [manifests(path) for path in paths]
     outcome = Outcome(
         tables.by_pylance(paths[0], first),
@@ -160,8 +161,8 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
     if contents and outcome.pylance == COMPATIBLE:
         expected = content(paths[0])
         if outcome.ours == COMPATIBLE:
-            same = content(paths[1]) == expected
-            assert same == ((first.name, before.name) not in OTHER_TABLES), (
+            equal = content(paths[1]) == expected
+            assert equal == ((first.name, before.name) not in OTHER_TABLES), (
                 first.name,
                 before.name,
             )
@@ -180,7 +181,7 @@ def by_kind() -> list[str]:
         "",
         "The matrix of `lance_spark/table/operations/base.py`, by the kinds of the "
         "operations. A row",
-        "is the operation to be committed, a column the one that was committed before it, by its "
+        "is the operation to be committed, a column the operation that was committed before it, by "
         "number.",
         "Where an operation looks closer, at fragments, fields or keys, its answer can differ from "
         "the",
@@ -196,7 +197,7 @@ def by_kind() -> list[str]:
 
 
 def page(ours: dict[tuple[str, str], str]) -> str:
-    """Return the page, from the outcome of each pair with us."""
+    """Return the page from the outcomes of all pairs in this package."""
     numbers = {change.name: number for number, change in enumerate(CHANGES, 1)}
     lines = [
         "# Conflicts",
@@ -257,11 +258,11 @@ def page(ours: dict[tuple[str, str], str]) -> str:
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         tables = Tables.new(Path(folder))
-        found = {(a.name, b.name): try_pair(tables, a, b) for a in CHANGES for b in CHANGES}
-    for (first, before), outcome in found.items():
+        outcomes = {(a.name, b.name): try_pair(tables, a, b) for a in CHANGES for b in CHANGES}
+    for (first, before), outcome in outcomes.items():
         if not outcome.pylance == outcome.ours == outcome.pylance_on_ours:
             print(f"{first!r} after {before!r}: {outcome}", file=sys.stderr)
-    PAGE.write_text(page({pair: outcome.ours for pair, outcome in found.items()}))
+    PAGE.write_text(page({pair: outcome.ours for pair, outcome in outcomes.items()}))
     return 0
 
 

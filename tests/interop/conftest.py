@@ -1,4 +1,4 @@
-"""The oracle: pylance, as a fixture so that tests say who judges."""
+"""The oracle: pylance, as a fixture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Pylance:
         lance.write_dataset(table, str(path), data_storage_version=version, **kwargs)
 
     def read(self, path: Path, version: int | None = None) -> pa.Table:
-        """Read a table, after pylance has found nothing wrong with it."""
+        """Read a table with pylance, which validates it first."""
         dataset = lance.dataset(str(path), version=version)
         dataset.validate()
         return dataset.to_table()

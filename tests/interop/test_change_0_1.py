@@ -1,5 +1,5 @@
-"""Changes of tables of version 0.1: the rows are those of the same change on a table of version
-2.2, and pylance reads them.
+"""Changes of tables of version 0.1 give the same rows as changes of tables of version 2.2, and
+pylance reads them.
 
 The tables have three fragments of several batches; new files must be of version 0.1 again, whoever
 writes after whom.
@@ -54,12 +54,12 @@ def create(path: Path, version: str) -> Dataset:
 
 
 def by_id(table: pa.Table) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = table.sort_by("id").to_pylist()
-    return found
+    sorted_rows: list[dict[str, object]] = table.sort_by("id").to_pylist()
+    return sorted_rows
 
 
 def check(path: Path, model: Path) -> None:
-    """Compare a table of version 0.1 with one of 2.2 that went through the same changes."""
+    """Compare a table of version 0.1 with a table of version 2.2 after the same changes."""
     theirs = lance.dataset(str(path))
     theirs.validate()
     assert theirs.data_storage_version == "0.1"
@@ -92,7 +92,7 @@ def update_columns(table: Dataset) -> None:
 
 
 def update_dictionary(table: Dataset) -> None:
-    # pylance 14.0.2 gives rows the first value of the dictionary here.
+    # Here, pylance 14.0.2 gives rows the first value of the dictionary.
     table.update({"colour": repaint}, [("id", "<", 40)])
 
 
@@ -168,7 +168,7 @@ def test_columns_that_have_no_place(tmp_path: Path) -> None:
         table.update({"flag": None}, [("id", "==", 3)])
     with pytest.raises(InvalidInputError, match=r"'id', row .* be read as 0"):
         table.update({"id": None}, [("id", "==", 3)])
-    # pylance reads pages of other columns from a file that has lost its first one.
+    # pylance reads pages of other columns from a file without its first column.
     with pytest.raises(UnsupportedFeatureError, match=r'the first column .* use mode "rows"'):
         table.update({"id": double}, [("id", "==", 3)], mode="columns")
     assert lance.dataset(str(tmp_path / "t")).version == table.version
@@ -177,7 +177,7 @@ def test_columns_that_have_no_place(tmp_path: Path) -> None:
 
 
 def test_pylance_and_we_change_one_table(tmp_path: Path) -> None:
-    """Files that pylance and this package wrote are compacted together by either of them."""
+    """Compaction by either client reads files of pylance and of this package."""
     for last in ("pylance", "we"):
         path, model = tmp_path / last, tmp_path / f"{last}.model"
         for place, version in ((path, "0.1"), (model, "2.2")):
@@ -197,7 +197,8 @@ def test_files_marked_0_0_beside_0_2(tmp_path: Path, change: Callable[[Dataset],
     path, model = tmp_path / "t", tmp_path / "model"
     create(model, "2.2")
     create(path, "0.1")
-    # As releases around 0.4 wrote it: no version of the table, and files that are marked 0.0.
+    # A table as releases around 0.4 wrote it: the table has no file version, and its files are
+    # marked 0.0.
     early(path)
     for table in (path, model):
         append(lance_spark.open_dataset(str(table)))

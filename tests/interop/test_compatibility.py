@@ -42,11 +42,11 @@ def types_of(version: str, hint: str) -> list[str]:
 )
 def test_the_page_says_what_is(version: str, hint: str, tmp_path: Path) -> None:
     names = types_of(version, hint)
-    found = check(version, hint, tmp_path, names)
+    result = check(version, hint, tmp_path, names)
     if lance.__version__ != RELEASE:
-        # Another release may write or read more; what it does was compared above.
+        # Another release may write or read more types. Its results were compared above.
         return
-    said = CELLS[version, hint]
-    now = {name: str(cell) for name, cell in found.cells.items()}
-    assert now == {name: said[name] for name in names if said[name]}
-    assert said.keys() == TYPES.keys()
+    page_cells = CELLS[version, hint]
+    measured_cells = {name: str(cell) for name, cell in result.cells.items()}
+    assert measured_cells == {name: page_cells[name] for name in names if page_cells[name]}
+    assert page_cells.keys() == TYPES.keys()

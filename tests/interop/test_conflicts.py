@@ -1,4 +1,5 @@
-"""Every pair of changes ends as it does with pylance, and as `docs/reference/conflicts.md` says.
+"""Every pair of changes has the same outcome as in pylance, and as `docs/reference/conflicts.md`
+shows.
 
 The tables that come of two changes are compared for one of their orders, and with
 `LANCE_SPARK_TEST_CELLS=all` for both.
@@ -24,7 +25,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def told() -> dict[tuple[str, str], str]:
-    """What the page says of each pair."""
+    """Return the outcome of each pair on the page."""
     rows = [match for match in map(_ROW.fullmatch, PAGE.read_text().splitlines()) if match]
     names = [row[2] for row in rows]
     return {
@@ -35,16 +36,18 @@ def told() -> dict[tuple[str, str], str]:
 
 
 def is_chosen(first: int, before: int) -> bool:
-    """Choose one order of each two changes."""
+    """Return whether to compare the tables of a pair in this order: one of its two orders is
+    chosen.
+    """
     return first == before or (first < before) == ((first + before) % 2 == 0)
 
 
-@pytest.mark.parametrize("number", range(len(CHANGES)), ids=[one.name for one in CHANGES])
+@pytest.mark.parametrize("number", range(len(CHANGES)), ids=[change.name for change in CHANGES])
 def test_pairs(tables: Tables, number: int) -> None:
     first, page_says = CHANGES[number], told()
-    for other, before in enumerate(CHANGES):
+    for before_number, before in enumerate(CHANGES):
         pair = first.name, before.name
-        contents = ALL_CELLS or is_chosen(number, other)
+        contents = ALL_CELLS or is_chosen(number, before_number)
         outcome = try_pair(tables, first, before, contents=contents)
         assert outcome.ours == page_says[pair], pair
         assert outcome.pylance_on_ours == outcome.pylance, pair

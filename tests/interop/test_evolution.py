@@ -36,7 +36,7 @@ def table(first: int = 0) -> pa.Table:
 
 
 def new_table(path: Path, version: str) -> lance.LanceDataset:
-    """Three fragments, with rows deleted from two."""
+    """Write three fragments, with deleted rows in two of them."""
     dataset = lance.write_dataset(
         table(), str(path), data_storage_version=version, max_rows_per_file=2_000
     )
@@ -56,7 +56,7 @@ def newer(tmp_path: Path) -> lance.LanceDataset:
 
 
 def check(theirs: lance.LanceDataset, *selections: list[str]) -> pa.Table:
-    """Everything that pylance reads, by name, by position and in batches."""
+    """Check everything that pylance reads: by name, by position and in batches."""
     expected = theirs.to_table()
     ours = lance_spark.open_dataset(theirs.uri)
     assert ours.schema.names == theirs.schema.names
@@ -73,11 +73,11 @@ def check(theirs: lance.LanceDataset, *selections: list[str]) -> pa.Table:
         flat = theirs.to_table(columns=columns)
         nested = ours.to_table(columns)
         for name in columns:
-            head, *rest = name.split(".")
-            found = pa.concat_arrays(nested[head].chunks)
-            for part in rest:
-                found = pa.compute.struct_field(found, part)
-            assert found.equals(pa.concat_arrays(flat[name].chunks)), f"{name} of {columns}"
+            head, *children = name.split(".")
+            checked_table = pa.concat_arrays(nested[head].chunks)
+            for part in children:
+                checked_table = pa.compute.struct_field(checked_table, part)
+            assert checked_table.equals(pa.concat_arrays(flat[name].chunks)), f"{name} of {columns}"
     return expected
 
 
@@ -87,26 +87,26 @@ def test_parts_of_structs(theirs: lance.LanceDataset) -> None:
 
 def test_columns_added(theirs: lance.LanceDataset) -> None:
     theirs.add_columns({"twice": "id * 2", "upper_text": "upper(text)"})
-    found = check(theirs)
-    assert found["twice"].to_pylist() == [2 * i for i in found["id"].to_pylist()]
+    checked_table = check(theirs)
+    assert checked_table["twice"].to_pylist() == [2 * i for i in checked_table["id"].to_pylist()]
     assert len(theirs.get_fragments()[0].data_files()) == 2
 
 
 def test_columns_added_as_nulls(theirs: lance.LanceDataset) -> None:
-    kind = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
-    theirs.add_columns(pa.schema([pa.field("later", kind), pa.field("number", pa.float32())]))
-    found = check(theirs)
-    assert found["number"].null_count == found.num_rows
+    dtype = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
+    theirs.add_columns(pa.schema([pa.field("later", dtype), pa.field("number", pa.float32())]))
+    checked_table = check(theirs)
+    assert checked_table["number"].null_count == checked_table.num_rows
     if theirs.data_storage_version == "2.0":
-        # No null structs can be appended.
+        # This version cannot append null structs.
         return
     lance.write_dataset(
-        found.slice(0, 10).set_column(5, "number", pa.array(np.arange(10), pa.float32())),
+        checked_table.slice(0, 10).set_column(5, "number", pa.array(np.arange(10), pa.float32())),
         theirs.uri,
         mode="append",
     )
-    found = check(lance.dataset(theirs.uri))
-    assert found["number"].null_count == found.num_rows - 10
+    checked_table = check(lance.dataset(theirs.uri))
+    assert checked_table["number"].null_count == checked_table.num_rows - 10
 
 
 def test_columns_dropped(theirs: lance.LanceDataset) -> None:
@@ -129,26 +129,26 @@ def test_columns_renamed_and_cast(theirs: lance.LanceDataset) -> None:
 def test_columns_merged(theirs: lance.LanceDataset) -> None:
     ids = np.arange(0, ROWS, 2)
     theirs.merge(pa.table({"id": ids, "half": pa.array(ids / 2)}), "id")
-    found = check(theirs)
-    assert found["half"].null_count == sum(i % 2 for i in found["id"].to_pylist())
+    checked_table = check(theirs)
+    assert checked_table["half"].null_count == sum(i % 2 for i in checked_table["id"].to_pylist())
 
 
 def test_rows_updated(theirs: lance.LanceDataset) -> None:
     theirs.update({"text": "'new'"}, where="id % 10 = 1")
     check(theirs)
-    some = pa.table({"id": np.arange(5, 50, 5), "text": ["merged"] * 9})
-    theirs.merge_insert("id").when_matched_update_all().execute(some)
-    found = check(lance.dataset(theirs.uri))
-    assert found["text"].to_pylist().count("merged") == sum(
-        i % 5 == 0 and 5 <= i < 50 for i in found["id"].to_pylist()
+    updates = pa.table({"id": np.arange(5, 50, 5), "text": ["merged"] * 9})
+    theirs.merge_insert("id").when_matched_update_all().execute(updates)
+    checked_table = check(lance.dataset(theirs.uri))
+    assert checked_table["text"].to_pylist().count("merged") == sum(
+        i % 5 == 0 and 5 <= i < 50 for i in checked_table["id"].to_pylist()
     )
 
 
 def test_children_added_as_nulls(newer: lance.LanceDataset) -> None:
     children = [pa.field("c", pa.int64()), pa.field("d", pa.list_(pa.int8()))]
     newer.add_columns(pa.schema([pa.field("s", pa.struct(children))]))
-    found = check(newer, ["s.c", "s.a"], ["s.d"])
-    assert pa.compute.struct_field(found["s"], "d").null_count == found.num_rows
+    checked_table = check(newer, ["s.c", "s.a"], ["s.d"])
+    assert pa.compute.struct_field(checked_table["s"], "d").null_count == checked_table.num_rows
     newer.drop_columns(["s.a", "s.b"])
     check(newer, ["s.c", "s.l"])
 
@@ -160,14 +160,14 @@ def test_children_added_in_files_of_their_own(newer: lance.LanceDataset) -> None
 
     newer.add_columns(added, read_columns=["id"])
     assert [file.fields for file in newer.get_fragments()[0].data_files()][1:] == [[10]]
-    found = check(newer, ["s.c"], ["s.b", "s.c"], ["s.c", "s.l", "s.a"])
-    assert pa.compute.struct_field(found["s"], "c").equals(found["id"])
+    checked_table = check(newer, ["s.c"], ["s.b", "s.c"], ["s.c", "s.l", "s.a"])
+    assert pa.compute.struct_field(checked_table["s"], "c").equals(checked_table["id"])
     newer.drop_columns(["s.b"])
     check(newer, ["s.c", "s.a"])
 
 
 def test_columns_replaced(theirs: lance.LanceDataset) -> None:
-    """The column in the old file is marked as gone, its field is in a new one."""
+    """The old file has a mark in place of the column. A new file has its field."""
     fragment = theirs.get_fragments()[0]
     ids = pa.array(np.arange(0, 2_000, 3))
     words = pa.array([f"new {i}" for i in ids.to_pylist()])
@@ -175,9 +175,11 @@ def test_columns_replaced(theirs: lance.LanceDataset) -> None:
     assert any(-2 in file.fields for file in updated.files)
     operation = lance.LanceOperation.Update(updated_fragments=[updated], fields_modified=fields)
     dataset = lance.LanceDataset.commit(theirs.uri, operation, read_version=theirs.version)
-    found = check(dataset)
-    changed = [text for text in found["text"].to_pylist() if text.startswith("new")]
-    assert len(changed) == sum(1 for i in found["id"].to_pylist() if i < 2_000 and i % 3 == 0)
+    checked_table = check(dataset)
+    changed = [text for text in checked_table["text"].to_pylist() if text.startswith("new")]
+    assert len(changed) == sum(
+        1 for i in checked_table["id"].to_pylist() if i < 2_000 and i % 3 == 0
+    )
 
 
 def test_compacted(theirs: lance.LanceDataset) -> None:

@@ -1,5 +1,5 @@
-"""Filters of a scan against what pylance reads and Arrow filters, and what they spare in files
-that have statistics.
+"""Filters of a scan against tables of pylance that Arrow filters, and the bytes that statistics
+save.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.interop.tables import assert_same
 
 ROWS = 20_000
 
-#: Filters, and the same for Arrow.
+#: Filters, and the same filters for Arrow.
 CASES: dict[str, tuple[list[Any], pc.Expression]] = {
     "less": ([("i", "<", 300)], pc.field("i") < 300),
     "between": (
@@ -61,10 +61,10 @@ def table(*, nulls: bool) -> pa.Table:
     )
 
 
-def bits(found: pa.Table) -> pa.Table:
-    """NaN equals nothing, its bits do."""
-    floats = found["f"].combine_chunks().view(pa.int64())
-    return found.set_column(found.schema.get_field_index("f"), "f", floats)
+def bits(table_read: pa.Table) -> pa.Table:
+    """Return a table with the bits of NaN, because NaN equals no value."""
+    floats = table_read["f"].combine_chunks().view(pa.int64())
+    return table_read.set_column(table_read.schema.get_field_index("f"), "f", floats)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,8 +78,8 @@ def test_rows_are_those_that_arrow_keeps(tmp_path: Path, version: str, case: str
         max_rows_per_file=7_000,
     )
     lance.dataset(str(tmp_path / "t")).delete("i % 10 = 4 or (i > 8000 and i < 12000)")
-    whole = lance.dataset(str(tmp_path / "t")).to_table()
-    expected = whole.filter(expression)
+    all_rows = lance.dataset(str(tmp_path / "t")).to_table()
+    expected = all_rows.filter(expression)
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
     assert_same(bits(dataset.to_table(filters=filters)), bits(expected), case)
     narrow = dataset.to_table(columns=["s", "p.y"], filters=filters)
@@ -100,9 +100,9 @@ def test_pages_are_skipped_by_their_statistics(
 
     monkeypatch.setattr(legacy.LegacyFileReader, "read", counted)
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
-    found = dataset.to_table(filters=[("i", ">=", 5_000), ("i", "<", 5_010)])
-    assert found["i"].to_pylist() == list(range(5_000, 5_010))
-    # One batch of 1,024 rows for the condition, its ten rows for the rest.
+    filtered = dataset.to_table(filters=[("i", ">=", 5_000), ("i", "<", 5_010)])
+    assert filtered["i"].to_pylist() == list(range(5_000, 5_010))
+    # One batch of 1,024 rows is read for the condition, and its ten rows for the other columns.
     assert sum(read) <= 1_024 + 10
     read.clear()
     assert dataset.to_table(filters=[("i", "<", -1)]).num_rows == 0

@@ -33,13 +33,13 @@ KINDS = pa.schema(
         ("flag", pa.bool_()),
     ]
 )
-#: Ids of the fields that a file names for a column.
+#: Return the ids of the fields that a file names for a column.
 LEAVES = {"number": [0], "word": [1], "point": [3, 4], "items": [6], "vector": [7], "flag": [8]}
 
 
 @pytest.fixture(autouse=True)
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without it pylance refuses such tables: they are experimental.
+    # Without this variable, pylance refuses such tables, because they are experimental.
     monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
 
 
@@ -99,11 +99,11 @@ def test_random_overlays(tmp_path: Path, seed: int) -> None:
             lance.dataset(str(path)).delete("number % 7 = 3")
     expected = same(path)
     ours = lance_spark.open_dataset(str(path))
-    some = sorted(randomness.sample(range(expected.num_rows), 9))
-    assert ours.take(some).to_pylist() == expected.take(some).to_pylist()
-    found = ours.to_table(["word"], filters=[("number", ">=", 1000)])
+    positions = sorted(randomness.sample(range(expected.num_rows), 9))
+    assert ours.take(positions).to_pylist() == expected.take(positions).to_pylist()
+    filtered = ours.to_table(["word"], filters=[("number", ">=", 1000)])
     wanted = lance.dataset(str(path)).to_table(columns=["word"], filter="number >= 1000")
-    assert found.to_pylist() == wanted.to_pylist()
+    assert filtered.to_pylist() == wanted.to_pylist()
     batches = list(ours.to_batches(["point.label"], batch_size=7))
     assert [row["point"] for batch in batches for row in batch.to_pylist()] == [
         value and {"label": value["label"]} for value in expected["point"].to_pylist()
@@ -155,22 +155,22 @@ def broken(path: Path, change: Any) -> None:
     store.write_bytes(NamingScheme.V2.locate(proto.version).path, data)
 
 
-def huge(one: table_pb2.DataOverlayFile) -> None:
+def huge(overlay_message: table_pb2.DataOverlayFile) -> None:
     rows = BitMap()
     rows.add_range(0, 2**32)
-    one.shared_offset_bitmap = rows.serialize()
+    overlay_message.shared_offset_bitmap = rows.serialize()
 
 
-def truncated(one: table_pb2.DataOverlayFile) -> None:
-    one.shared_offset_bitmap = one.shared_offset_bitmap[:-2]
+def truncated(overlay_message: table_pb2.DataOverlayFile) -> None:
+    overlay_message.shared_offset_bitmap = overlay_message.shared_offset_bitmap[:-2]
 
 
-def outside(one: table_pb2.DataOverlayFile) -> None:
-    one.data_file.path = "../other.lance"
+def outside(overlay_message: table_pb2.DataOverlayFile) -> None:
+    overlay_message.data_file.path = "../other.lance"
 
 
-def without_rows(one: table_pb2.DataOverlayFile) -> None:
-    one.ClearField("coverage")
+def without_rows(overlay_message: table_pb2.DataOverlayFile) -> None:
+    overlay_message.ClearField("coverage")
 
 
 @pytest.mark.parametrize("change", [huge, truncated, outside, without_rows])

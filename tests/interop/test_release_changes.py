@@ -27,13 +27,13 @@ from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
 
 EVERYTHING = bool(os.environ.get("LANCE_SPARK_RELEASE_CHANGES"))
 KINDS = ("evolved", "overwritten", "row_ids", "indexed")
-#: pylance has an error class of its own for panics, which is no Exception.
+#: pylance has an error class for panics, which does not derive from Exception.
 PANIC = type("PanicException", (BaseException,), {})
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a change is tried on."""
+    """A table on which a change is tried."""
 
     uri: str
 
@@ -47,7 +47,7 @@ class Table:
 
     @property
     def last(self) -> str:
-        """The last column."""
+        """The name of the last column."""
         name: str = self.ours.schema.names[-1]
         return name
 
@@ -56,11 +56,11 @@ class Table:
         return self.ours.versions()[0].version
 
     def more(self) -> pa.Table:
-        """Rows to append, which are the first ones again."""
+        """Return rows to append: the first rows again."""
         return self.ours.take(range(3), self.ours.schema.names)
 
     def key(self) -> tuple[str, list[Any]]:
-        """A column of whole numbers, and some of its values."""
+        """Return a column of integers, and some of its values."""
         schema = self.ours.schema
         name = next(field.name for field in schema if pa.types.is_integer(field.type))
         values = self.ours.take([1, 2, 3], [name])[name].to_pylist()
@@ -77,7 +77,7 @@ class Table:
 
 Step = Callable[[Table], object]
 NEW = pa.field("new_column", pa.int64())
-#: Name -> how this package does it, and how pylance does it.
+#: Name -> the change by this package, and the change by pylance.
 CHANGES: dict[str, tuple[Step, Step]] = {
     "append": (
         lambda t: lance_spark.write_dataset(t.more(), t.uri, mode="append"),
@@ -142,7 +142,8 @@ CHANGES: dict[str, tuple[Step, Step]] = {
         lambda t: t.theirs.migrate_manifest_paths_v2(),
     ),
 }
-#: What pylance does and this package refuses: the table has data files of version 0.1.
+#: Changes that pylance makes and this package refuses, because the table has data files of version
+#: 0.1.
 REFUSED = {"0.15.0-overwritten_2.0 update columns": "cannot change the first column of data files"}
 STARTS: dict[str, Step | None] = {
     "as it is": None,
@@ -163,7 +164,8 @@ def chosen() -> list[Any]:
         releases.add(fixture.release)
         for number, name in enumerate(CHANGES):
             if fixture.file_version == "0.1" and name.startswith("update"):
-                # pylance ends the process when it reads dictionaries of 0.1 that it updated.
+                # pylance ends the process when it reads dictionaries of version 0.1 that it
+                # updated.
                 continue
             turn = (number + len(releases)) % len(STARTS)
             for start in STARTS if EVERYTHING else [list(STARTS)[turn]]:
@@ -181,7 +183,7 @@ def rows(table: pa.Table) -> list[str]:
 
 
 def complaint(dataset: lance.LanceDataset) -> str:
-    """What pylance finds wrong with a table, without its paths."""
+    """Return the problem that pylance finds in a table, without paths."""
     try:
         dataset.validate()
     except OSError as error:
@@ -192,8 +194,8 @@ def complaint(dataset: lance.LanceDataset) -> str:
 @pytest.mark.parametrize(("fixture", "start", "name"), chosen())
 def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_path: Path) -> None:
     tables = [
-        Table(str(shutil.copytree(fixture.path(releases), tmp_path / who)))
-        for who in ("ours", "theirs")
+        Table(str(shutil.copytree(fixture.path(releases), tmp_path / name_of_client)))
+        for name_of_client in ("ours", "theirs")
     ]
     first = STARTS[start]
     if first is not None:
@@ -201,8 +203,8 @@ def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_
             for table in tables:
                 first(table)
         except OSError as error:
-            # Two releases wrote sequences of row ids that are too short. pylance reads the rows
-            # without the ids, and cannot delete any.
+            # Two releases wrote row id sequences that are too short. pylance reads the rows without
+            # ids, and cannot delete rows.
             if "corrupt file row ID metadata" not in str(error):
                 raise
             pytest.skip("pylance cannot delete rows of this table")
@@ -213,17 +215,17 @@ def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_
         their_change(theirs)
         expected = theirs.theirs.to_table()
     except (Exception, PANIC):
-        # pylance cannot do it. If this package does, both must read the same.
+        # pylance cannot make this change. If this package makes it, both must read the same rows.
         try:
             our_change(ours)
         except LanceError:
             return
         try:
-            found = ours.theirs.to_table()
+            table_read = ours.theirs.to_table()
         except (Exception, PANIC):
-            # Some releases of 0.1 wrote columns that pylance does not read alone.
+            # Some releases of 0.1 wrote columns that pylance cannot read alone.
             return
-        assert rows(ours.ours.to_table()) == rows(found)
+        assert rows(ours.ours.to_table()) == rows(table_read)
         return
     if f"{fixture} {name}" in REFUSED:
         with pytest.raises(LanceError, match=REFUSED[f"{fixture} {name}"]):

@@ -1,6 +1,4 @@
-"""Versions of ours on top of tables of old releases: what the rows and columns need is carried
-to the new manifest.
-"""
+"""New versions on tables of old releases: the new manifest keeps all that rows and columns need."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from lance_spark.table.operations.data.append import Append
 from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
 from tests.interop.test_releases import assert_same, columns_read
 
-ALL = [one for one in fixtures() if not one.versions[-1].refused]
+ALL = [fixture for fixture in fixtures() if not fixture.versions[-1].refused]
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +36,8 @@ def test_a_version_of_ours_on_top_is_read_as_the_one_before(
     columns = columns_read(fixture, fixture.versions[-1], releases)
     expected = lance.dataset(path).to_table(columns=columns)
     transaction = Transaction.new(base.version, Append(()))
-    made = commit(store, transaction, base)
-    assert lance.dataset(path).version == made.version == base.version + 1
+    manifest = commit(store, transaction, base)
+    assert lance.dataset(path).version == manifest.version == base.version + 1
     assert_same(lance_spark.open_dataset(path).to_table(columns), expected, "ours")
     theirs = lance.dataset(path).to_table(columns=columns)
     assert theirs.schema == expected.schema
@@ -48,6 +46,8 @@ def test_a_version_of_ours_on_top_is_read_as_the_one_before(
 
 def test_there_are_dictionaries_among_them(releases: Unpack) -> None:
     with_dictionaries = [
-        one for one in ALL if read_latest(ObjectStore.from_uri(one.path(releases))).dictionaries
+        fixture
+        for fixture in ALL
+        if read_latest(ObjectStore.from_uri(fixture.path(releases))).dictionaries
     ]
     assert len(with_dictionaries) >= 3

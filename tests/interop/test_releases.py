@@ -27,55 +27,59 @@ each_table = pytest.mark.parametrize("fixture", ALL, ids=str)
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Unpack:
-    """The folder of a release's tables, unpacked when first asked for."""
+    """Return the folder of a release's tables, which is unpacked once."""
     return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release)))
 
 
 def columns_read(fixture: Fixture, version: Version, releases: Unpack) -> list[str]:
-    """The columns that the newer pylance reads."""
+    """Return the columns that the newer pylance reads."""
     names = fixture.expected(version, releases).column_names
     return [name for name in names if name not in version.refused_columns]
 
 
-def stored(kind: pa.DataType) -> pa.DataType:
-    """What a type is stored as, which is how we read it."""
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+def stored(dtype: pa.DataType) -> pa.DataType:
+    """Return the storage type of a type: this package reads extension types so."""
+    return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
 
 
-def assert_same(got: pa.Table, expected: pa.Table, note: str) -> None:
-    """Equal in columns, types and values, but for the chunks and what dictionaries hold unused."""
-    assert got.column_names == expected.column_names, note
-    assert got.num_rows == expected.num_rows, note
+def assert_same(table: pa.Table, expected: pa.Table, note: str) -> None:
+    """Check that columns, types and values are equal. Chunks and unused items of dictionaries may
+    differ.
+    """
+    assert table.column_names == expected.column_names, note
+    assert table.num_rows == expected.num_rows, note
     for name in expected.column_names:
-        left, right = got[name], expected[name]
-        assert left.type == stored(right.type), f"{note} column {name}"
-        if right.type != left.type:
-            right = right.cast(left.type)
-        if not left.equals(right):
-            for row, (a, b) in enumerate(zip(left.to_pylist(), right.to_pylist(), strict=True)):
+        our_column, their_column = table[name], expected[name]
+        assert our_column.type == stored(their_column.type), f"{note} column {name}"
+        if their_column.type != our_column.type:
+            their_column = their_column.cast(our_column.type)
+        if not our_column.equals(their_column):
+            for row, (a, b) in enumerate(
+                zip(our_column.to_pylist(), their_column.to_pylist(), strict=True)
+            ):
                 assert repr(a) == repr(b), f"{note} column {name} row {row}"
 
 
-def assert_same_schema(got: pa.Schema, expected: pa.Schema, note: str) -> None:
-    assert got.metadata == expected.metadata, note
-    assert got.names == expected.names, note
-    for ours, theirs in zip(got, expected, strict=True):
-        where = f"{note} column {theirs.name}"
+def assert_same_schema(schema: pa.Schema, expected: pa.Schema, note: str) -> None:
+    assert schema.metadata == expected.metadata, note
+    assert schema.names == expected.names, note
+    for ours, theirs in zip(schema, expected, strict=True):
+        place = f"{note} column {theirs.name}"
         if isinstance(theirs.type, pa.BaseExtensionType):
             name = theirs.type.extension_name
             if name == "lance.blob.v2":
-                # We say what reading gives, which is how pylance has it in its tables, too.
-                assert pa.types.is_struct(ours.type), where
+                # The schema has the type of the values that are read, as in tables of pylance.
+                assert pa.types.is_struct(ours.type), place
                 continue
-            assert ours.metadata[b"ARROW:extension:name"].decode() == name, where
-            assert ours.type == theirs.type.storage_type, where
+            assert ours.metadata[b"ARROW:extension:name"].decode() == name, place
+            assert ours.type == theirs.type.storage_type, place
         else:
-            assert ours.equals(theirs, check_metadata=True), where
-        assert ours.nullable == theirs.nullable, where
+            assert ours.equals(theirs, check_metadata=True), place
+        assert ours.nullable == theirs.nullable, place
 
 
 def check(ours: lance_spark.Dataset, theirs: pa.Table, note: str) -> None:
-    """All rows, rows by position, and one column of them."""
+    """Check all rows, rows by position, and one column of these rows."""
     names = theirs.column_names
     assert ours.count_rows() == theirs.num_rows, note
     assert_same(ours.to_table(names), theirs, note)
@@ -104,10 +108,10 @@ def test_every_version_is_read_as_the_release_read_it(fixture: Fixture, releases
         if version.refused:
             continue
         names = columns_read(fixture, version, releases)
-        same = [name for name in names if name not in version.differing_columns]
-        got = lance_spark.open_dataset(path, version.number).to_table(same)
-        expected = fixture.expected(version, releases).select(same)
-        assert_same(got, expected, f"{fixture} version {version.number}")
+        equal_columns = [name for name in names if name not in version.differing_columns]
+        table = lance_spark.open_dataset(path, version.number).to_table(equal_columns)
+        expected = fixture.expected(version, releases).select(equal_columns)
+        assert_same(table, expected, f"{fixture} version {version.number}")
 
 
 REFUSED = [(f, v) for f in ALL for v in f.versions if v.refused or v.refused_columns]
@@ -122,10 +126,12 @@ def test_what_pylance_refuses_is_right_or_an_error(
     expected = fixture.expected(version, releases)
     for name in version.refused_columns or expected.column_names:
         try:
-            got = lance_spark.open_dataset(fixture.path(releases), version.number).to_table([name])
+            table = lance_spark.open_dataset(fixture.path(releases), version.number).to_table(
+                [name]
+            )
         except LanceError:
             continue
-        assert_same(got, expected.select([name]), f"{fixture} version {version.number}")
+        assert_same(table, expected.select([name]), f"{fixture} version {version.number}")
 
 
 @pytest.mark.parametrize("fixture", [f for f in ALL if f.facts.get("tags")], ids=str)
@@ -146,9 +152,9 @@ def test_versions_are_listed(fixture: Fixture, releases: Unpack) -> None:
     theirs = lance.dataset(path).versions()
     ours = lance_spark.open_dataset(path).versions()
     assert [v.version for v in ours] == [v["version"] for v in theirs]
-    for mine, other in zip(ours, theirs, strict=True):
-        seconds = other["timestamp"].timestamp()
-        assert mine.timestamp.timestamp() == pytest.approx(seconds, abs=1e-3)
+    for ours_version, theirs_version in zip(ours, theirs, strict=True):
+        seconds = theirs_version["timestamp"].timestamp()
+        assert ours_version.timestamp.timestamp() == pytest.approx(seconds, abs=1e-3)
 
 
 APPENDABLE = [
@@ -169,14 +175,16 @@ def test_bytes_of_blobs(fixture: Fixture, releases: Unpack) -> None:
     theirs = lance.dataset(fixture.path(releases)).to_table(blob_handling="all_binary")
     assert_same(ours.to_table(blob_handling="all_binary"), theirs, str(fixture))
     if "bytes" not in fixture.facts.get("skipped", {}):
-        # The files of blobs that are null are empty, with older releases.
+        # In older releases, the blob files of null blobs are empty.
         files = fixture.stored("bytes", releases)["blob"].to_pylist()
         values = theirs["blob"].to_pylist()
         assert [value or b"" for value in values] == [value or b"" for value in files]
 
 
 def complaint(dataset: lance.LanceDataset) -> str:
-    """What pylance finds wrong: releases around 0.25 compacted row ids wrong themselves."""
+    """Return the problem that pylance finds: releases around 0.25 wrote wrong row ids when they
+    compacted.
+    """
     try:
         dataset.validate()
     except OSError as error:
@@ -184,8 +192,8 @@ def complaint(dataset: lance.LanceDataset) -> str:
     return ""
 
 
-#: The first release whose indexes name the right fragments; commits leave out those of earlier
-#: ones.
+#: The first release whose indexes name the right fragments. Commits leave out indexes of earlier
+#: releases.
 TRUSTED_BITMAPS = (0, 8, 15)
 
 
@@ -197,16 +205,16 @@ def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_pat
     old = before.to_table()
     wrong = complaint(before)
     count = min(30, old.num_rows)
-    more = lance_spark.open_dataset(path).take(range(count))
-    lance_spark.write_dataset(more, path, mode="append")
+    appended = lance_spark.open_dataset(path).take(range(count))
+    lance_spark.write_dataset(appended, path, mode="append")
     after = lance.dataset(path)
     assert complaint(after) == wrong
     assert after.version == before.version + 1
     expected = pa.concat_tables([old, old.slice(0, count)])
-    found = after.to_table()
-    assert found.schema.equals(old.schema, check_metadata=True)
-    for name in found.column_names:
-        assert found[name].to_pylist() == expected[name].to_pylist(), f"{fixture} column {name}"
+    table = after.to_table()
+    assert table.schema.equals(old.schema, check_metadata=True)
+    for name in table.column_names:
+        assert table[name].to_pylist() == expected[name].to_pylist(), f"{fixture} column {name}"
     if tuple(map(int, fixture.release.split("."))) < TRUSTED_BITMAPS:
         assert after.list_indices() == []
     else:

@@ -35,9 +35,9 @@ TABLES = [(v, s) for v in ("2.0", "2.1", "2.2") for s in ("stable", "spilled", "
 
 @pytest.fixture(scope="module", params=TABLES, ids="-".join)
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    version, kind = request.param
+    version, row_ids = request.param
     folder = tmp_path_factory.mktemp("rows") / "t.lance"
-    lived_in(folder, version, stable=kind != "addresses", spill=kind == "spilled")
+    lived_in(folder, version, stable=row_ids != "addresses", spill=row_ids == "spilled")
     return folder
 
 
@@ -51,7 +51,7 @@ def same(ours: pa.Table, theirs: pa.Table) -> None:
 
 
 def with_row_ids(path: Path, ids: Any) -> None:
-    """Rewrite the newest manifest, with other row ids of its first fragment, or none."""
+    """Rewrite the newest manifest with other row ids, or no row ids, for its first fragment."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[0]
     manifest = read_manifest(store, location)
@@ -71,7 +71,7 @@ def test_at_every_version(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"columns": ["_rowaddr", "s", "_rowid", "id", "_rowoffset"]},
         {"with_row_id": True, "with_row_address": True},
@@ -83,10 +83,10 @@ def test_at_every_version(path: Path) -> None:
     ],
     ids=str,
 )
-def test_order_and_types(path: Path, asked: dict[str, Any]) -> None:
+def test_order_and_types(path: Path, options: dict[str, Any]) -> None:
     ours, theirs = both(path)
-    same(ours.to_table(**asked), theirs.to_table(**asked))
-    assert ours.schema_of(**asked).equals(theirs.to_table(**asked).schema)
+    same(ours.to_table(**options), theirs.to_table(**options))
+    assert ours.schema_of(**options).equals(theirs.to_table(**options).schema)
 
 
 def test_tasks_that_start_in_the_middle(path: Path) -> None:
@@ -94,12 +94,12 @@ def test_tasks_that_start_in_the_middle(path: Path) -> None:
     tasks = ours.plan(["s", *ALL], rows_per_task=7, batch_size=3)
     assert len(tasks) > 10
     batches = [pickle.loads(pickle.dumps(task)).batches() for task in reversed(tasks)]
-    found = pa.Table.from_batches(itertools.chain(*reversed(batches)))
-    same(found, theirs.to_table(columns=["s", *ALL]))
+    table_read = pa.Table.from_batches(itertools.chain(*reversed(batches)))
+    same(table_read, theirs.to_table(columns=["s", *ALL]))
 
 
 def test_tasks_do_not_carry_what_they_do_not_read(tmp_path: Path) -> None:
-    """Ids in no order take megabytes of the manifest, and every slice of the fragment would have
+    """Unordered ids take megabytes of the manifest, and every slice of the fragment would have
     them.
     """
     path = tmp_path / "t.lance"
@@ -127,19 +127,19 @@ def test_with_filters(path: Path) -> None:
         (("_row_created_at_version", "!=", 1), "_row_created_at_version != 1"),
     ]:
         for columns in (["id", *ALL], ["id"], ["_rowoffset"]):
-            found = ours.to_table(columns, filters=[ours_filter])
-            same(found, theirs.to_table(columns=columns, filter=theirs_filter))
-    # pylance has no filter on positions.
-    found = ours.to_table(["id"], filters=[("_rowoffset", ">=", 10), ("_rowoffset", "<", 13)])
-    assert found.equals(ours.take([10, 11, 12], ["id"]))
+            table_read = ours.to_table(columns, filters=[ours_filter])
+            same(table_read, theirs.to_table(columns=columns, filter=theirs_filter))
+    # pylance has no filter on row offsets.
+    table_read = ours.to_table(["id"], filters=[("_rowoffset", ">=", 10), ("_rowoffset", "<", 13)])
+    assert table_read.equals(ours.take([10, 11, 12], ["id"]))
 
 
 def test_rows_by_position(path: Path) -> None:
     ours, theirs = both(path)
     positions = [ours.count_rows() - 1, 0, 17, 0, 3]
     same(ours.take(positions, ["id", *ALL]), theirs.take(positions, columns=["id", *ALL]))
-    found = ours.take(positions, ["_row_created_at_version"])
-    same(found, ours.to_table(["_row_created_at_version"]).take(positions))
+    table_read = ours.take(positions, ["_row_created_at_version"])
+    same(table_read, ours.to_table(["_row_created_at_version"]).take(positions))
 
 
 def test_rows_by_id(path: Path) -> None:
@@ -153,12 +153,12 @@ def test_rows_by_id(path: Path) -> None:
             same(ours.take_rows(ids, columns), expected)
         same(ours.take_rows(pa.array(ids)), theirs._take_rows(ids.tolist()))
         assert ours.take_rows([]).num_rows == 0
-    # Rows that an update moved are no longer at their first address, deleted ones nowhere.
+    # Rows that an update moved are no longer at their first address. Deleted rows have no address.
     known = set(ours.to_table(["_rowid"])["_rowid"].to_pylist())
-    asked = [*range(200), (40 << 32) + 1, 2**62]
-    found = ours.take_rows(asked, ["_rowid"])["_rowid"].to_pylist()
-    assert found == [one for one in asked if one in known]
-    assert len(found) < 200
+    requested = [*range(200), (40 << 32) + 1, 2**62]
+    row_ids = ours.take_rows(requested, ["_rowid"])["_rowid"].to_pylist()
+    assert row_ids == [row_id for row_id in requested if row_id in known]
+    assert len(row_ids) < 200
     with pytest.raises(InvalidInputError, match="-1"):
         ours.take_rows([-1])
 
@@ -170,10 +170,10 @@ def test_columns_that_are_taken_twice(tmp_path: Path, columns: list[str]) -> Non
     theirs = lance.write_dataset(pa.table({"id": [5, 6, 7]}), str(tmp_path / "t.lance"))
     ours = lance_spark.open_dataset(theirs.uri)
     expected = theirs.take([2, 0, 2], columns=columns)
-    taken = ours.take([2, 0, 2], columns)
-    assert taken.column_names == expected.column_names
-    assert [one.to_pylist() for one in taken.columns] == [
-        one.to_pylist() for one in expected.columns
+    table_read = ours.take([2, 0, 2], columns)
+    assert table_read.column_names == expected.column_names
+    assert [column.to_pylist() for column in table_read.columns] == [
+        column.to_pylist() for column in expected.columns
     ]
     assert ours.take_rows([2, 0], columns).column_names == expected.column_names
 
@@ -192,35 +192,37 @@ def test_names_are_refused(path: Path) -> None:
 
 def test_fragment_ids(path: Path) -> None:
     ours, theirs = both(path)
-    found = ours.to_table(["_fragid"])["_fragid"]
-    assert found.type == pa.int32()
+    fragment_ids = ours.to_table(["_fragid"])["_fragid"]
+    assert fragment_ids.type == pa.int32()
     addresses = theirs.to_table(columns=["_rowaddr"])["_rowaddr"].to_numpy()
-    assert np.array_equal(found.to_numpy(), addresses >> 32)
+    assert np.array_equal(fragment_ids.to_numpy(), addresses >> 32)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.2"])
 def test_with_blobs(tmp_path: Path, version: str) -> None:
-    """Windows of blobs are cut by their size, and the other columns with them."""
+    """Windows with blobs are cut by the size of the blobs. Other columns are cut in the same
+    way.
+    """
     path = tmp_path / "t.lance"
     values = [None if i % 9 == 4 else bytes([i]) * (i * 900) for i in range(120)]
     rows = table(marked(values) if version == "2.0" else extended(values))
-    kind = {"data_storage_version": version, "enable_stable_row_ids": True}
-    lance.write_dataset(rows, str(path), max_rows_per_file=50, **kind)
+    options = {"data_storage_version": version, "enable_stable_row_ids": True}
+    lance.write_dataset(rows, str(path), max_rows_per_file=50, **options)
     dataset = lance.dataset(str(path))
     dataset.update({"i": "i + 1000"}, where="i % 10 = 3")
     dataset.delete("i % 8 = 1")
     ours, theirs = both(path)
     same(ours.to_table(["i", *ALL]), theirs.to_table(columns=["i", *ALL]))
-    found = ours.to_table(["_rowid", "b", "_rowoffset", "i"], blob_handling="all_binary")
-    assert found["_rowoffset"].to_pylist() == list(range(found.num_rows))
-    for row in found.to_pylist():
+    table_read = ours.to_table(["_rowid", "b", "_rowoffset", "i"], blob_handling="all_binary")
+    assert table_read["_rowoffset"].to_pylist() == list(range(table_read.num_rows))
+    for row in table_read.to_pylist():
         assert row["b"] == values[row["i"] % 1000]
-    same(found.select(["_rowid", "i"]), theirs.to_table(columns=["_rowid", "i"]))
-    ids = found["_rowid"].to_pylist()[::-7]
+    same(table_read.select(["_rowid", "i"]), theirs.to_table(columns=["_rowid", "i"]))
+    ids = table_read["_rowid"].to_pylist()[::-7]
     files = ours.take_blobs("b", ids=ids)
-    expected = {row["_rowid"]: row["b"] for row in found.to_pylist()}
-    assert [file and file.read() for file in files] == [expected[one] for one in ids]
-    gone = next(one for one in range(120) if one not in expected)
+    expected = {row["_rowid"]: row["b"] for row in table_read.to_pylist()}
+    assert [file and file.read() for file in files] == [expected[row_id] for row_id in ids]
+    gone = next(row_id for row_id in range(120) if row_id not in expected)
     with pytest.raises(InvalidInputError, match=f"no row has the id {gone}"):
         ours.take_blobs("b", ids=[ids[0], gone])
 
@@ -233,18 +235,20 @@ def test_version_0_1(tmp_path: Path) -> None:
     ours, theirs = both(path)
     for columns in (["_rowid", "id", "_rowaddr"], ["_rowaddr"], ["_rowid"]):
         same(ours.to_table(columns), theirs.to_table(columns=columns))
-    found = ours.to_table(ALL, filters=[("id", ">", 50)])
+    table_read = ours.to_table(ALL, filters=[("id", ">", 50)])
     addresses = theirs.to_table(columns=["_rowaddr"], filter="id > 50")["_rowaddr"].to_pylist()
-    assert found["_rowaddr"].to_pylist() == found["_rowid"].to_pylist() == addresses
+    assert table_read["_rowaddr"].to_pylist() == table_read["_rowid"].to_pylist() == addresses
     skipped = theirs.count_rows("id <= 50")
-    assert found["_rowoffset"].to_pylist() == list(range(skipped, skipped + found.num_rows))
-    assert set(found["_row_created_at_version"].to_pylist()) == {1}
+    assert table_read["_rowoffset"].to_pylist() == list(
+        range(skipped, skipped + table_read.num_rows)
+    )
+    assert set(table_read["_row_created_at_version"].to_pylist()) == {1}
     ids = [addresses[3], 2, addresses[0]]
     assert ours.take_rows(ids, ["id"]).equals(theirs._take_rows(ids, columns=["id"]))
 
 
 def test_a_column_of_the_table_that_has_such_a_name(tmp_path: Path) -> None:
-    """pylance lets such columns be added, and then cannot read them."""
+    """pylance adds such columns, but cannot read them."""
     path = tmp_path / "t.lance"
     dataset = lance.write_dataset(pa.table({"id": range(5)}), str(path))
     dataset.add_columns({"_rowid": "id * 10"})

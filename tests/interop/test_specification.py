@@ -31,14 +31,14 @@ def manifest(path: Path) -> table_pb2.Manifest:
 
 
 def table(count: int = ROWS) -> pa.Table:
-    words = pa.array([f"w{at}" for at in range(count)], pa.string())
+    words = pa.array([f"w{number}" for number in range(count)], pa.string())
     return pa.table({"i": np.arange(count), "s": words})
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two fragments of 6,000 rows; the second version has few deleted rows in one, many in the
-    other.
+    """Write two fragments of 6,000 rows. The second version has few deleted rows in one fragment,
+    many in the other.
     """
     lance_spark.write_dataset(
         table(), tmp_path, max_rows_per_file=6_000, enable_stable_row_ids=True
@@ -78,12 +78,12 @@ def test_manifests_and_transactions(path: Path) -> None:
     message = manifest(path)
     # "{read_version}-{uuid}.txn", relative to {root}/_transactions; decimal without padding,
     # hyphens.
-    found = re.fullmatch(r"2-([0-9a-f-]{36})\.txn", message.transaction_file)
-    assert found
-    assert str(uuid.UUID(found[1])) == found[1]
+    match = re.fullmatch(r"2-([0-9a-f-]{36})\.txn", message.transaction_file)
+    assert match
+    assert str(uuid.UUID(match[1])) == match[1]
     data = (path / "_transactions" / message.transaction_file).read_bytes()
     transaction = transaction_pb2.Transaction.FromString(data)
-    assert (transaction.read_version, transaction.uuid) == (2, found[1])
+    assert (transaction.read_version, transaction.uuid) == (2, match[1])
     assert transaction.WhichOneof("operation") == "delete"
     assert (message.version, message.tag, message.version_aux_data) == (3, "", 0)
     # "The format of the data files": "lance", and one version that all of them have.
@@ -104,21 +104,23 @@ def test_feature_flags_are_those_of_pylance(tmp_path: Path) -> None:
         path = tmp_path / name
         write = lance.write_dataset if name == "theirs" else lance_spark.write_dataset
         write(table(10), str(path), enable_stable_row_ids=stable)
-        seen = [manifest(path)]
+        manifests = [manifest(path)]
         if name == "theirs":
             lance.dataset(str(path)).delete("i < 2")
-            seen.append(manifest(path))
+            manifests.append(manifest(path))
             lance.dataset(str(path)).update_config({"a": "b"})
-            seen.append(manifest(path))
+            manifests.append(manifest(path))
             lance.dataset(str(path)).optimize.compact_files(materialize_deletions_threshold=0.0)
         else:
             lance_spark.open_dataset(path).delete([("i", "<", 2)])
-            seen.append(manifest(path))
+            manifests.append(manifest(path))
             lance_spark.open_dataset(path).update_config({"a": "b"})
-            seen.append(manifest(path))
+            manifests.append(manifest(path))
             lance_spark.open_dataset(path).compact_files(materialize_deletions_threshold=0.0)
-        seen.append(manifest(path))
-        flags.append([(one.reader_feature_flags, one.writer_feature_flags) for one in seen])
+        manifests.append(manifest(path))
+        flags.append(
+            [(message.reader_feature_flags, message.writer_feature_flags) for message in manifests]
+        )
     ours, theirs, stable_flags = flags
     assert ours == theirs
     # 1: deletion files are present. 2: row ids are stable.
@@ -129,36 +131,36 @@ def test_feature_flags_are_those_of_pylance(tmp_path: Path) -> None:
 def test_max_fragment_id(tmp_path: Path) -> None:
     # "For a single fragment, will be zero. For no fragments, will be absent." Ids are not given
     # again.
-    seen = []
+    histories = []
     for name in ("ours", "theirs"):
         path = tmp_path / name
         write = lance.write_dataset if name == "theirs" else lance_spark.write_dataset
-        found = []
+        manifests = []
         write(table(0), str(path))
-        found.append(manifest(path))
+        manifests.append(manifest(path))
         write(table(4), str(path), mode="append")
-        found.append(manifest(path))
+        manifests.append(manifest(path))
         write(table(4), str(path), mode="append")
         if name == "theirs":
             lance.dataset(str(path)).delete("i >= 0")
         else:
             lance_spark.open_dataset(path).delete([])
-        found.append(manifest(path))
+        manifests.append(manifest(path))
         write(table(4), str(path), mode="append")
-        found.append(manifest(path))
-        seen.append(
+        manifests.append(manifest(path))
+        histories.append(
             [
                 (
-                    one.HasField("max_fragment_id"),
-                    one.max_fragment_id,
-                    [f.id for f in one.fragments],
+                    message.HasField("max_fragment_id"),
+                    message.max_fragment_id,
+                    [f.id for f in message.fragments],
                 )
-                for one in found
+                for message in manifests
             ]
         )
-    assert seen[0] == seen[1]
-    assert seen[0][:2] == [(False, 0, []), (True, 0, [0])]
-    assert seen[0][2:] == [(True, 1, []), (True, 2, [2])]
+    assert histories[0] == histories[1]
+    assert histories[0][:2] == [(False, 0, []), (True, 0, [0])]
+    assert histories[0][2:] == [(True, 1, []), (True, 2, [2])]
 
 
 def test_row_ids_are_in_the_order_of_rows(path: Path) -> None:
@@ -173,8 +175,8 @@ def test_row_ids_are_in_the_order_of_rows(path: Path) -> None:
     # Shuffled ids: compaction keeps them in the order of the rows.
     ours = lance_spark.open_dataset(path)
     compacted, _ = ours.compact_files(materialize_deletions_threshold=0.0)
-    again = lance.dataset(str(path)).to_table(columns=["i", "_rowid"])
-    assert again["i"].to_pylist() == again["_rowid"].to_pylist()
+    compacted_rows = lance.dataset(str(path)).to_table(columns=["i", "_rowid"])
+    assert compacted_rows["i"].to_pylist() == compacted_rows["_rowid"].to_pylist()
     lance.dataset(str(path)).validate()
     compacted.validate()
 
@@ -187,15 +189,15 @@ def test_fields_and_columns_of_data_files(tmp_path: Path, version: str) -> None:
     for name, write in (("ours", lance_spark.write_dataset), ("theirs", lance.write_dataset)):
         write(data, str(tmp_path / name), data_storage_version=version)
     (ours,), (theirs,) = (manifest(tmp_path / name).fragments for name in ("ours", "theirs"))
-    (mine,), (other,) = ours.files, theirs.files
-    assert list(mine.fields) == list(other.fields)
-    assert list(mine.column_indices) == list(other.column_indices)
+    (ours_file,), (theirs_file,) = ours.files, theirs.files
+    assert list(ours_file.fields) == list(theirs_file.fields)
+    assert list(ours_file.column_indices) == list(theirs_file.column_indices)
     # "If the data file is version 1 then this property will be empty", "must be sorted".
-    assert bool(mine.column_indices) == (version != "0.1")
-    assert list(mine.fields) == sorted(mine.fields)
-    shown = [index for index in mine.column_indices if index >= 0]
+    assert bool(ours_file.column_indices) == (version != "0.1")
+    assert list(ours_file.fields) == sorted(ours_file.fields)
+    shown = [index for index in ours_file.column_indices if index >= 0]
     assert len(shown) == len(set(shown))
-    assert mine.file_size_bytes == (tmp_path / "ours" / "data" / mine.path).stat().st_size
+    assert ours_file.file_size_bytes == (tmp_path / "ours" / "data" / ours_file.path).stat().st_size
 
 
 def test_tags_and_branches(path: Path) -> None:
@@ -205,7 +207,7 @@ def test_tags_and_branches(path: Path) -> None:
     assert [file.name for file in (path / "_refs" / "tags").iterdir()] == ["v1.json"]
     (branch,) = (path / "_refs" / "branches").iterdir()
     assert branch.suffix == ".json"
-    # The manifests of a branch are below tree/, and refer to the files of the main line by a base
+    # The manifests of a branch are below tree/, and refer to files of the main branch by a base
     # path.
     root = path / "tree" / "feature" / "x"
     assert {folder.name for folder in root.iterdir()} >= {"_versions", "_deletions"}
@@ -227,8 +229,8 @@ def test_empty_strings_of_version_0_1_are_null(tmp_path: Path) -> None:
 
 
 def test_page_tables_of_version_0_1(tmp_path: Path) -> None:
-    # Every field has a run of <position, length>; that of a struct is of length 0.
-    data = pa.table({"a": np.arange(2_000), "p": [{"x": at} for at in range(2_000)]})
+    # Every field has a run of <position, length>. For a struct, the length is 0.
+    data = pa.table({"a": np.arange(2_000), "p": [{"x": number} for number in range(2_000)]})
     lance_spark.write_dataset(data, tmp_path, data_storage_version="0.1")
     (file,) = (tmp_path / "data").iterdir()
     raw = file.read_bytes()

@@ -15,7 +15,7 @@ import lance_spark
 from lance_spark.file.writer import FileWriter
 from tests.support.interop.tables import TABLES, assert_same, for_2_0, random_table
 
-#: As many as `make test-long` takes of ten thousand tables.
+#: As many tables as `make test-long` chooses of ten thousand.
 SEEDS = max(16, TABLES // 100)
 ROWS = 3_000
 
@@ -26,7 +26,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def part_of(array: pa.Array, field: pa.Field, paths: list[list[str]]) -> tuple[pa.Array, pa.Field]:
-    """The children that the paths name, in the struct's own order."""
+    """Return the children that the paths name, in the order of the struct."""
     if any(not path for path in paths):
         return array, field
     children, fields = [], []
@@ -55,7 +55,7 @@ def subset(table: pa.Table, columns: list[str]) -> pa.Table:
 
 
 def some_columns(schema: pa.Schema, rng: np.random.Generator) -> list[str]:
-    """Some columns in any order, and of structs some children in any order."""
+    """Return some columns in a random order, and of structs some children in a random order."""
     names: list[str] = []
     for field in schema:
         if rng.random() < 0.3:
@@ -90,16 +90,16 @@ def indices_of(rows: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -> None:
-    """Read a table of ours in every way there is."""
+    """Read a table with this package in every way."""
     ours = lance_spark.open_dataset(str(path))
     assert ours.count_rows() == expected.num_rows
     assert_same(ours.to_table(), expected, note)
-    for kind, rows in indices_of(expected.num_rows, rng).items():
-        assert_same(ours.take(rows), expected.take(pa.array(rows)), f"{note}, take {kind}")
+    for case, rows in indices_of(expected.num_rows, rng).items():
+        assert_same(ours.take(rows), expected.take(pa.array(rows)), f"{note}, take {case}")
         columns = some_columns(expected.schema, rng)
         part = subset(expected, columns)
         assert_same(
-            ours.take(rows, columns), part.take(pa.array(rows)), f"{note}, take {kind} {columns}"
+            ours.take(rows, columns), part.take(pa.array(rows)), f"{note}, take {case} {columns}"
         )
     size = int(rng.choice([1, 7, 333, 1_000, 1_025, 4_097]))
     if size == 1:
@@ -107,17 +107,17 @@ def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -
     columns = some_columns(expected.schema, rng)
     batches = list(ours.to_batches(columns, batch_size=size))
     assert all(0 < batch.num_rows <= size for batch in batches)
-    got = pa.Table.from_batches(batches, schema=batches[0].schema) if batches else None
-    if got is not None:
-        got.validate(full=True)
-        assert_same(got, subset(expected, columns), f"{note}, batches of {size} {columns}")
+    table = pa.Table.from_batches(batches, schema=batches[0].schema) if batches else None
+    if table is not None:
+        table.validate(full=True)
+        assert_same(table, subset(expected, columns), f"{note}, batches of {size} {columns}")
     tasks = ours.plan(rows_per_task=max(1, expected.num_rows // 5))
-    found = [batch for task in tasks for batch in task.batches()]
-    assert_same(pa.Table.from_batches(found, ours.schema), expected, f"{note}, tasks")
+    batches_of_tasks = [batch for task in tasks for batch in task.batches()]
+    assert_same(pa.Table.from_batches(batches_of_tasks, ours.schema), expected, f"{note}, tasks")
 
 
 def delete(path: Path, rng: np.random.Generator) -> None:
-    """Delete rows all over the table, and a run of them."""
+    """Delete rows in all parts of the table, and a run of rows."""
     dataset = lance.dataset(str(path))
     first = int(rng.integers(0, ROWS - 600))
     share = int(rng.choice([2, 13, 50]))

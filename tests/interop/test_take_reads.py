@@ -27,11 +27,11 @@ from tests.support.interop.counting import Reads, count_reads
 from tests.support.interop.random_access import lists, numbers, strings, vectors
 
 VERSIONS = ["0.1", "2.0", "2.1", "2.2", "2.3"]
-#: What opening a file reads of its end.
+#: Bytes that are read from the end of a file when it is opened.
 TAIL = 64 * 1024
-#: Chunk, its search structures, or whatever else one value of a short column costs.
+#: Bytes of a chunk, its search structures, or other costs of one value of a short column.
 VALUE = 24 * 1024
-#: Rows of version 0.1 and 2.0 that are nearer than this are read together.
+#: Rows of versions 0.1 and 2.0 that are nearer than this are read together.
 NEAR = 64 * 1024
 
 
@@ -69,10 +69,10 @@ def test_only_fragments_with_rows_are_opened(tmp_path: Path, reads: Reads, versi
     expected = dataset.to_table()
     ours = lance_spark.open_dataset(str(path))
     reads.clear()
-    # Rows of fragments 2 and 9; only the first of them has deletions.
+    # Rows of fragments 2 and 9. Only fragment 2 has deletions.
     rows = [2_500, 9_500, 2_400, 9_500, 2_499]
-    found = ours.take(rows)
-    assert found.equals(expected.take(rows))
+    rows_read = ours.take(rows)
+    assert rows_read.equals(expected.take(rows))
     assert sorted(reads.of("data")) == sorted([files[2], files[9]])
     assert len(reads.of("_deletions")) == 1
     assert reads.of("_deletions")[0].startswith("2-")
@@ -91,11 +91,11 @@ def test_only_files_with_columns_are_opened(tmp_path: Path, reads: Reads) -> Non
     dataset.add_columns({"more": "id * 2"})
     ours = lance_spark.open_dataset(str(path))
     reads.clear()
-    found = ours.take([1_500, 1_400], ["more"])
-    assert found["more"].to_pylist() == [3_000, 2_800]
+    rows_read = ours.take([1_500, 1_400], ["more"])
+    assert rows_read["more"].to_pylist() == [3_000, 2_800]
     assert len(reads.of("data")) == 1
     reads.clear()
-    found = ours.take([1_500, 100], ["text", "more"])
+    rows_read = ours.take([1_500, 100], ["text", "more"])
     assert len(reads.of("data")) == len(set(reads.of("data"))) == 3
 
 
@@ -104,7 +104,7 @@ LARGE = 100_000
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of one file of some 50 MB for each version."""
+    """Write a table of one file of some 50 MB for each version."""
     folder = tmp_path_factory.mktemp("large")
     data = table(LARGE)
     for version in VERSIONS:
@@ -123,15 +123,15 @@ def test_a_cold_take(large: Path, reads: Reads, version: str) -> None:
         for row in (0, LARGE // 3, LARGE - 1):
             ours = lance_spark.open_dataset(str(large / version))
             reads.clear()
-            found = ours.take([row], [name])
-            assert found.equals(dataset.take([row], [name])), name
-            # The end of the file, what is left of schema and metadata, search structures, the row.
+            rows_read = ours.take([row], [name])
+            assert rows_read.equals(dataset.take([row], [name])), name
+            # The end of the file, the rest of schema and metadata, search structures, the row.
             assert len(reads.rounds) <= 5, name
             assert reads.size <= 3 * TAIL, f"{name}: {reads.size}"
     reads.clear()
     lance_spark.open_dataset(str(large / version)).take([LARGE // 2])
     assert reads.size < 1_000_000
-    # The manifest, and then no more than for one column.
+    # The manifest, and then no more reads than for one column.
     assert len(reads.rounds) <= 7
 
 
@@ -146,42 +146,42 @@ def test_a_scan_of_few_rows(large: Path, reads: Reads, version: str) -> None:
         (batch,) = few.batches()
         assert batch.equals(ours.take(range(start, stop)).to_batches()[0])
         reads.clear()
-        assert sum(found.num_rows for found in few.batches()) == stop - start
-        own = ours.take(range(start, stop)).nbytes
+        assert sum(batch.num_rows for batch in few.batches()) == stop - start
+        num_bytes = ours.take(range(start, stop)).nbytes
         reads.clear()
         list(few.batches())
         assert reads.closed == 1
-        assert reads.size <= 3 * TAIL + 2 * VALUE * len(ours.schema) + own
+        assert reads.size <= 3 * TAIL + 2 * VALUE * len(ours.schema) + num_bytes
         assert len(reads.of("data")) == 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kind", ["scattered", "run", "two"])
-def test_a_scan_of_few_survivors(tmp_path: Path, reads: Reads, version: str, kind: str) -> None:
+@pytest.mark.parametrize("case", ["scattered", "run", "two"])
+def test_a_scan_of_few_survivors(tmp_path: Path, reads: Reads, version: str, case: str) -> None:
     data = table(50_000)
     path = write(data, tmp_path / "t", version)
     kept = {
         "scattered": "id % 10000 = 77",
         "run": "id >= 31000 and id < 31100",
         "two": "id in (5, 49998)",
-    }[kind]
+    }[case]
     lance.dataset(str(path)).delete(f"not ({kept})")
     expected = lance.dataset(str(path)).to_table()
     ours = lance_spark.open_dataset(str(path))
     reads.clear()
-    found = ours.to_table()
-    assert found.equals(expected)
+    rows_read = ours.to_table()
+    assert rows_read.equals(expected)
     deletions = sum(
         part.length for name, ranges in reads.rounds for part in ranges if "_deletions" in name
     )
-    stretches = {"scattered": 5, "run": 1, "two": 2}[kind]
+    stretches = {"scattered": 5, "run": 1, "two": 2}[case]
     limit = 3 * TAIL + 2 * VALUE * len(data.schema) * stretches + expected.nbytes
     assert reads.size - deletions <= limit
     assert len(reads.of("data")) == 1
 
 
 def test_survivors_of_long_runs_of_deletions(tmp_path: Path, reads: Reads) -> None:
-    # So many that a window of them is decoded whole: not what lies before and after.
+    # A window of so many rows is decoded completely, but not the rows before and after it.
     data = table(50_000)
     path = write(data, tmp_path / "t")
     lance.dataset(str(path)).delete("id < 40000 or id % 9 = 1")
@@ -194,15 +194,15 @@ def test_survivors_of_long_runs_of_deletions(tmp_path: Path, reads: Reads) -> No
     assert sum(part.length for part in ranges) <= TAIL + 2 * VALUE + 8 * 10_000
 
 
-@pytest.mark.parametrize("by", ["pylance", "us"])
+@pytest.mark.parametrize("writer", ["pylance", "us"])
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-def test_blobs(tmp_path: Path, reads: Reads, version: str, by: str) -> None:
+def test_blobs(tmp_path: Path, reads: Reads, version: str, writer: str) -> None:
     count = 2_000
     values = blobs.random_values(count, seed=3, largest=20_000)
     column = blobs.extended(values) if version == "2.2" else blobs.marked(values)
     data = blobs.table(column)
     path = tmp_path / "t"
-    if by == "pylance":
+    if writer == "pylance":
         write(data, path, version)
     else:
         lance_spark.write_dataset(data, str(path), data_storage_version=version)
@@ -211,11 +211,11 @@ def test_blobs(tmp_path: Path, reads: Reads, version: str, by: str) -> None:
     ours.take([0], blob_handling="all_binary")
     for rows in [[row] for row in range(0, count, 97)] + [[5, 900, 1_900]]:
         reads.clear()
-        found = ours.take(rows, ["b"], blob_handling="all_binary")
+        rows_read = ours.take(rows, ["b"], blob_handling="all_binary")
         held = [expected[row] for row in rows]
-        assert found["b"].to_pylist() == held
+        assert rows_read["b"].to_pylist() == held
         content = sum(len(value or b"") for value in held)
-        # Where the blobs are, then the blobs: those of one file in one read.
+        # First the positions of the blobs, then the blobs: one read for all blobs of a file.
         assert reads.size <= content + len(rows) * VALUE
         sidecars = len(reads.opened)
         assert sidecars <= len(rows)
@@ -228,13 +228,13 @@ def test_blobs(tmp_path: Path, reads: Reads, version: str, by: str) -> None:
 
 @dataclass
 class Remote:
-    """A store in memory that writes down its requests, each of which takes some time."""
+    """A store in memory that records its requests, each of which takes some time."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)
     delay: float = 0.0
 
     def copy(self, path: Path) -> str:
-        """Put a table there; return its URI."""
+        """Copy a table to the store; return its URI."""
         fs = fsspec.filesystem("memory")
         for file in path.rglob("*"):
             if file.is_file():
@@ -249,21 +249,21 @@ class Remote:
 
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
-    found = Remote()
+    remote_reads = Remote()
     info, cat_file = MemoryFileSystem.info, MemoryFileSystem.cat_file
 
     def counted_info(fs: Any, path: str, **options: Any) -> Any:
-        found.count(path, 0)
+        remote_reads.count(path, 0)
         return info(fs, path, **options)
 
     def counted_cat(fs: Any, path: str, start: Any = None, end: Any = None, **options: Any) -> Any:
         data = cat_file(fs, path, start=start, end=end, **options)
-        found.count(path, len(data))
+        remote_reads.count(path, len(data))
         return data
 
     monkeypatch.setattr(MemoryFileSystem, "info", counted_info)
     monkeypatch.setattr(MemoryFileSystem, "cat_file", counted_cat)
-    yield found
+    yield remote_reads
     fs = fsspec.filesystem("memory")
     if fs.exists("/reads"):
         fs.rm("/reads", recursive=True)
@@ -283,18 +283,16 @@ def test_scattered_rows_of_a_remote_file(
         reads.clear()
         requests.clear()
         assert ours.take(rows, [name]).equals(expected)
-        # The file is open after the first take, and then a value is two reads away, pages' search
-        # structures included. Lists are three away in version 2.0, and where their structure is
-        # sparse.
+        # After the first take, the file is open. Then a value takes two reads, search structures of
+        # pages included. Lists take three reads in version 2.0, and in sparse pages.
         most = 2 + (name == "list" and version in ("2.0", "2.3"))
         assert len(reads.rounds) <= (5 if count == 1 else most)
-        ranges = [part for _, found in reads.rounds for part in found]
-        # The sizes of files that manifests of version 0.1 give are not to be trusted.
+        ranges = [part for _, parts in reads.rounds for part in parts]
+        # The sizes of files in manifests of version 0.1 cannot be trusted.
         unknown = version == "0.1" and count == 1
         assert [size for _, size in requests if not size] == [0] * unknown
         requests[:] = [request for request in requests if request[1]]
-        # Ranges that are near one another are one request, and what lies between is read for
-        # nothing.
+        # Ranges that are near each other are one request, which also reads the bytes between them.
         assert len(requests) <= len(ranges)
         needed = sum(part.length for part in ranges)
         fetched = sum(size for _, size in requests)
@@ -315,9 +313,9 @@ def test_fragments_of_a_remote_table_are_read_side_by_side(tmp_path: Path, remot
     remote.delay = 0.05
     remote.requests.clear()
     started = time.perf_counter()
-    found = ours.take(rows)
+    rows_read = ours.take(rows)
     took = time.perf_counter() - started
-    assert found.equals(expected.take(rows))
+    assert rows_read.equals(expected.take(rows))
     requests = remote.requests
     deletions = [path for path, _ in requests if "_deletions" in path]
     assert len(deletions) == len(set(deletions)) == 16
@@ -329,10 +327,10 @@ def test_takes_from_several_threads(large: Path, reads: Reads) -> None:
     ours = lance_spark.open_dataset(str(large / "2.2"))
     rows = [np.random.default_rng(seed).integers(0, LARGE, 200) for seed in range(24)]
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(ours.take, rows))
-    for wanted, got in zip(rows, found, strict=True):
-        assert got.equals(dataset.take(wanted.tolist()))
-    # Each thread has a file of its own, and one stays open.
+        tables = list(pool.map(ours.take, rows))
+    for wanted, taken in zip(rows, tables, strict=True):
+        assert taken.equals(dataset.take(wanted.tolist()))
+    # Each thread has its own file, and one file stays open.
     assert len(reads.of("data")) - reads.closed == 1
 
 

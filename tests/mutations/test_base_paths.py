@@ -233,9 +233,9 @@ def test_initial_bases_of_a_table_that_exists(tmp_path: Path) -> None:
     same = list(dataset.base_paths().values())
     again = write_dataset(rows(18), dataset.uri, "append", initial_bases=same[:1])
     assert again.count_rows() == 21
-    other = [BasePath(0, str(tmp_path / "other"), False, "hot")]
+    other_bases = [BasePath(0, str(tmp_path / "other"), False, "hot")]
     with pytest.raises(InvalidOptionError, match="does not have all of them"):
-        write_dataset(rows(18), dataset.uri, "append", initial_bases=other)
+        write_dataset(rows(18), dataset.uri, "append", initial_bases=other_bases)
     created = write_dataset(
         rows(0), str(tmp_path / "u"), "overwrite", initial_bases=same, target_bases=["hot"]
     )

@@ -92,7 +92,7 @@ def random_change(random: Random, versions: int) -> Change:
     low = random.randrange(100)
     version = versions if random.random() < 0.5 else random.randint(1, versions)
     width = random.choice([3, 10, 40, 100])
-    # What pylance offers to rewrite columns is about one fragment, and not tried again.
+    # pylance rewrites columns of one fragment only, and does not retry.
     ours = operation == "columns" or random.random() < 0.6
     return Change(operation, low, low + width, random.randrange(100), version, ours)
 
@@ -108,11 +108,11 @@ def make(change: Change, path: Path) -> None:
             dataset.update({"value": change.value}, filters, mode=mode)
         return
     theirs = lance.dataset(str(path), version=change.version)
-    where = f"value >= {change.low} and value < {change.high}"
+    condition = f"value >= {change.low} and value < {change.high}"
     if change.operation == "delete":
-        theirs.delete(where)
+        theirs.delete(condition)
     else:
-        theirs.update({"value": str(change.value)}, where=where)
+        theirs.update({"value": str(change.value)}, where=condition)
 
 
 def append(random: Random, model: Model, path: Path, step: int) -> None:

@@ -62,10 +62,13 @@ def test_an_update_is_committed_with_the_mode_that_it_was_planned_with(
 ) -> None:
     opened_table = opened(table)
     results = [task.run() for task in plan_update(opened_table, {"y": "new"}, mode=mode)]
-    other: Any = "columns" if mode == "rows" else "rows"
-    with pytest.raises(InvalidInputError, match=f"not planned with mode '{other}'"):
+    other_mode: Any = "columns" if mode == "rows" else "rows"
+    with pytest.raises(InvalidInputError, match=f"not planned with mode '{other_mode}'"):
         commit_updates(
-            opened_table, results, parse_assignments({"y": "new"}, opened_table.schema), mode=other
+            opened_table,
+            results,
+            parse_assignments({"y": "new"}, opened_table.schema),
+            mode=other_mode,
         )
 
 
@@ -210,9 +213,9 @@ def test_a_struct_and_its_child_are_not_both_cast(tmp_path: Path) -> None:
     table = write_dataset(pa.table({"s": [{"a": 1, "b": 2}]}), str(tmp_path / "t.lance"))
     struct = {"path": "s", "data_type": table.schema.field("s").type}
     child = {"path": "s.a", "data_type": pa.int32()}
-    for both in ([struct, child], [child, struct]):
+    for alterations in ([struct, child], [child, struct]):
         with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot both be cast"):
-            table.alter_columns(*both)
+            table.alter_columns(*alterations)
     assert table.alter_columns(child).to_table().to_pylist() == [{"s": {"a": 1, "b": 2}}]
 
 

@@ -56,8 +56,8 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
 @pytest.mark.parametrize("change", ["delete", "update rows", "update columns", "add", "compact"])
 def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> None:
     path = tmp_path / "t"
-    table, runner, other = table_of(path), Twice(), Twice()
-    delete_rows(table, [("id", "==", 3)], None, COMMIT, other)
+    table, runner, other_runner = table_of(path), Twice(), Twice()
+    delete_rows(table, [("id", "==", 3)], None, COMMIT, other_runner)
     table = open_table(str(path))
     before = named(path)
     if change == "delete":
@@ -77,7 +77,7 @@ def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> N
     written = named(path) - before
     assert written < added
     rows = lance.dataset(path).to_table()
-    of_other = sweep(table, other.tag, committed=open_table(str(path), version=2).manifest)
+    of_other = sweep(table, other_runner.tag, committed=open_table(str(path), version=2).manifest)
     assert of_other == 1
     assert sweep(table, runner.tag, table.manifest) == len(added - written) - 1
     assert files(path) == named(path)
@@ -99,7 +99,7 @@ def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
     assert len(writer.finish()) == 1
     (folder,) = [file for file in (path / "data").iterdir() if file.is_dir()]
     assert any(folder.iterdir())
-    # Killed before its data file was there.
+    # The task was killed before it wrote its data file.
     (path / "data" / f"{folder.name}.lance").unlink()
     assert sweep(table, tag) == 1
     assert sorted((path / "data").rglob("*")) == before

@@ -1,4 +1,6 @@
-"""Directory namespaces of both clients over the same folder: each sees what the other one did."""
+"""Directory namespaces of both clients over the same folder: each client sees the changes of the
+other.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ class Both:
 
     @property
     def pylance(self) -> Any:
-        """A client without cached rows."""
+        """Return a client without cached rows."""
         return theirs.DirectoryNamespace(root=str(self.root))
 
     def create(self, identifier: Identifier, properties: dict[str, str] | None = None) -> str:
@@ -68,7 +70,7 @@ class Both:
         self.pylance.create_table(request, stream(ROWS))
 
     def namespaces(self, parent: Identifier = ()) -> list[str]:
-        """The names that both clients list."""
+        """Return the names of namespaces, which both clients list."""
         result = self.ours.list_namespaces(parent)
         request = theirs.ListNamespacesRequest(id=list(parent))
         assert sorted(self.pylance.list_namespaces(request).namespaces) == result
@@ -146,7 +148,7 @@ def test_tables(both: Both) -> None:
     both.create(("db", "ours"), {"made by": "us"})
     both.create_by_pylance(("theirs",))
     both.create_by_pylance(("db", "theirs"))
-    # A table by path is one of the root namespace.
+    # A table by path is in the root namespace.
     lance.write_dataset(ROWS, both.root / "path.lance")
     assert both.tables() == ["path", "root", "theirs"]
     assert both.tables(("db",)) == ["ours", "theirs"]
@@ -195,7 +197,7 @@ def test_drops(both: Both, identifier: Identifier, creator: str, dropper: str) -
 
 @pytest.mark.parametrize(
     ("identifier", "client"),
-    # pylance 14 removes no more than the row: it still lists a folder of the root.
+    # pylance 14 removes only the row: it still lists a folder of the root.
     [(("t",), "ours"), (("by path",), "ours"), (("db", "t"), "ours"), (("db", "t"), "pylance")],
 )
 def test_deregistered_tables_keep_their_files(
@@ -289,8 +291,10 @@ def test_other_columns_and_types_of_rows_are_kept(both: Both) -> None:
 
 def test_the_catalog_table_is_as_pylance_makes_it(both: Both, tmp_path: Path) -> None:
     both.ours.create_namespace(("db",), {"a": "b"})
-    other = theirs.DirectoryNamespace(root=str(tmp_path / "other"))
-    other.create_namespace(theirs.CreateNamespaceRequest(id=["db"], properties={"a": "b"}))
+    pylance_namespace = theirs.DirectoryNamespace(root=str(tmp_path / "other"))
+    pylance_namespace.create_namespace(
+        theirs.CreateNamespaceRequest(id=["db"], properties={"a": "b"})
+    )
     ours, pylance = (lance.dataset(p / "__manifest") for p in (both.root, tmp_path / "other"))
     assert ours.to_table() == pylance.to_table()
     assert ours.schema.equals(pylance.schema, check_metadata=True)
@@ -355,8 +359,8 @@ def test_clients_at_the_same_time(tmp_path: Path) -> None:
     answers = context.Queue()
     DirectoryNamespace(root).create_namespace(("first",))
     processes = [
-        context.Process(target=_create_many, args=(root, f"{kind}{n}_", 4, kind == "pylance"))
-        for kind in ("ours", "pylance")
+        context.Process(target=_create_many, args=(root, f"{client}{n}_", 4, client == "pylance"))
+        for client in ("ours", "pylance")
         for n in range(2)
     ] + [context.Process(target=_create_same, args=(root, answers)) for _ in range(3)]
     for process in processes:
@@ -365,7 +369,9 @@ def test_clients_at_the_same_time(tmp_path: Path) -> None:
         process.join(300)
     assert [process.exitcode for process in processes] == [0] * len(processes)
     assert sorted(answers.get(timeout=5) for _ in range(3)) == ["created", "exists", "exists"]
-    made = {f"{kind}{n}_{i}" for kind in ("ours", "pylance") for n in range(2) for i in range(4)}
+    made = {
+        f"{client}{n}_{i}" for client in ("ours", "pylance") for n in range(2) for i in range(4)
+    }
     assert set(Both(tmp_path).namespaces()) == {"first", "same", *made}
     ids = lance.dataset(tmp_path / "__manifest").to_table()["object_id"].to_pylist()
     assert len(ids) == len(set(ids))
@@ -384,7 +390,7 @@ def test_a_conflict_that_does_not_end(both: Both, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CommitConflictError, match="21 times at the same time"):
         catalog.change(overtaken)
     assert len(both.namespaces()) == 22
-    # Nothing is left of the attempts.
+    # No file of the attempts remains.
     dataset = lance.dataset(both.root / "__manifest")
     files = {file.path for f in dataset.get_fragments() for file in f.data_files()}
     used = {

@@ -1,4 +1,6 @@
-"""Namespaces of servers and of the package lance-namespace, which pylance serves; servers that fail."""
+"""Namespaces of servers and of the package lance-namespace, which pylance serves; servers that
+fail.
+"""
 
 from __future__ import annotations
 
@@ -204,8 +206,8 @@ def test_errors(answering: Any, status: int, answer: Any, error: type[Exception]
 
 
 def test_another_server_does_not_get_the_headers(answering: Any) -> None:
-    other, stolen = answering((200, {}))
-    namespace, _ = answering((302, f"{other._uri}/v1"), headers={"x-api-key": "s3cret"})
+    other_server, stolen = answering((200, {}))
+    namespace, _ = answering((302, f"{other_server._uri}/v1"), headers={"x-api-key": "s3cret"})
     with pytest.raises(StorageError, match="status 302"):
         namespace.list_tables()
     assert stolen == []
@@ -228,8 +230,8 @@ def test_a_password_in_the_uri_is_not_shown() -> None:
 
 
 def test_storage_options(answering: Any) -> None:
-    given = {"location": "s3://b/t", "storage_options": {"aws_session_token": "s3cret"}}
-    namespace, requests = answering((200, given))
+    reply = {"location": "s3://b/t", "storage_options": {"aws_session_token": "s3cret"}}
+    namespace, requests = answering((200, reply))
     entry = namespace.describe_table(("t",))
     assert entry.storage_options == {"aws_session_token": "s3cret"}
     assert json.loads(requests[0][3])["vend_credentials"] is True

@@ -165,15 +165,15 @@ def walk(message: Message) -> Iterator[Message]:
 
 
 def strangers(message: Message) -> list[str]:
-    """Return what the protos do not know of a message: unknown fields and unknown enum values."""
-    found = []
+    """Return the fields and enum values of a message that the protos do not know."""
+    unknown = []
     for inner in walk(message):
         name = inner.DESCRIPTOR.full_name
-        found += [f"{name}: field {item.field_number}" for item in UnknownFieldSet(inner)]
+        unknown += [f"{name}: field {item.field_number}" for item in UnknownFieldSet(inner)]
         for field, value in inner.ListFields():
             if field.enum_type is None:
                 continue
             for number in [value] if isinstance(value, int) else value:
                 if number not in field.enum_type.values_by_number:
-                    found.append(f"{name}.{field.name}: value {number}")
-    return found
+                    unknown.append(f"{name}.{field.name}: value {number}")
+    return unknown

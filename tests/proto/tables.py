@@ -149,14 +149,16 @@ def write_history(folder: Path, version: str, stable_row_ids: bool) -> list[Path
     dataset.add_columns(pa.field("empty", pa.int32()))
     dataset.alter_columns({"path": "double_id", "name": "twice", "data_type": pa.int32()})
     dataset.drop_columns(["empty", "twice"])
-    for column, kind in INDEXES.items():
-        dataset.create_scalar_index(column, kind, name=f"{column}_{kind}".lower())
+    for column, index_type in INDEXES.items():
+        dataset.create_scalar_index(column, index_type, name=f"{column}_{index_type}".lower())
     dataset.create_scalar_index("word", "INVERTED", name="words", with_position=True)
     dataset.create_scalar_index("word", "NGRAM", name="grams")
     dataset.create_scalar_index("id", "ZONEMAP", name="zones")
     dataset.create_scalar_index("id", "BLOOMFILTER", name="blooms")
-    for kind, options in VECTOR_INDEXES.items():
-        dataset.create_index("vector", kind, name=kind.lower(), num_partitions=2, **options)
+    for index_type, options in VECTOR_INDEXES.items():
+        dataset.create_index(
+            "vector", index_type, name=index_type.lower(), num_partitions=2, **options
+        )
     write(rows(2000, 2500), "append")
     dataset = lance.dataset(uri)
     dataset.optimize.optimize_indices()
@@ -187,7 +189,9 @@ def write_history(folder: Path, version: str, stable_row_ids: bool) -> list[Path
 
 
 def write_rarities(folder: Path) -> list[Path]:
-    """Use what pylance does on request only: overlays, a write-ahead log, row ids in columns."""
+    """Use features of pylance that are off by default: overlays, a write-ahead log, row ids in
+    columns.
+    """
     overlaid = lance.write_dataset(rows(0, 100), str(folder / "overlaid"))
     for offsets in ([1, 5, 7], [[1, 5, 7]]):
         file = column_file(overlaid, "id", pa.array([10, 50, 70]), 0)
@@ -223,7 +227,7 @@ def add_bases(dataset: lance.LanceDataset, folder: Path) -> None:
 def column_file(
     dataset: lance.LanceDataset, name: str, values: pa.Array, field: int
 ) -> lance.fragment.DataFile:
-    """Write a data file of one column for a table, which is not told yet."""
+    """Write a data file of one column; the table does not refer to it yet."""
     path = Path(dataset.uri) / "data" / f"{uuid4().hex}.lance"
     data = pa.table({name: values})
     with LanceFileWriter(str(path), data.schema, version=dataset.data_storage_version) as file:
@@ -235,7 +239,7 @@ def column_file(
 
 
 def replace_column(dataset: lance.LanceDataset) -> None:
-    """Commit new files for a column that all fragments have in a file of its own."""
+    """Commit new files for a column. In all fragments the column has a file of its own."""
     dataset.add_columns({"own": "id + 1"})
     groups = []
     for fragment in dataset.get_fragments():

@@ -103,7 +103,7 @@ def check_bytes_or_string(
 def check_field(
     field: FieldDescriptor, wrap: Callable[[bytes], bytes], ask: Ask
 ) -> Iterator[str | None]:
-    """Yield what differs between a field of ours and pylance's."""
+    """Yield the differences between a field of this package and the field of pylance."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         for part in field.message_type.fields:
             answer = ask(wrap(delimited(field.number, misfit(part.number, wire(part)))))
@@ -128,7 +128,9 @@ def check_field(
 def differences(
     message: Descriptor, wrap: Callable[[bytes], bytes], ask: Ask, seen: set[str]
 ) -> Iterator[str | None]:
-    """Yield what differs between pylance's messages and ours, from one message downwards."""
+    """Yield the differences between messages of pylance and of this package, from one message
+    downwards.
+    """
     seen.add(message.full_name)
     last = max(message.fields_by_number, default=0)
     for number in range(1, last + BEYOND):
@@ -149,7 +151,7 @@ def differences(
 
 
 def complaint(action: Callable[[], object]) -> str:
-    """Return the text of pylance's error, "" if there is none. A panic is no Exception."""
+    """Return the text of pylance's error; "" without an error. A panic is no Exception."""
     try:
         action()
     except (KeyboardInterrupt, SystemExit):
@@ -273,8 +275,8 @@ class FileOracle:
 
 def all_differences(message: type[Message], ask: Ask) -> list[str]:
     assert "failed to decode" not in ask(b"")
-    found = differences(message.DESCRIPTOR, lambda body: body, ask, set())
-    return [difference for difference in found if difference]
+    all_found = differences(message.DESCRIPTOR, lambda body: body, ask, set())
+    return [difference for difference in all_found if difference]
 
 
 @pytest.mark.parametrize(
@@ -319,8 +321,9 @@ def test_index_details(tmp_path: Path, message: type[Message], name: str) -> Non
 def test_messages_of_a_data_file(
     tmp_path: Path, version: str, message: type[Message], place: str
 ) -> None:
-    found = all_differences(message, getattr(FileOracle(tmp_path, version), place))
+    differing = all_differences(message, getattr(FileOracle(tmp_path, version), place))
     if message is encodings_v2_1_pb2.PageLayout:
-        # Versions 2.1 to 2.3 share their compressive encodings here; two are of the last alone.
-        found = [difference for difference in found if not ONLY_IN_2_3.match(difference)]
-    assert found == []
+        # Versions 2.1 to 2.3 share their compressive encodings here; only version 2.3 has two of
+        # them.
+        differing = [difference for difference in differing if not ONLY_IN_2_3.match(difference)]
+    assert differing == []

@@ -99,8 +99,13 @@ def test_runtime(tmp_path: Path, version: str) -> None:
     if "No matching distribution found" in done.stderr:
         pytest.skip(f"the package index in use does not have protobuf {version}")
     assert done.returncode == 0, done.stderr
-    printed, (native, kind) = run("upb", tmp_path)
-    printed_pure, (pure, kind_pure) = run("python", tmp_path)
+    printed, (native, implementation) = run("upb", tmp_path)
+    printed_pure, (pure, implementation_pure) = run("python", tmp_path)
     major = version.partition(".")[0]
-    assert (native.partition(".")[0], kind, pure, kind_pure) == (major, "upb", native, "python")
+    assert (native.partition(".")[0], implementation, pure, implementation_pure) == (
+        major,
+        "upb",
+        native,
+        "python",
+    )
     assert printed == printed_pure == EXPECTED

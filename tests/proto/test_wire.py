@@ -139,14 +139,14 @@ DETAILS = {
 
 def choices(messages: Iterable[Message]) -> set[str]:
     """Return which member of which oneof is set anywhere in the messages."""
-    found = set()
+    chosen = set()
     for message in messages:
         for inner in walk(message):
             for oneof in inner.DESCRIPTOR.oneofs:
                 member = inner.WhichOneof(oneof.name)
                 if member is not None and not oneof.name.startswith("_"):
-                    found.add(f"{oneof.name}.{member}")
-    return found
+                    chosen.add(f"{oneof.name}.{member}")
+    return chosen
 
 
 def all_strangers(messages: Iterable[Message | None]) -> list[str]:
@@ -266,18 +266,18 @@ def test_features_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_index_files(tmp_path: Path) -> None:
     tables.write_history(tmp_path, "2.2", stable_row_ids=False)
-    found: list[Message] = []
+    messages: list[Message] = []
     for name in ("index.idx", "auxiliary.idx"):
         for path in (tmp_path / "history" / "_indices").glob(f"*/{name}"):
             file = DataFile.read(path)
             metadata = file.descriptor.schema.metadata
             assert all_strangers([file.descriptor, *file.columns]) == []
-            found.append(parse(index_pb2.IVF, file.buffers[int(metadata["lance:ivf"]) - 1]))
+            messages.append(parse(index_pb2.IVF, file.buffers[int(metadata["lance:ivf"]) - 1]))
             storage = json.loads(metadata.get("storage_metadata", b'["{}"]'))
             for text in re.findall(r'"codebook_position": *(\d+)', " ".join(storage)):
-                found.append(parse(index_pb2.Tensor, file.buffers[int(text) - 1]))
-    assert all_strangers(found) == []
-    tensors = [message for message in found if isinstance(message, index_pb2.Tensor)]
+                messages.append(parse(index_pb2.Tensor, file.buffers[int(text) - 1]))
+    assert all_strangers(messages) == []
+    tensors = [message for message in messages if isinstance(message, index_pb2.Tensor)]
     assert tensors
     assert {tuple(tensor.shape) for tensor in tensors} == {(256, 8)}
 
@@ -302,6 +302,6 @@ def test_legacy_files(tmp_path: Path) -> None:
     assert all_strangers([metadata, manifest, *sections]) == []
     assert list(metadata.batch_offsets) == [0, 1024, 2048, 3000]
     assert metadata.statistics.page_table_position > 0
-    (kind,) = (field for field in manifest.fields if field.name == "kind")
-    assert kind.dictionary.length == 3
+    (kind_field,) = (field for field in manifest.fields if field.name == "kind")
+    assert kind_field.dictionary.length == 3
     assert files[0].manifest.data_format.version == "0.1"

@@ -73,7 +73,7 @@ def test_long_items_of_dictionaries(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     texts = ["".join(chr(c) for c in rng.integers(97, 123, 4_000)) for _ in range(50)]
     rows = [texts[number] for number in rng.integers(0, 50, 20_000)]
-    # As one batch, which pylance makes one page of.
+    # pylance makes one page of one batch.
     lance.write_dataset(pa.table({"t": rows}), str(path), data_storage_version="2.2")
     usual = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(usual)

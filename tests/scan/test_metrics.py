@@ -37,10 +37,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(dataset: lance_spark.Dataset, *columns: str, **more: Any) -> ScanMetrics:
     metrics = ScanMetrics()
     for task in dataset.plan(list(columns), rows_per_task=1 << 40, **more):
-        one = ScanMetrics()
-        for _ in task.batches(one):
+        task_metrics = ScanMetrics()
+        for _ in task.batches(task_metrics):
             pass
-        metrics += one
+        metrics += task_metrics
     return metrics
 
 
@@ -111,12 +111,12 @@ def test_requests_are_counted(path: Path, slow: type[SlowFileSystem]) -> None:
     dataset = lance_spark.open_dataset(f"slow://{path}")
     slow.requests = 0
     metrics = measured(dataset, "v", "r")
-    # The deletion file is read besides.
+    # The read of the deletion file is not counted.
     assert metrics.iops == slow.requests - 1
     assert metrics.requests < metrics.iops
     assert slow.most > 1
     assert metrics.files_opened == metrics.fragments_scanned == 2
-    # Each round waits for its slowest request at least; windows that were prefetched may not wait.
+    # Each round waits at least for its slowest request; prefetched windows may not wait.
     assert metrics.read_time_ns >= 2 * slow.seconds * 1e9
     assert metrics.scan_time_ns >= metrics.decode_time_ns > 0
 

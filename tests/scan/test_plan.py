@@ -59,7 +59,7 @@ def test_no_group_has_more_than_1_5_times_the_target() -> None:
 
 def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(8_000_000, 64_000_000, 2) == 4_000_000
-    # Fewer rows make no task of their own, and still fewer if they are wide or have many columns.
+    # A task has at least so many rows; fewer if rows are wide or have many columns.
     assert default_target_rows(10_000, 80_000, 8) == 1024 * 1024
     assert default_target_rows(8_000_000, 64_000_000, 16) == 2 * 1024 * 1024
     assert default_target_rows(2_500_000, 20_000_000, 16) == 1_250_000
@@ -124,7 +124,7 @@ def test_plan_of_some_whole_fragments(dataset: Dataset, target: int | None) -> N
     rows = pa.concat_tables(parts)
     wanted = np.concatenate([np.arange(n * ROWS, (n + 1) * ROWS) for n in sorted(ids)])
     assert rows["id"].to_numpy().tolist() == wanted.tolist()
-    # Positions are those in the whole table.
+    # Positions count rows of the whole table.
     assert rows["_rowoffset"].to_numpy().tolist() == wanted.tolist()
     if target == 3_000:
         assert len(tasks) == 3

@@ -59,10 +59,10 @@ def test_filter_columns_need_not_be_selected(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     theirs = lance.dataset(str(path)).to_table(["id"], filter="number = 5 AND deep.n = 5")
     assert dataset.to_table(["id"], filter="number = 5 AND deep.n = 5").equals(theirs)
-    both = dataset.to_table(
+    filtered = dataset.to_table(
         ["id"], filters=[("id", "<", 100)], filter="number < 500 OR number IS NULL"
     )
-    assert both["id"].to_pylist() == [
+    assert filtered["id"].to_pylist() == [
         row["id"]
         for row in lance.dataset(str(path)).to_table(filter="id < 100").to_pylist()
         if row["number"] is None or row["number"] < 500

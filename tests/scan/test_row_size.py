@@ -35,7 +35,7 @@ def test_types_that_are_too_wide(dtype: pa.DataType) -> None:
     assert is_too_wide(dtype)
     with pytest.raises(UnsupportedTypeError, match="column 'c': no data file holds it"):
         nulls(1, pa.field("c", dtype))
-    # Arrow would make room for them first.
+    # Arrow would allocate memory for them first.
     with pytest.raises(ValueError, match="takes more than"):
         to_array([3], dtype)
 

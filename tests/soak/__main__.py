@@ -26,7 +26,7 @@ from typing import Any
 from tests.faults.__main__ import run_all
 from tests.soak.load import Figures, load
 
-#: Schedules that a mistake made on purpose has to be found within.
+#: A planted mistake must be found within so many schedules.
 _ENOUGH = 400
 _Rows = list[tuple[str, str, str]]
 
@@ -41,30 +41,34 @@ def faults() -> tuple[_Rows, bool]:
 
     first, count = _number("SOAK_FIRST", 1000), _number("SOAK_SCHEDULES", 3000)
     processes = _number("SOAK_PROCESSES", os.cpu_count() or 1)
-    found = run_all(first, count, processes)
-    kinds: Counter[str] = Counter()
-    for name, number in found["faults"].items():
-        kinds[name.partition(" of ")[0]] += number
+    result = run_all(first, count, processes)
+    fault_counts: Counter[str] = Counter()
+    for name, number in result["faults"].items():
+        fault_counts[name.partition(" of ")[0]] += number
     ends: Counter[str] = Counter()
-    for name, number in found["outcomes"].items():
+    for name, number in result["outcomes"].items():
         ends[name.rpartition(", ")[2]] += number
-    for seed, kind, wrong, _ in found["failed"]:
-        print(f"seed {seed} on {kind}:", *wrong, sep="\n    ")
+    for seed, store_kind, wrong, _ in result["failed"]:
+        print(f"seed {seed} on {store_kind}:", *wrong, sep="\n    ")
     rows = [
-        ("schedules", f"{found['schedules']:,}", f"{found['schedules'] / found['seconds']:.1f}/s"),
-        ("calls to stores", f"{found['steps']:,}", ""),
+        (
+            "schedules",
+            f"{result['schedules']:,}",
+            f"{result['schedules'] / result['seconds']:.1f}/s",
+        ),
+        ("calls to stores", f"{result['steps']:,}", ""),
         ("operations", f"{ends.total():,}", ", ".join(f"{n:,} {end}" for end, n in ends.items())),
-        ("versions, each judged", f"{found['versions']:,}", ""),
-        ("reads, each judged", f"{found['reads']:,}", ""),
-        *((f"fault: {kind}", f"{number:,}", "") for kind, number in kinds.most_common()),
-        ("schedules with something lost", str(len(found["failed"])), ""),
+        ("versions, each judged", f"{result['versions']:,}", ""),
+        ("reads, each judged", f"{result['reads']:,}", ""),
+        *((f"fault: {fault}", f"{number:,}", "") for fault, number in fault_counts.most_common()),
+        ("schedules with something lost", str(len(result["failed"])), ""),
     ]
     missed = []
     for name in MUTATIONS:
-        if not run_all(1, _ENOUGH, kind="s3", mutation=name)["failed"]:
+        if not run_all(1, _ENOUGH, store_kind="s3", mutation=name)["failed"]:
             missed.append(name)
     rows.append(("mistakes made on purpose", f"{len(MUTATIONS)}", f"{len(missed)} not found"))
-    return rows, not found["failed"] and not missed
+    return rows, not result["failed"] and not missed
 
 
 def loads() -> tuple[_Rows, bool]:
@@ -82,7 +86,7 @@ def loads() -> tuple[_Rows, bool]:
             writers=max(writers // 2, 1),
             readers=max(readers // 2, 1),
             options=aws.ours,
-            where="S3 (moto)",
+            place="S3 (moto)",
             age=60,
         )
     rows = [*_figures_text(local), *_figures_text(remote)]
@@ -90,43 +94,47 @@ def loads() -> tuple[_Rows, bool]:
 
 
 def _figures_text(figures: Figures) -> _Rows:
-    where, counts = f"load, {figures.where}", figures.counts
+    label, counts = f"load, {figures.where}", figures.counts
     for text in figures.wrong:
-        print(f"{where}: {text}")
+        print(f"{label}: {text}")
     rows = [
         (
-            f"{where}: processes",
+            f"{label}: processes",
             f"{figures.writers} + {figures.readers} + 2",
             f"{figures.seconds:.0f} s",
         ),
         (
-            f"{where}: commits",
+            f"{label}: commits",
             f"{counts['commits']:,}",
             f"{counts['commits'] / figures.seconds:.1f}/s",
         ),
         (
-            f"{where}: conflicts, retries",
+            f"{label}: conflicts, retries",
             f"{counts['conflicts']:,}, {counts['retries']:,}",
             f"{counts['given up']} given up, {counts['uncertain']} uncertain",
         ),
-        (f"{where}: reads", f"{counts['reads']:,}", f"{counts['rows']:,} rows checked"),
+        (f"{label}: reads", f"{counts['reads']:,}", f"{counts['rows']:,} rows checked"),
         (
-            f"{where}: compactions",
+            f"{label}: compactions",
             f"{counts['compactions']:,}",
             f"{counts['compactions given up']:,} given up, {counts['versions removed']:,} versions "
             "removed",
         ),
     ]
-    for what, (median, slow) in figures.times.items():
+    for action, (median, slow) in figures.times.items():
         rows.append(
-            (f"{where}: {what}", f"{median * 1000:.0f} ms", f"99th percentile {slow * 1000:.0f} ms")
+            (
+                f"{label}: {action}",
+                f"{median * 1000:.0f} ms",
+                f"99th percentile {slow * 1000:.0f} ms",
+            )
         )
     if figures.memory:
-        memory = " ".join(f"{one / 1e6:.0f}" for one in figures.memory)
-        files = " ".join(f"{one:.0f}" for one in figures.files)
-        rows.append((f"{where}: memory by quarter", memory, "MB of a process"))
-        rows.append((f"{where}: open files by quarter", files, "of a process"))
-    rows.append((f"{where}: lost or wrong", str(len(figures.wrong)), ""))
+        memory = " ".join(f"{num_bytes / 1e6:.0f}" for num_bytes in figures.memory)
+        files = " ".join(f"{num_files:.0f}" for num_files in figures.files)
+        rows.append((f"{label}: memory by quarter", memory, "MB of a process"))
+        rows.append((f"{label}: open files by quarter", files, "of a process"))
+    rows.append((f"{label}: lost or wrong", str(len(figures.wrong)), ""))
     return rows
 
 
@@ -145,7 +153,7 @@ def statements() -> tuple[_Rows, bool]:
             "tests.soak.statements", "--seconds", seconds, "--writers", writers
         )
         rows += [
-            (name.replace(":", f" of {writers}:", 1), value, more) for name, value, more in new
+            (name.replace(":", f" of {writers}:", 1), value, note) for name, value, note in new
         ]
         good = good and right
     return rows, good
@@ -163,13 +171,13 @@ def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     last = done.stdout.strip().rpartition("\n")[2]
     try:
-        told = json.loads(last)
+        reported = json.loads(last)
     except ValueError:
         print(done.stdout)
         return [(name, "?", f"exit code {done.returncode}")], False
     if done.returncode:
         print(done.stdout)
-    rows = [(f"{name}: {what}", str(found), "") for what, found in told.items()]
+    rows = [(f"{name}: {measure}", str(value), "") for measure, value in reported.items()]
     return rows, not done.returncode
 
 
@@ -178,8 +186,8 @@ def main() -> int:
     good = True
     for part in (faults, loads, statements, kills, hostile):
         started = time.monotonic()
-        found, right = part()
-        rows += [*found, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")]
+        part_rows, right = part()
+        rows += [*part_rows, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")]
         good = good and right
     _print(rows)
     print("nothing lost" if good else "SOMETHING WAS LOST OR WRONG: see above")
@@ -187,9 +195,9 @@ def main() -> int:
 
 
 def _print(rows: Any) -> None:
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    for name, value, more in rows:
-        print(f"{name:{widths[0]}}  {value:>{widths[1]}}  {more}".rstrip())
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for name, value, note in rows:
+        print(f"{name:{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip())
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import lance_spark
 from tests.soak.worker import MILLION, Work, batches_of, rows, run
 from tests.support.forking import CONTEXT
 
-#: How much more memory, in part and bytes, and how many more files the last quarter may take than
-#: the second.
+#: How much more memory (share and bytes), and how many more files, the last quarter may use than
+#: the second quarter.
 _GROWTH = 1.3
 _SLACK_BYTES = 32 * 1024 * 1024
 _SLACK_FILES = 16
@@ -63,7 +63,7 @@ def load(
     writers: int = 16,
     readers: int = 16,
     options: dict[str, Any] | None = None,
-    where: str = "local disk",
+    place: str = "local disk",
     age: float = 20,
 ) -> Figures:
     """Run a load test, and check that the table has all acknowledged changes.
@@ -78,14 +78,14 @@ def load(
         A process each; one more compacts, and one cleans up.
     options : dict, optional
         Of the store.
-    where : str
+    place : str
         What the figures call the store.
     age : float
         Seconds that old versions are kept for.
     """
     options = options or {}
     lance_spark.write_dataset(rows(0, 0), uri, storage_options=options)
-    figures = Figures(where, writers, readers, seconds)
+    figures = Figures(place, writers, readers, seconds)
     roles = [("writer", n) for n in range(1, writers + 1)]
     roles += [("reader", n) for n in range(readers)] + [("compaction", 0), ("cleanup", 0)]
     with tempfile.TemporaryDirectory() as logs:
@@ -94,7 +94,7 @@ def load(
             Work(role, number, uri, options, seconds, age, f"{logs}/{role}{number}")
             for role, number in roles
         ]
-        processes = [CONTEXT.Process(target=run, args=(one, ready)) for one in work]
+        processes = [CONTEXT.Process(target=run, args=(part, ready)) for part in work]
         for process in processes:
             process.start()
         ready.wait(120)
@@ -104,7 +104,9 @@ def load(
             if process.exitcode is None:
                 process.kill()
                 figures.wrong.append("a process did not end in two minutes")
-        accounts = [json.loads(Path(one.log).read_text()) for one in work if Path(one.log).exists()]
+        accounts = [
+            json.loads(Path(part.log).read_text()) for part in work if Path(part.log).exists()
+        ]
     if len(accounts) != len(work):
         figures.wrong.append(f"{len(work) - len(accounts)} processes left no account")
     _add_up(figures, accounts, samples)
@@ -117,10 +119,15 @@ def _watch(processes: Sequence[Any], until: float) -> list[tuple[float, float]]:
     samples = []
     while time.monotonic() < until:
         time.sleep(0.5)
-        found = [one for process in processes if (one := _sample(process.pid)) is not None]
-        if len(found) == len(processes):
+        found_samples = [
+            sample for process in processes if (sample := _sample(process.pid)) is not None
+        ]
+        if len(found_samples) == len(processes):
             samples.append(
-                (statistics.mean(one[0] for one in found), statistics.mean(one[1] for one in found))
+                (
+                    statistics.mean(sample[0] for sample in found_samples),
+                    statistics.mean(sample[1] for sample in found_samples),
+                )
             )
     return samples
 
@@ -140,17 +147,22 @@ def _add_up(
     for account in accounts:
         figures.counts.update(account["counts"])
         figures.wrong += account["wrong"][:3]
-    for what in ("commit", "read"):
-        taken = sorted(one for account in accounts for one in account["seconds"].get(what, ()))
-        if taken:
-            figures.times[what] = (taken[len(taken) // 2], taken[len(taken) * 99 // 100])
+    for action in ("commit", "read"):
+        durations = sorted(
+            duration for account in accounts for duration in account["seconds"].get(action, ())
+        )
+        if durations:
+            figures.times[action] = (
+                durations[len(durations) // 2],
+                durations[len(durations) * 99 // 100],
+            )
     quarter = len(samples) // 4
     if not quarter:
         return
-    for at in range(4):
-        part = samples[at * quarter : (at + 1) * quarter]
-        figures.memory.append(statistics.mean(one[0] for one in part))
-        figures.files.append(statistics.mean(one[1] for one in part))
+    for quarter_number in range(4):
+        part = samples[quarter_number * quarter : (quarter_number + 1) * quarter]
+        figures.memory.append(statistics.mean(sample[0] for sample in part))
+        figures.files.append(statistics.mean(sample[1] for sample in part))
     if figures.memory[3] > figures.memory[1] * _GROWTH + _SLACK_BYTES:
         figures.wrong.append(f"memory grows: {figures.memory}")
     if figures.files[3] > figures.files[1] + _SLACK_FILES:
@@ -161,7 +173,9 @@ def _check(
     figures: Figures, accounts: list[dict[str, Any]], uri: str, options: dict[str, Any]
 ) -> None:
     """Check that the table has the acknowledged changes of each writer."""
-    found, wrong = batches_of(lance_spark.open_dataset(uri, storage_options=options).to_table())
+    table_batches, wrong = batches_of(
+        lance_spark.open_dataset(uri, storage_options=options).to_table()
+    )
     figures.wrong += wrong
     expected = {0: 0}
     unknown: dict[int, list[int | None]] = {}
@@ -169,13 +183,15 @@ def _check(
         expected.update({int(batch): value for batch, value in account["batches"].items()})
         unknown.update({int(batch): values for batch, values in account["unknown"].items()})
     for batch, values in unknown.items():
-        if found.pop(batch, None) not in values:
+        if table_batches.pop(batch, None) not in values:
             figures.wrong.append(f"batch {batch} is none of what it may be: {values}")
-    lost = {batch for batch, value in expected.items() if found.get(batch) != value}
-    more = found.keys() - expected.keys()
+    lost = {batch for batch, value in expected.items() if table_batches.get(batch) != value}
+    surplus = table_batches.keys() - expected.keys()
     if lost:
         figures.wrong.append(f"{len(lost)} batches are lost or wrong: {sorted(lost)[:5]}")
-    if more:
-        writers = {batch // MILLION for batch in more}
-        figures.wrong.append(f"{len(more)} batches that should not be there, of writers {writers}")
+    if surplus:
+        writers = {batch // MILLION for batch in surplus}
+        figures.wrong.append(
+            f"{len(surplus)} batches that should not be there, of writers {writers}"
+        )
     figures.counts["rows in the end"] = len(expected) * 20

@@ -36,7 +36,7 @@ _CATALOG = "statement_load"
 
 @dataclass
 class Account:
-    """What a writer has done, and the rows that it must have.
+    """The changes of a writer, and the rows that it must have.
 
     Attributes
     ----------
@@ -60,18 +60,18 @@ class Account:
 
     def json(self) -> str:
         fields = ("number", "increments", "counts", "errors")
-        told = {name: getattr(self, name) for name in fields}
-        return json.dumps({**told, "rows": list(self.rows.items())})
+        values = {name: getattr(self, name) for name in fields}
+        return json.dumps({**values, "rows": list(self.rows.items())})
 
     @classmethod
     def parse(cls, text: str) -> Account:
-        told = json.loads(text)
-        rows = dict(map(tuple, told.pop("rows")))
-        return cls(**{**told, "rows": rows, "counts": Counter(told["counts"])})
+        values = json.loads(text)
+        rows = dict(map(tuple, values.pop("rows")))
+        return cls(**{**values, "rows": rows, "counts": Counter(values["counts"])})
 
 
 class Writer:
-    """Changes a table by one client, until a time."""
+    """Changes a table by one client until a deadline."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.account = Account(number)
@@ -121,15 +121,15 @@ class Writer:
         self.account.rows.update(dict.fromkeys(ids, 0))
 
     def _update(self) -> None:
-        rest = self.random.randrange(3)
-        self.update(f"writer = {self.account.number} AND id % 3 = {rest}")
+        remainder = self.random.randrange(3)
+        self.update(f"writer = {self.account.number} AND id % 3 = {remainder}")
         rows = self.account.rows
-        self.account.rows = {i: n + (i % 3 == rest) for i, n in rows.items()}
+        self.account.rows = {i: n + (i % 3 == remainder) for i, n in rows.items()}
 
     def _delete(self) -> None:
-        rest = self.random.randrange(7)
-        self.delete(f"writer = {self.account.number} AND id % 7 = {rest}")
-        self.account.rows = {i: n for i, n in self.account.rows.items() if i % 7 != rest}
+        remainder = self.random.randrange(7)
+        self.delete(f"writer = {self.account.number} AND id % 7 = {remainder}")
+        self.account.rows = {i: n for i, n in self.account.rows.items() if i % 7 != remainder}
 
     def _merge(self) -> None:
         rows = self.account.rows
@@ -218,7 +218,7 @@ def _run_pylance(number: int, seed: int, path: str, seconds: float, log: str) ->
 
 
 def run_statements(
-    spark: Any, folder: Path, seconds: float, writers: int, others: int, seed: int = 0
+    spark: Any, folder: Path, seconds: float, writers: int, pylance_writers: int, seed: int = 0
 ) -> tuple[Counter[str], list[str]]:
     """Change a table by several clients, and check it.
 
@@ -234,10 +234,10 @@ def run_statements(
         "TBLPROPERTIES ('enable_stable_row_ids' = 'true')"
     )
     spark.sql(f"INSERT INTO {table} VALUES ({COUNTER}, {COUNTER}, 0)")
-    logs = [folder / f"log{number}" for number in range(others)]
+    logs = [folder / f"log{number}" for number in range(pylance_writers)]
     processes = [
-        CONTEXT.Process(target=_run_pylance, args=(writers + at, seed, path, seconds, str(log)))
-        for at, log in enumerate(logs)
+        CONTEXT.Process(target=_run_pylance, args=(writers + number, seed, path, seconds, str(log)))
+        for number, log in enumerate(logs)
     ]
     sql_writers = [SqlWriter(number, seed, spark, table) for number in range(writers)]
     threads = [threading.Thread(target=writer.run, args=(seconds,)) for writer in sql_writers]
@@ -250,7 +250,10 @@ def run_statements(
     counts: Counter[str] = Counter()
     for account in accounts:
         counts.update(account.counts)
-    return counts, [*(text for one in accounts for text in one.errors), *_wrong(path, accounts)]
+    return counts, [
+        *(text for account in accounts for text in account.errors),
+        *_wrong(path, accounts),
+    ]
 
 
 def _wrong(path: str, accounts: list[Account]) -> list[str]:
@@ -273,8 +276,8 @@ def _wrong(path: str, accounts: list[Account]) -> list[str]:
         ("other value", {i for i, n in actual.items() if expected.get(i, n) != n}),
     ):
         if ids:
-            some = [(i, expected.get(i), actual.get(i)) for i in sorted(ids)[:10]]
-            wrong.append(f"{len(ids)} {name}, as (id, expected, actual): {some}")
+            examples = [(i, expected.get(i), actual.get(i)) for i in sorted(ids)[:10]]
+            wrong.append(f"{len(ids)} {name}, as (id, expected, actual): {examples}")
     ours = lance_spark.open_dataset(path).to_table(columns=["id", "n"]).to_pydict()
     if dict(zip(ours["id"], ours["n"], strict=True)) != actual:
         wrong.append("this package reads other rows than pylance")
@@ -288,7 +291,7 @@ def main() -> int:
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--others", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory(prefix="statements") as folder:
@@ -300,7 +303,12 @@ def main() -> int:
         spark = SparkSession.builder.master("local[4]").config(map=settings).getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
         counts, wrong = run_statements(
-            spark, Path(folder), given.seconds, given.writers, given.others, given.seed
+            spark,
+            Path(folder),
+            arguments.seconds,
+            arguments.writers,
+            arguments.others,
+            arguments.seed,
         )
         spark.stop()
     for text in wrong:

@@ -16,7 +16,7 @@ def test_load_on_a_local_disk(tmp_path: Path) -> None:
     path = tmp_path / "table"
     figures = load(str(path), 8, writers=4, readers=3, age=2)
     assert not figures.wrong
-    # Few, as others can keep the machine busy.
+    # Few commits, because other programs may use the machine.
     assert figures.counts["commits"] > 4
     assert figures.counts["reads"] > 2
     theirs = lance.dataset(str(path))
@@ -27,12 +27,12 @@ def test_load_on_a_local_disk(tmp_path: Path) -> None:
 
 
 def test_the_load_detects_half_a_batch() -> None:
-    whole = rows(7, 3)
-    assert batches_of(whole) == ({7: 3}, [])
+    batch = rows(7, 3)
+    assert batches_of(batch) == ({7: 3}, [])
     for pieces in (
-        [whole.slice(1)],
-        [whole, whole.slice(0, 1)],
-        [whole.slice(1), rows(7, 4).slice(0, 1)],
+        [batch.slice(1)],
+        [batch, batch.slice(0, 1)],
+        [batch.slice(1), rows(7, 4).slice(0, 1)],
     ):
         (wrong,) = batches_of(pa.concat_tables(pieces))[1]
         assert wrong.startswith("half a batch")

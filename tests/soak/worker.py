@@ -36,7 +36,7 @@ from lance_spark.table.manifest import versions
 
 MILLION = 1_000_000
 ROWS = 20
-#: Batches that a writer keeps: the table does not grow.
+#: Batches that a writer keeps, so that the table does not grow.
 BATCHES = 12
 _LONGEST_START = 120
 SCHEMA = pa.schema([("batch", pa.int64()), ("row", pa.int64()), ("v", pa.int64())])
@@ -99,10 +99,10 @@ class Account:
     wrong: list[str] = field(default_factory=list)
     until: float = 0.0
 
-    def timed(self, what: str, call: Callable[[], Any]) -> Any:
+    def timed(self, action: str, call: Callable[[], Any]) -> Any:
         started = time.monotonic()
         answer = call()
-        self.seconds.setdefault(what, []).append(time.monotonic() - started)
+        self.seconds.setdefault(action, []).append(time.monotonic() - started)
         return answer
 
 
@@ -117,15 +117,15 @@ def batches_of(table: pa.Table) -> tuple[dict[int, int], list[str]]:
     grouped = table.group_by("batch").aggregate(
         [("row", "count"), ("row", "count_distinct"), ("v", "min"), ("v", "max")]
     )
-    whole = pc.and_(
+    complete = pc.and_(
         pc.and_(
             pc.equal(grouped["row_count"], ROWS), pc.equal(grouped["row_count_distinct"], ROWS)
         ),
         pc.equal(grouped["v_min"], grouped["v_max"]),
     )
-    wrong = grouped.filter(pc.invert(whole)).to_pylist()[:5]
+    wrong = grouped.filter(pc.invert(complete)).to_pylist()[:5]
     values = dict(zip(grouped["batch"].to_pylist(), grouped["v_min"].to_pylist(), strict=True))
-    return values, [f"half a batch: {one}" for one in wrong]
+    return values, [f"half a batch: {row}" for row in wrong]
 
 
 def run(work: Work, ready: Any) -> None:
@@ -169,25 +169,25 @@ def _write(work: Work, account: Account) -> None:
     following = work.number * MILLION
     while time.monotonic() < account.until:
         mine = sorted(account.batches)
-        kind = random.choice(["append", "append", "update", "columns"]) if mine else "append"
+        operation = random.choice(["append", "append", "update", "columns"]) if mine else "append"
         if len(mine) > BATCHES:
-            kind = "delete"
-        batch = following if kind == "append" else random.choice(mine)
+            operation = "delete"
+        batch = following if operation == "append" else random.choice(mine)
         value: int | None = random.randrange(MILLION)
-        if kind == "append":
+        if operation == "append":
             following += 1
 
             def change(batch: int = batch, value: Any = value) -> Any:
                 return lance_spark.write_dataset(
                     rows(batch, value), work.uri, "append", storage_options=work.options
                 )
-        elif kind == "delete":
+        elif operation == "delete":
             value = None
 
             def change(batch: int = batch, value: Any = value) -> Any:
                 return _open(work).delete([("batch", "==", batch)], conflict_retries=30)
         else:
-            mode: Any = "rows" if kind == "update" else "columns"
+            mode: Any = "rows" if operation == "update" else "columns"
 
             def change(batch: int = batch, value: Any = value, mode: Any = mode) -> Any:
                 return _open(work).update(
@@ -201,7 +201,7 @@ def _write(work: Work, account: Account) -> None:
             account.unknown.setdefault(batch, [account.batches.pop(batch, None)]).append(value)
             continue
         except (CommitConflictError, MissingFileError):
-            # The version that it was planned on can have been removed.
+            # The version on which the change was planned may have been removed.
             account.counts["given up"] += 1
             continue
         account.counts["commits"] += 1
@@ -217,7 +217,7 @@ def _read(work: Work, account: Account) -> None:
         try:
             dataset, table = account.timed("read", lambda: _read_table(work))
         except MissingFileError as error:
-            # A version that is no longer the newest can go at any time, if it is old enough.
+            # A version that is not the newest can be removed at any time, if it is old enough.
             account.counts["overtaken"] += 1
             if str(_open(work).version) == str(error.args[-1]):
                 account.wrong.append(f"reader {work.number}: {error!r}"[:500])
@@ -238,11 +238,11 @@ def _read(work: Work, account: Account) -> None:
 def _read_again(dataset: Any, table: pa.Table, account: Account) -> None:
     """Open a version by its number: its rows must be unchanged, unless it was removed."""
     try:
-        again = dataset.checkout_version(dataset.version).to_table()
+        reopened = dataset.checkout_version(dataset.version).to_table()
     except (MissingFileError, VersionNotFoundError):
         account.counts["overtaken"] += 1
         return
-    if not again.equals(table):
+    if not reopened.equals(table):
         account.wrong.append(f"version {dataset.version} is not what it was")
 
 

@@ -24,7 +24,7 @@ VALUE, COUNT = 5 << 20, 410
 #: Anonymous memory of Python workers: some batches of values, and the interpreter with its
 #: libraries.
 WORKER_MIB = 320
-#: Of the executor's Java process: its heap, and what Java needs besides.
+#: Memory of the executor's Java process: its heap, and other memory of Java.
 JAVA_MIB = 900
 
 
@@ -44,7 +44,7 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
     )
     session.sparkContext.setLogLevel("OFF")
     if session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch", None) is None:
-        # Spark 4.0 counts rows only.
+        # Spark 4.0 counts only rows.
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
     yield session
     session.stop()
@@ -52,8 +52,8 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
 
 @contextmanager
 def watched() -> Iterator[dict[str, int]]:
-    """Note the most anonymous memory, in MiB, of any Python worker and any executor below this
-    process.
+    """Record the maximum of anonymous memory, in MiB, of any Python worker and any executor below
+    this process.
     """
     peaks = {"python": 0, "java": 0}
     done = threading.Event()

@@ -17,14 +17,14 @@ def main() -> None:
     spark = logged_session(log)
     rows = spark.range(3)
     # What Spark does without us.
-    other = {name: options[name] for name in ("region", "endpoint")}
+    store_options = {name: options[name] for name in ("region", "endpoint")}
     for name in ("aws_access_key_id", "aws_secret_access_key", "azure_storage_account_key"):
-        other[name] = shown
+        store_options[name] = shown
     # A write refuses settings of base paths that the table does not have.
     bases = json.dumps([{"path": path} for path in json.loads(options["base_store_params"])])
-    first = rows.write.format("lance").options(**other, initial_bases=bases)
+    first = rows.write.format("lance").options(**store_options, initial_bases=bases)
     first.mode("append").save(uri)
-    spark.read.format("lance").options(**other).load(uri).createOrReplaceTempView("before")
+    spark.read.format("lance").options(**store_options).load(uri).createOrReplaceTempView("before")
     lance_spark.enable(spark)
     rows.write.format("lance").options(**options).mode("overwrite").save(uri)
     frame = spark.read.format("lance").options(**options).load(uri).where("id > 0")

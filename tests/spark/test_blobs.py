@@ -1,5 +1,5 @@
-"""Blobs through Spark: written by an option or metadata, read as bytes, as what says where they
-are, or left out.
+"""Blobs through Spark: written by an option or metadata, read as bytes or descriptions, or left
+out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BLOB = "cast(repeat(cast(id as string), cast(id * 1000 as int)) as binary)"
 
 @pytest.fixture
 def frame(spark: Any) -> Any:
-    """Forty values: null, empty, and up to 78 kB long."""
+    """Return forty values: null, empty, and up to 78 kB long."""
     blob = F.when(F.col("id") % 7 == 3, None).otherwise(F.expr(BLOB))
     return spark.range(0, 40, 1, 2).select("id", blob.alias("b"), F.lit(b"plain").alias("p"))
 
@@ -62,13 +62,13 @@ def content(path: Path) -> dict[int, bytes | None]:
 
 
 @pytest.mark.parametrize(
-    ("version", "how"), [*((version, "option") for version in VERSIONS), ("2.2", "metadata")]
+    ("version", "mark"), [*((version, "option") for version in VERSIONS), ("2.2", "metadata")]
 )
 def test_round_trip(
-    read: Read, write: Write, frame: Any, tmp_path: Path, version: str, how: str
+    read: Read, write: Write, frame: Any, tmp_path: Path, version: str, mark: str
 ) -> None:
     path = tmp_path / "t.lance"
-    if how == "option":
+    if mark == "option":
         write(frame, data_storage_version=version, **{"B.lance.encoding": "blob"})
     else:
         write(frame.withMetadata("b", SMALL), data_storage_version=version)
@@ -83,14 +83,14 @@ def test_round_trip(
     lengths = {
         row_id: None if value is None else len(value) for row_id, value in expected().items()
     }
-    # Files of version 2.0 do not tell nulls from values without bytes, but by their position.
+    # Files of version 2.0 distinguish nulls from values without bytes only by the position.
     assert sizes == (
         {row_id: size or 0 for row_id, size in lengths.items()} if version == "2.0" else lengths
     )
     none = read(blob_handling="none")
     assert none.columns == ["id", "p"]
     assert none.count() == 40
-    # An append goes by the table, whatever it is given.
+    # An append follows the table, for any type of the data.
     write(frame.where("id < 5"))
     assert read(blob_handling="all_binary").where("id < 5").count() == 10
     assert content(path) == expected()
@@ -117,7 +117,7 @@ def test_blob_descriptions_are_not_blobs(
         write(described)
     with pytest.raises(Exception, match=r"(?s)b.*blob_handling=all_binary"):
         write(described, "overwrite", str(tmp_path / "u.lance"), **{"b.lance.encoding": "blob"})
-    # Without the mark it is a table of numbers.
+    # Without the mark, it is a table of numbers.
     write(described, "overwrite", str(tmp_path / "u.lance"))
     assert blob_paths(lance.dataset(str(tmp_path / "u.lance")).schema) == []
     assert content(tmp_path / "t.lance") == expected()
@@ -166,7 +166,9 @@ def test_blobs_in_structs(read: Read, write: Write, tmp_path: Path) -> None:
 
 
 def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) -> None:
-    """Made by an option, appended to in three ways, changed, and all of it read by pylance."""
+    """The lists are created by an option, appended to in three ways, and changed. pylance reads all
+    of them.
+    """
     path, copy = tmp_path / "t.lance", tmp_path / "copy.lance"
     lists = [[b"a", None, b"c" * 9_000], None, [], [b""], [b"d"] * 3]
     rows = {row_id: lists[row_id % 5] for row_id in range(20)}
@@ -179,11 +181,11 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
         return {row["i"]: row["l"] for row in result}
 
     write(frame, **{"l.lance.encoding": "blob", "data_storage_version": "2.2"})
-    assert [kind for _, kind in _blob_kinds(path)] == ["lance.blob.v2"]
+    assert [extension_name for _, extension_name in _blob_kinds(path)] == ["lance.blob.v2"]
     assert content(path) == rows
     as_bytes = read(blob_handling="all_binary")
     assert dict(as_bytes.dtypes)["l"] == "array<binary>"
-    # Plain arrays, and what a read gave; a copy has blobs again.
+    # Append plain arrays, and rows that were read. A copy has blobs again.
     write(frame.selectExpr("i + 100 as i", "l"))
     write(as_bytes.where("i < 100").selectExpr("i + 200 as i", "l"))
     expected = {row_id + first: value for row_id, value in rows.items() for first in (0, 100, 200)}
@@ -191,7 +193,7 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     write(read(blob_handling="all_binary"), "overwrite", str(copy))
     assert _blob_kinds(copy) == _blob_kinds(path)
     assert content(copy) == expected
-    # A table of pylance, by a stream.
+    # A stream writes to a table of pylance.
     theirs = tmp_path / "theirs.lance"
     field = pa.field("item", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     old = pa.table({"i": [-1], "l": pa.array([[b"old"]], pa.list_(field))})
@@ -235,9 +237,9 @@ def test_references(read: Read, write: Write, spark: Any, tmp_path: Path) -> Non
     path, file = tmp_path / "t.lance", tmp_path / "f.bin"
     file.write_bytes(b"0123456789" * 20)
     lance.write_dataset(table(extended([b"a"])), str(path))
-    kind = "b struct<data: binary, uri: string, position: bigint, size: bigint>, i bigint"
+    schema = "b struct<data: binary, uri: string, position: bigint, size: bigint>, i bigint"
     rows = [((None, file.as_uri(), None, None), 1), ((None, file.as_uri(), 3, 4), 2), (None, 3)]
-    frame = spark.createDataFrame([*rows, ((b"here", None, None, None), 4)], kind)
+    frame = spark.createDataFrame([*rows, ((b"here", None, None, None), 4)], schema)
     with pytest.raises(Exception, match=r"is a URI.*external_blob_mode"):
         write(frame)
     write(frame, allow_external_blob_outside_bases=True)

@@ -1,6 +1,4 @@
-"""Spark reads and writes branches, tags and old versions; pylance made them, or looks at them
-afterwards.
-"""
+"""Spark reads and writes branches, tags and old versions, which pylance creates or reads."""
 
 from __future__ import annotations
 
@@ -79,9 +77,9 @@ def test_the_root_of_a_branch_is_a_path(read: Read, path: str) -> None:
 
 def test_writes_go_to_the_branch(spark: Any, write: Write, read: Read, path: str) -> None:
     write(spark.range(200, 203), path=path, branch="feat/x")
-    there = lance.dataset(path).checkout_version(("feat/x", None))
-    assert there.version == 3
-    assert sorted(there.to_table()["id"].to_pylist()) == [*THERE, 200, 201, 202]
+    branch = lance.dataset(path).checkout_version(("feat/x", None))
+    assert branch.version == 3
+    assert sorted(branch.to_table()["id"].to_pylist()) == [*THERE, 200, 201, 202]
     write(spark.range(300, 302), "overwrite", path=path, branch="feat/x")
     assert ids(read(path, branch="feat/x")) == [300, 301]
     write(spark.range(20, 22), path=path, branch="main")

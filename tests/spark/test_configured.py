@@ -25,7 +25,7 @@ from tests.support.stores.azurite import free_port
 
 PROGRAMS = Path(sys.executable).parent
 Rows = list[list[str]]
-#: How long a program may take.
+#: Maximum duration of a program.
 SECONDS = 300
 STATEMENTS = """
 CREATE TABLE lake.t (id BIGINT, word STRING);
@@ -51,7 +51,7 @@ INSERT INTO plain SELECT max(id) FROM kept;
 SELECT 'plain', n FROM plain ORDER BY n;
 SHOW TABLES IN lake;
 """
-#: What the Python blocks of the page of SQL do that later blocks need.
+#: The effects of the page's Python blocks that later blocks need.
 INSTEAD = {
     "createOrReplaceTempView": "CREATE TEMPORARY VIEW more AS SELECT id FROM range(3, 5)",
     "writeTo": "INSERT INTO lake.air.late SELECT id, 'DL' FROM range(10, 12)",
@@ -59,7 +59,8 @@ INSTEAD = {
 
 
 def page_of_sql(folder: Path, program: str) -> tuple[str, dict[str, Rows]]:
-    """Return the statements of the page of SQL, and what the last of each block shows in a program.
+    """Return the statements of the page about SQL, and the result of the last statement of each
+    block in a program. A row with `block` and a number precedes the result of a block.
 
     A row of `block` and a number comes before what a block shows.
     """
@@ -72,7 +73,7 @@ def page_of_sql(folder: Path, program: str) -> tuple[str, dict[str, Rows]]:
             cells = [row.strip("|").split("|") for row in rows if row.startswith("|")]
             part, null = slice(None), "NULL"
             if program == "spark-sql":
-                # It shows only the names of tables, and nothing for columns without a comment.
+                # The program shows only names of tables, and nothing for columns without a comment.
                 part = slice(1, 2) if "SHOW TABLES" in block.code else part
                 null = "" if "DESCRIBE" in block.code else null
             shown[str(number)] = [
@@ -95,7 +96,7 @@ def blocks_shown(lines: Rows) -> dict[str, Rows]:
 
 @pytest.fixture
 def configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Arguments of a program of Spark that starts with the settings that `conf` writes."""
+    """Return the arguments of a Spark program with the settings that `conf` writes."""
     arguments = ["--catalog", "lake", "--root", str(tmp_path / "lake"), "--session-catalog"]
     assert main(["conf", str(tmp_path), *arguments]) == 0
     assert "lake.name" in capsys.readouterr().out
@@ -122,7 +123,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 
 def rows_by(program: str, *arguments: str, variables: dict[str, str], folder: Path) -> Rows:
-    """Run a program that runs statements, and return the rows that it shows."""
+    """Run a program that runs statements; return the rows that it shows."""
     ran = subprocess.run(
         [str(PROGRAMS / program), *arguments],
         cwd=folder,
@@ -175,7 +176,7 @@ def test_spark_sql_has_tables_by_name(
 def thrift_server(
     tmp_path: Path, configured: list[str], variables: dict[str, str]
 ) -> Iterator[str]:
-    """The address of a Thrift server that runs."""
+    """The address of a running Thrift server."""
     port = free_port()
     command = [
         *(str(PROGRAMS / "spark-submit"), *configured),

@@ -45,7 +45,7 @@ _MAKE = re.compile(r"`make ([a-z][a-z-]*)[^`]*`")
 
 @pytest.fixture
 def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """The names that a page may use; push-down is on, and settings and views go afterwards."""
+    """The names that a page may use. Push-down is on; settings and views are removed afterwards."""
     lance_spark.enable(spark)
     enabled = "spark.lance.pushdown.enabled"
     settings = ("spark.lance.pushdown.local", "spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -55,7 +55,7 @@ def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
         spark.conf.unset(name)
     spark.conf.set(enabled, "false")
     spark.conf.unset("spark.sql.catalog.spark_catalog")
-    # Spark cannot list a view that a case-sensitive session made, unless the session is one.
+    # Only a case-sensitive session can list a view that a case-sensitive session created.
     spark.conf.set("spark.sql.caseSensitive", "true")
     for table in spark.catalog.listTables():
         if table.isTemporary:
@@ -117,7 +117,7 @@ def test_notebooks_run_and_print_what_they_store(notebook: Path, namespace: dict
 
 @cache
 def make_targets() -> frozenset[str]:
-    """Return the targets of the Makefile that are no files."""
+    """Return the targets of the Makefile that are not files."""
     (phony,) = re.findall(r"^\.PHONY:(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return frozenset(phony.split())
 
@@ -142,7 +142,7 @@ def options_of(command: str) -> str:
 
 
 def mistake_in(line: str) -> str | None:
-    """Return what a line of a shell block names that does not exist."""
+    """Return names in a line of a shell block that do not exist."""
     words = shlex.split(line, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         del words[0]

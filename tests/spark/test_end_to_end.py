@@ -1,4 +1,4 @@
-"""Spark writes tables and reads them; pylance says what is in them."""
+"""Spark writes and reads tables; pylance reads what they contain."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_tables_of_pylance_are_read(read: Read, tmp_path: Path) -> None:
     )
     lance.write_dataset(table, str(tmp_path / "t.lance"))
     frame = read()
-    assert [kind for _, kind in frame.dtypes] == [
+    assert [type_name for _, type_name in frame.dtypes] == [
         "smallint", "bigint", "float", "array<smallint>", "string", "timestamp",
         "struct<a:array<float>>",
     ]  # fmt: skip
@@ -305,7 +305,7 @@ def test_a_table_of_the_catalog_is_read_and_not_written(
         assert spark.sql("SELECT count(*) FROM lance_cat WITH (version = 1)").first()[0] == 5
         with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
             spark.sql("INSERT INTO lance_cat VALUES (1)")
-        # A DataFrame that came from a table of the catalog goes where it is sent.
+        # A DataFrame from a table of the catalog is written to its own target.
         write(spark.table("lance_cat"), path=str(tmp_path / "other.lance"))
         assert lance.dataset(str(tmp_path / "other.lance")).schema.field("id").metadata in (
             None,
@@ -318,7 +318,7 @@ def test_a_table_of_the_catalog_is_read_and_not_written(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"versoin": "1"}, "unknown option versoin; did you mean version"),
         ({"version": "99"}, "99"),
@@ -328,10 +328,10 @@ def test_a_table_of_the_catalog_is_read_and_not_written(
     ],
 )
 def test_bad_reads_are_refused_in_one_line(
-    spark: Any, write: Write, read: Read, options: dict[str, str], said: str
+    spark: Any, write: Write, read: Read, options: dict[str, str], message: str
 ) -> None:
     write(spark.range(5))
-    assert said in refusal(lambda: read(**options))
+    assert message in refusal(lambda: read(**options))
 
 
 def test_the_error_names_a_path_without_a_table(read: Read, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_the_error_names_a_path_without_a_table(read: Read, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         (["id"], "the DataFrame has no name"),
         (["id", "name", "id as more"], "the table has no more"),
@@ -350,12 +350,12 @@ def test_the_error_names_a_path_without_a_table(read: Read, tmp_path: Path) -> N
     ],
 )
 def test_a_refused_append_changes_nothing(
-    spark: Any, write: Write, tmp_path: Path, columns: list[str], said: str
+    spark: Any, write: Write, tmp_path: Path, columns: list[str], message: str
 ) -> None:
     frame = simple(spark, 10).select("id", "name")
     write(frame)
     before = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         write(frame.selectExpr(*columns))
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
 

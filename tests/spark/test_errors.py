@@ -1,5 +1,5 @@
-"""Errors through Spark name the table by its path; what the source does not do is refused, with the
-way that works instead.
+"""Errors in Spark name the path of the table. Errors about unsupported calls name a way that
+works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What starting a read costs: Spark imports this package anew in each process that plans."""
+"""The cost of starting a read: Spark imports this package in each process that plans."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Of the processor time that importing Spark's own worker takes: in seconds, a machine that has
-#: more to do needs longer.
+#: The share of the processor time of Spark's worker import: a time in seconds depends on the load
+#: of the machine.
 BUDGET = 1.2
 
 PLAN = """
@@ -53,7 +53,7 @@ def table(tmp_path: Path) -> str:
 
 def test_planning_a_read_starts_in_time(table: str) -> None:
     best = float("inf")
-    # Other processes slow single runs down; what a start costs is what the fastest one takes.
+    # Other processes slow single runs down, so the fastest run counts.
     for _ in range(20):
         part, partitions, _ = run(PLAN, table)
         assert partitions == 1

@@ -32,32 +32,32 @@ SHOWN = "seen-without-us"
 
 
 def test_servers_with_different_keys(spark: Any) -> None:
-    with keyed_s3.serving("AKIAONE", "one") as one, keyed_s3.serving("AKIATWO", "two") as two:
+    with keyed_s3.serving("AKIAONE", "one") as first, keyed_s3.serving("AKIATWO", "two") as second:
         uri, base = "s3://one/spark", "s3://two/spark"
         options = {
-            **{f"storage_options.{name}": value for name, value in one.options.items()},
-            "base_store_params": json.dumps({base: two.options}),
+            **{f"storage_options.{name}": value for name, value in first.options.items()},
+            "base_store_params": json.dumps({base: second.options}),
         }
         writer = spark.range(0, 40, 1, 4).write.format("lance").mode("append")
         bases = json.dumps([{"path": base, "name": "b"}])
         writer.options(**options, initial_bases=bases, target_all_bases=True).save(uri)
-        assert len(two.names("two", "spark/")) == 2
+        assert len(second.names("two", "spark/")) == 2
         frame = spark.read.format("lance").options(**options).load(uri)
         assert sorted(row.id for row in frame.where("id > 3").collect()) == list(range(4, 40))
         table = LanceTable.forPath(spark, uri, **options)
         table.update("id = 7", {"id": "70"}, mode="rows")
         table.moveFragments("b")
         theirs = lance.dataset(
-            uri, storage_options=one.options, base_store_params={base: two.options}
+            uri, storage_options=first.options, base_store_params={base: second.options}
         )
         assert sorted(theirs.to_table()["id"].to_pylist()) == [*range(7), *range(8, 40), 70]
-        scoped = {f"storage_options.base_1.{name}": value for name, value in two.options.items()}
+        scoped = {f"storage_options.base_1.{name}": value for name, value in second.options.items()}
         frame = spark.read.format("lance").options(
             **{name: text for name, text in options.items() if name != "base_store_params"},
             **scoped,
         )
         assert frame.load(uri).count() == 40
-        wrong = {**two.options, "aws_access_key_id": "AKIAOTHER"}
+        wrong = {**second.options, "aws_access_key_id": "AKIAOTHER"}
         options["base_store_params"] = json.dumps({base: wrong})
         with pytest.raises(Exception, match=r"(?i)denied|forbidden|InvalidAccessKeyId") as raised:
             spark.read.format("lance").options(**options).load(uri).collect()
@@ -103,12 +103,12 @@ def test_a_store_of_a_user(spark: Any, tmp_path: Path) -> None:
     assert newest.version == 2
     frame = spark.read.format("lance").options(**options).load(uri)
     assert sorted(row.x for row in frame.collect()) == [1, 1, 2, 2]
-    given = {"manifest_store": NAMED, "database": database}
-    assert lance_spark.open_dataset(uri, storage_options=given).count_rows() == 4
+    store_options = {"manifest_store": NAMED, "database": database}
+    assert lance_spark.open_dataset(uri, storage_options=store_options).count_rows() == 4
 
 
 def test_the_cluster_configuration_has_the_same_pattern() -> None:
-    """As Java reads them: a backslash would be lost."""
+    """Java reads them in this form: a backslash would be lost."""
     lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
     for name, pattern in (
         (enable.REDACTION_CONF, enable.REDACTION_FOR_CLUSTERS),
@@ -121,7 +121,9 @@ def test_the_cluster_configuration_has_the_same_pattern() -> None:
 
 
 def test_spark_redacts_the_same_options() -> None:
-    """Spark's own pattern included. Of what is left, none is a secret: names of hosts and files."""
+    """Spark's own pattern is included. The remaining values are not secrets: names of hosts and
+    files.
+    """
     patterns = re.compile(f"{enable.REDACTION_PATTERN}|(?i:secret|password|token|access[.]?key)")
     left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
     assert {name.rpartition("_")[2] for name in left} == {"host", "id"}, left
@@ -177,7 +179,7 @@ def test_spark_shows_no_secrets(tmp_path: Path) -> None:
     assert "no version" in ran.stdout
     log = "".join(path.read_text() for path in tmp_path.rglob("events*"))
     assert log.count("Execute CreateViewCommand") >= 2
-    # Otherwise there would be nothing to see here.
+    # Otherwise there would be no log to check.
     assert f"azure_storage_account_key={SHOWN}" in log
     assert f"path=s3://{BUCKET}/of-spark" in log.partition("`after`")[2]
     for text in (ran.stdout, ran.stderr, log):

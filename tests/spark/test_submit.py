@@ -1,4 +1,4 @@
-"""A cluster of processes: the example of spark-submit, as its own text says to run it."""
+"""A cluster of processes: the example of spark-submit, run as its text says."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tasks that fail, are run twice, or die before the commit: no row twice, no file left that the
-job could have removed.
+"""Tasks that fail, run twice, or die before the commit: no row occurs twice, and no removable file
+is left.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def test_results_of_a_task_that_ran_twice_count_once(tmp_path: Path) -> None:
     writer = writer_for(path)
     first = pickle.loads(pickle.dumps(writer.write(batches(1, 2))))
     pickle.loads(pickle.dumps(writer)).write(batches(1, 2))
-    other = writer.write(batches(3))
-    writer.commit([first, other])
+    message = writer.write(batches(3))
+    writer.commit([first, message])
     assert ids(path) == [1, 2, 3]
 
 
@@ -74,11 +74,11 @@ def test_abort_removes_what_finished_tasks_wrote(tmp_path: Path) -> None:
     writer = writer_for(path)
     done = writer.write(batches(1))
     assert data_files(path) != before
-    # Of one task the message was lost, but not the file; files of other writes stay.
+    # The message of one task was lost, but its file exists. Files of other writes stay.
     writer.write(batches(2))
-    other = writer_for(path).write(batches(3))
+    message = writer_for(path).write(batches(3))
     pickle.loads(pickle.dumps(writer)).abort([done, None])
-    kept = {file.path for fragment in other.fragments for file in fragment.files}
+    kept = {file.path for fragment in message.fragments for file in fragment.files}
     assert set(data_files(path)) == {*before, *kept}
     assert ids(path) == [0]
 
@@ -92,7 +92,7 @@ def test_a_lost_message_commits_nothing(tmp_path: Path) -> None:
 
 
 class Job:
-    """A job whose commit fails, and is not tried again."""
+    """The commit of a job fails, and is not retried."""
 
     commit_retries = 0
 
@@ -125,7 +125,7 @@ def test_files_are_deleted_only_if_no_manifest_can_refer_to_them(error: Any, rem
     with pytest.raises(type(error)):
         writer.commit(messages)
     assert job.aborted == ([[fragment]] if removed else [])
-    # Spark calls abort after a commit that failed; by then it is another process's word.
+    # Spark calls abort after a failed commit, in another process.
     writer.abort(messages)
     assert len(job.aborted) == int(removed)
 
@@ -156,8 +156,8 @@ def test_a_failed_job_leaves_the_table_and_its_folder_unchanged(
         if TaskContext.get().partitionId() == 0:  # type: ignore[union-attr]
             done.touch()
             return
-        # A task that begins its file after the job was aborted leaves it there: let the other one
-        # end first.
+        # A task that begins its file after the job was aborted leaves the file: wait until the
+        # other task ends.
         deadline = time.monotonic() + 30
         while not done.exists() and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,4 +1,6 @@
-"""Servers in place of the clouds, and a proxy before that of S3 which spoils requests: one of each for a module."""
+"""Servers in place of the clouds, and a proxy before S3 that injects faults, one of each for a
+module.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
 
 @pytest.fixture
 def store(root: str, options: dict[str, Any]) -> ObjectStore:
-    """For modules that say what `root` and `options` are."""
+    """Uses the fixtures `root` and `options` of a module."""
     return ObjectStore.from_uri(root, options)
 
 
@@ -53,7 +55,7 @@ def running(aws: Aws) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def proxy(running: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """Spoils nothing yet; what fails for a while is sent again at once."""
+    """Injects no faults yet. Failed requests are repeated without delay."""
     monkeypatch.setattr(retry, "_FIRST_WAIT", 0.002)
     running.clear()
     yield running

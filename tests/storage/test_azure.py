@@ -45,7 +45,7 @@ def test_uris_that_name_the_account(azurite: Azurite, scheme: str) -> None:
     lance_spark.write_dataset(rows(1), uri, storage_options=options)
     written = lance_spark.write_dataset(rows(2), uri, "append", storage_options=options)
     assert written.version == 2
-    # pylance knows the longer one only.
+    # pylance knows only the longer name.
     theirs = lance.dataset(f"abfss://{path}", storage_options=azurite.options)
     assert values(theirs.to_table()) == [1, 2]
     lance.write_dataset(rows(3), f"abfss://{path}", mode="append", storage_options=azurite.options)
@@ -61,8 +61,8 @@ def test_names_of_adlfs_and_of_the_emulator(
         f"AccountKey={azurite.options['azure_storage_account_key']};BlobEndpoint={azurite.endpoint};"
     )
     monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", azurite.endpoint)
-    for given in ({"connection_string": connection}, {"use_emulator": "true"}):
-        dataset = lance_spark.open_dataset(root, storage_options=given)
+    for store_options in ({"connection_string": connection}, {"use_emulator": "true"}):
+        dataset = lance_spark.open_dataset(root, storage_options=store_options)
         assert values(dataset.to_table()) == [1]
 
 

@@ -1,4 +1,6 @@
-"""How many requests to S3 an operation costs, and pylance the same one: the table in docs/reference/requests.md says what is allowed."""
+"""The number of requests to S3 of an operation, beside pylance: the table in
+docs/reference/requests.md has the limits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<requests>\d+) \| (?P<more>\d+|-) \
 
 
 def budget() -> dict[str, tuple[int, int | None]]:
-    """Requests at most, and how many more than pylance, by operation."""
+    """Maximum number of requests, and how many more than pylance, by operation."""
     result = (_ROW.fullmatch(line.strip()) for line in DOCS.read_text().splitlines())
     return {
         row["what"].strip(): (
@@ -54,7 +56,7 @@ def rows(start: int, stop: int) -> pa.Table:
 
 
 class Side:
-    """A table of its own for one of the clients."""
+    """A table for one of the clients."""
 
     def __init__(self, aws: Aws, uri: str) -> None:
         self.aws, self.uri = aws, uri
@@ -96,7 +98,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def put(key: str, data: bytes) -> None:
-    """Store an object without a request, which would take a while for a thousand."""
+    """Store an object without a request, because a thousand requests would take long."""
     backend = next(iter(moto.s3.models.s3_backends.values()))["aws"]
     backend.put_object(BUCKET, key, data)
 
@@ -114,7 +116,8 @@ def upload(aws: Aws, local: Path) -> Callable[[str], Side]:
             put(f"{name}/{path}", data)
         return Side(aws, f"s3://{BUCKET}/{name}")
 
-    # What is asked once for a process: whether the server keeps to conditions, the region, the packages' own first requests.
+    # Requests of each process: whether the server honours conditions, the region, first requests of
+    # packages.
     warm = uploaded("warm")
     warm.we_append(1)
     warm.they_append(1)
@@ -123,7 +126,7 @@ def upload(aws: Aws, local: Path) -> Callable[[str], Side]:
 
 @pytest.fixture(scope="module")
 def long(aws: Aws, upload: Callable[[str], Side]) -> Side:
-    """1,000 versions, and 1,000 fragments in the newest one."""
+    """1,000 versions, and 1,000 fragments in the newest version."""
     side = upload("long")
     store = ObjectStore.from_uri(side.uri, aws.ours)
     manifest = read_manifest(store, versions.latest(store))
@@ -143,7 +146,7 @@ def long(aws: Aws, upload: Callable[[str], Side]) -> Side:
     return side
 
 
-#: What is done first, without being counted, and what is: by us, by them.
+#: Preparation, which is not counted, and the counted calls of both clients.
 OPERATIONS: dict[str, tuple[tuple[Callable[[Side], Any], Callable[[Any], object]], ...]] = {}
 
 
@@ -227,12 +230,12 @@ def test_a_long_history_and_many_fragments(aws: Aws, long: Side) -> None:
         assert sum(len(task.slices) for task in dataset.plan(["x"], filter="x > 5")) == MANY
         assert dataset.count_rows() == MANY * ROWS
     assert len(requests) == allowed["plan a scan of 1,000 fragments"][0]
-    # A commit asks for what is new, not for what was.
+    # A commit requests new versions, not older versions.
     with aws.counted() as requests:
         dataset.update_config({"a": "d"})
     assert len(requests) == allowed["change the configuration"][0]
 
 
 def test_the_documentation_names_what_is_measured() -> None:
-    others = {"open the newest of 1,000 versions", "plan a scan of 1,000 fragments"}
-    assert set(budget()) == set(OPERATIONS) | others
+    documented = {"open the newest of 1,000 versions", "plan a scan of 1,000 fragments"}
+    assert set(budget()) == set(OPERATIONS) | documented

@@ -1,4 +1,4 @@
-"""Stores that take the condition of a put and do not honour it are found out before the first commit."""
+"""Stores that accept the condition of a put and ignore it are detected before the first commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def nothing_known() -> Iterator[None]:
 
 
 class Server:
-    """Another server for the same buckets, which does something with each request before they are served."""
+    """Another server for the same buckets, which changes each request before it is served."""
 
     def __init__(
         self, aws: Aws, change: Callable[[dict[str, Any]], list[bytes] | None], refusal: str
@@ -63,14 +63,14 @@ def changed(
     change: Callable[[dict[str, Any]], list[bytes] | None],
     refusal: str = "501 Not Implemented",
 ) -> Iterator[Server]:
-    one = Server(aws, change, refusal)
-    thread = threading.Thread(target=one.server.serve_forever, daemon=True)
+    changed_server = Server(aws, change, refusal)
+    thread = threading.Thread(target=changed_server.server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield one
+        yield changed_server
     finally:
-        one.server.shutdown()
-        one.server.server_close()
+        changed_server.server.shutdown()
+        changed_server.server.server_close()
         thread.join()
 
 
@@ -80,7 +80,7 @@ def without_condition(environ: dict[str, Any]) -> None:
 
 @pytest.fixture
 def careless(aws: Aws) -> Iterator[Server]:
-    """It takes no notice of If-None-Match."""
+    """The server ignores If-None-Match."""
     with changed(aws, without_condition) as server:
         yield server
 
@@ -103,7 +103,7 @@ def test_it_is_refused_before_anything_is_written(aws: Aws, careless: Server) ->
         for word in (careless.endpoint, "commit_lock", "manifest_store", uri):
             assert word in str(caught.value)
         assert careless.puts() == 2, turn
-    # What one process has found out counts for all tables of the bucket.
+    # The result of a process holds for all tables of the bucket.
     store = ObjectStore.from_uri(f"s3://{BUCKET}/careless/other", careless.options)
     with pytest.raises(StorageError, match="does not refuse to replace"):
         store.put_if_absent("_versions/1", b"1")
@@ -112,7 +112,7 @@ def test_it_is_refused_before_anything_is_written(aws: Aws, careless: Server) ->
 
 
 def test_a_put_that_failed_tells_nothing(aws: Aws) -> None:
-    """That the first object is still there does not mean that the second was refused."""
+    """The first object exists, but this does not prove that the second put was refused."""
     puts: list[str] = []
 
     def busy(environ: dict[str, Any]) -> list[bytes] | None:
@@ -143,7 +143,7 @@ def test_it_can_be_read(aws: Aws, careless: Server) -> None:
 
 
 def test_a_lock_takes_the_place_of_the_condition(aws: Aws, careless: Server) -> None:
-    """pylance, which takes the same lock, writes side by side."""
+    """pylance, which takes the same lock, writes at the same time."""
     uri = f"s3://{BUCKET}/locked"
     options = {**careless.options, "commit_lock": one_lock}
     lance_spark.write_dataset(rows(0), uri, storage_options=options)
@@ -213,7 +213,7 @@ def test_google_look_alikes(tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_is_no_careless_one(aws: Aws) -> None:
-    """Whether it honours the condition is asked again next time."""
+    """The condition is probed again next time."""
     failing = True
 
     def fail(environ: dict[str, Any]) -> list[bytes] | None:
@@ -252,7 +252,7 @@ def test_what_a_crash_leaves_is_cleaned_up(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "endpoint", "own"),
+    ("scheme", "endpoint", "is_own"),
     [
         ("s3", "https://s3.eu-west-1.amazonaws.com", True),
         ("s3", "https://s3.dualstack.us-east-1.amazonaws.com", True),
@@ -269,8 +269,8 @@ def test_what_a_crash_leaves_is_cleaned_up(
         ("ftp", "https://storage.googleapis.com", False),
     ],
 )
-def test_whose_servers_are_known(scheme: str, endpoint: str | None, own: bool) -> None:
-    assert is_own_endpoint(scheme, endpoint) is own
+def test_whose_servers_are_known(scheme: str, endpoint: str | None, is_own: bool) -> None:
+    assert is_own_endpoint(scheme, endpoint) is is_own
 
 
 def test_the_clouds_own_servers_are_not_asked() -> None:
@@ -288,5 +288,5 @@ def test_the_clouds_own_servers_are_not_asked() -> None:
         assert not connect.is_probed(store.scheme, store._fs), uri
         # No request is sent: there is no network here.
         store.check_put_if_absent()
-    other = ObjectStore.from_uri("s3://bucket/t", {**aws, "endpoint": "http://127.0.0.1:1"})
-    assert connect.is_probed("s3", other._fs)
+    other_store = ObjectStore.from_uri("s3://bucket/t", {**aws, "endpoint": "http://127.0.0.1:1"})
+    assert connect.is_probed("s3", other_store._fs)

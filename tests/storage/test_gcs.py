@@ -42,12 +42,12 @@ class TestTables(TableSuite):
 def test_names_of_gcsfs(gcs: Gcs, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lance_spark.write_dataset(rows(1), root, storage_options=gcs.options)
     account = gcs.account.read_text()
-    for given in (
+    for store_options in (
         {"token": "anon", "endpoint_url": gcs.endpoint},
         {"service_account_key": account},
         {"google_base_url": gcs.endpoint, "google_skip_signature": "true"},
     ):
-        dataset = lance_spark.open_dataset(root, storage_options=given)
+        dataset = lance_spark.open_dataset(root, storage_options=store_options)
         assert values(dataset.to_table()) == [1]
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(gcs.account))
     assert values(lance_spark.open_dataset(root).to_table()) == [1]
@@ -71,7 +71,7 @@ MANY = 300
 
 
 def test_the_newest_of_many_versions(gcs: Gcs, root: str, store: ObjectStore) -> None:
-    """Nobody lists all of them, neither to open the table nor to commit."""
+    """All versions are listed neither to open the table nor to commit."""
     lance_spark.write_dataset(rows(1), root, storage_options=gcs.options)
     manifest = read_manifest(store, versions.latest(store))
     proto = type(manifest.message)()
@@ -88,7 +88,7 @@ def test_the_newest_of_many_versions(gcs: Gcs, root: str, store: ObjectStore) ->
     assert gcs.listed == before + 1
     written = lance_spark.write_dataset(rows(2), root, "append", storage_options=gcs.options)
     assert written.version == MANY + 1
-    # One page to look for newer versions, one to check that the version number is new.
+    # One page to find newer versions, one page to check that the version number is new.
     assert gcs.listed < before + 40
     assert len(store.list_names("_versions")) == MANY + 1
     assert values(lance.dataset(root, storage_options=gcs.options).to_table()) == [1, 2]
@@ -127,5 +127,5 @@ def test_a_server_that_says_nothing_is_not_waited_for_without_end(options: dict[
     fs = ObjectStore.from_uri(f"gs://{BUCKET}/t", options)._fs
     assert 0 < fs.requests_timeout.sock_connect < fs.requests_timeout.sock_read <= 180
     assert fs.requests_timeout.total is None
-    given = ObjectStore.from_uri(f"gs://{BUCKET}/t", {**options, "timeout": "7s"})._fs
-    assert given.requests_timeout == 7
+    limited_fs = ObjectStore.from_uri(f"gs://{BUCKET}/t", {**options, "timeout": "7s"})._fs
+    assert limited_fs.requests_timeout == 7

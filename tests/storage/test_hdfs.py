@@ -1,4 +1,4 @@
-"""Tables on HDFS: against a stand-in that moves files as pyarrow and HDFS do. No HDFS was tried."""
+"""Tables on HDFS, on a stand-in that moves files as pyarrow and HDFS do. The tests use no HDFS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REGISTERED = sys.modules["fsspec.registry"]._registry
 
 @pytest.fixture(autouse=True)
 def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder that the stand-in keeps its files in."""
+    """The folder in which the stand-in keeps its files."""
     monkeypatch.setattr(StandInFileSystem, "root", tmp_path, raising=False)
     fsspec.register_implementation("hdfs", StandInFileSystem, clobber=True)
     connect.forget_probes()
@@ -74,7 +74,7 @@ def test_writers_side_by_side() -> None:
 
 
 def test_a_file_as_the_target_would_be_replaced(hdfs: Path) -> None:
-    """Why the folder is the target."""
+    """The reason why the folder is the target."""
     (hdfs / "old").write_bytes(b"old")
     (hdfs / "new").write_bytes(b"new")
     StandIn(hdfs).move("/new", "/old")
@@ -116,7 +116,7 @@ def test_a_rename_that_fails_leaves_nothing(
 def test_a_rename_that_nobody_may_look_at_is_not_refused(
     monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
-    """Rights can expire between a rename and the look whether it was done."""
+    """Permissions can expire between a rename and the check of its outcome."""
     uri = "hdfs://names/expired"
     lance_spark.write_dataset(rows(0), uri)
     rename = StandIn.rename
@@ -130,9 +130,9 @@ def test_a_rename_that_nobody_may_look_at_is_not_refused(
         renamed.append(target)
         raise OSError(5, "no answer")
 
-    def denied(*given: Any, **named: Any) -> Any:
+    def denied(*arguments: Any, **named: Any) -> Any:
         if not renamed:
-            return allowed(*given, **named)
+            return allowed(*arguments, **named)
         monkeypatch.setattr(place, look, allowed)
         raise PermissionError(13, "the ticket has expired")
 

@@ -22,8 +22,8 @@ def store(tmp_path: Path) -> ObjectStore:
 class TestLocal(StoreSuite):
     def test_views_share_the_map(self, store: ObjectStore) -> None:
         store.write_bytes("f", bytes(range(200)))
-        one, two = store.open("f").read([ByteRange(0, 100), ByteRange(50, 50)])
-        assert one[50:].__array_interface__["data"] == two.__array_interface__["data"]
+        first, second = store.open("f").read([ByteRange(0, 100), ByteRange(50, 50)])
+        assert first[50:].__array_interface__["data"] == second.__array_interface__["data"]
 
     def test_views_outlive_the_file(self, store: ObjectStore) -> None:
         store.write_bytes("f", b"abc")
@@ -108,11 +108,11 @@ def test_rename_without_replace(tmp_path: Path) -> None:
         rename_without_replace(str(tmp_path / "none"), str(tmp_path / "c"))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_pipes_and_devices_are_not_waited_for(store: ObjectStore, kind: str) -> None:
+@pytest.mark.parametrize("file_type", ["pipe", "device"])
+def test_pipes_and_devices_are_not_waited_for(store: ObjectStore, file_type: str) -> None:
     os.makedirs(store.uri)
     path = os.path.join(store.uri, "x")
-    if kind == "pipe":
+    if file_type == "pipe":
         os.mkfifo(path)
     else:
         os.symlink("/dev/zero", path)

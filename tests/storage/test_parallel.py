@@ -1,4 +1,4 @@
-"""Small files that are read several at once."""
+"""Small files that are read in parallel."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lance_spark.storage.parallel import AT_ONCE, read_all, read_each
 def test_results_come_in_order() -> None:
     later = threading.Event()
 
-    def read(one: int) -> int:
-        # The first answer is the last to come.
-        assert one or later.wait(10)
-        if one == AT_ONCE - 1:
+    def read(number: int) -> int:
+        # The first answer arrives last.
+        assert number or later.wait(10)
+        if number == AT_ONCE - 1:
             later.set()
-        return -one
+        return -number
 
     asked = range(2 * AT_ONCE + 1)
     expected = [-item for item in asked]
@@ -40,13 +40,13 @@ def test_the_first_error_is_raised_and_ends_it(local: bool) -> None:
     asked: list[int] = []
     started = threading.Barrier(AT_ONCE)
 
-    def read(one: int) -> None:
-        asked.append(one)
-        if not local and one < AT_ONCE:
+    def read(number: int) -> None:
+        asked.append(number)
+        if not local and number < AT_ONCE:
             started.wait(10)
-        if one in (2, 5):
-            raise ValueError(one)
-        if one >= AT_ONCE:
+        if number in (2, 5):
+            raise ValueError(number)
+        if number >= AT_ONCE:
             ended.wait(1)
 
     ended = threading.Event()

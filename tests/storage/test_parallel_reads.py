@@ -1,4 +1,6 @@
-"""Large columns on a store that takes a while to answer: many requests at the same time, and the next ones before they are wanted."""
+"""Large columns on a slow store: many requests at the same time, and requests ahead of their
+use.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ TEXT_BYTES = 160
 
 
 class SlowFileSystem(AsyncFileSystem):  # type: ignore[misc]
-    """Files of a local disk, each request to which takes a while."""
+    """Files of a local disk. Each request takes some time."""
 
     protocol = "slowly"
     under_way: ClassVar[int] = 0
@@ -50,7 +52,7 @@ class SlowFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     @classmethod
     def begin(cls, refused: range = range(0), spoiled: range = range(0)) -> None:
-        """Count anew; refuse requests for some bytes, and turn others round."""
+        """Reset the counters; refuse requests for some bytes, and reverse others."""
         cls.most = cls.requests = cls.fetched = 0
         cls.refused, cls.spoiled = refused, spoiled
 
@@ -60,8 +62,8 @@ class SlowFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     async def _info(self, path: str, **_kwargs: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        kind = "directory" if os.path.isdir(path) else "file"
-        return {"name": path, "size": os.stat(path).st_size, "type": kind}
+        entry_type = "directory" if os.path.isdir(path) else "file"
+        return {"name": path, "size": os.stat(path).st_size, "type": entry_type}
 
     async def _ls(self, path: str, detail: bool = True, **_kwargs: Any) -> list[Any]:
         path = self._strip_protocol(path)
@@ -70,19 +72,19 @@ class SlowFileSystem(AsyncFileSystem):  # type: ignore[misc]
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **_kwargs: Any
     ) -> bytes:
-        kind = SlowFileSystem
-        kind.requests += 1
-        kind.under_way += 1
-        kind.most = max(kind.most, kind.under_way)
+        counters = SlowFileSystem
+        counters.requests += 1
+        counters.under_way += 1
+        counters.most = max(counters.most, counters.under_way)
         try:
             await asyncio.sleep(DELAY)
             with open(self._strip_protocol(path), "rb") as file:
                 file.seek(start or 0)
                 data = file.read() if end is None else file.read(end - (start or 0))
-            kind.fetched += len(data)
-            return data if start is None else kind._changed(data, start)
+            counters.fetched += len(data)
+            return data if start is None else counters._changed(data, start)
         finally:
-            kind.under_way -= 1
+            counters.under_way -= 1
 
     @classmethod
     def _changed(cls, data: bytes, start: int) -> bytes:
@@ -130,7 +132,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows of 2 MiB, and as much that is fetched ahead."""
+    """Windows of 2 MiB, and as many bytes that are fetched ahead."""
     monkeypatch.setattr(fragment, "WINDOW_BYTES", MIB)
     monkeypatch.setattr(scan_prefetch, "AHEAD_BYTES", 2 * MIB)
 
@@ -155,20 +157,20 @@ def test_a_large_column_is_read_by_many_requests_at_once(column: Path, io_thread
     rows = sum(batch.num_rows for batch in scan(column, io_threads=io_threads))
     assert rows == ROWS
     assert SlowFileSystem.most == io_threads
-    # One after the other they would be at least as many, and take as many times as long.
+    # Sequential requests would be at least as many, and take as many times the delay.
     assert SlowFileSystem.requests <= 3 * DEFAULT_IO_THREADS
 
 
 def test_windows_of_text_are_fetched_before_they_are_decoded(
     texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Windows of text have 10 MiB in the file: one of them is five requests."""
+    """Windows of text have 10 MiB in the file: five requests each."""
     # A busy machine may start threads late.
     monkeypatch.setattr(sys.modules[__name__], "DELAY", 0.2)
     result = pa.Table.from_batches(scan(texts))
     assert result.equals(lance.dataset(str(texts)).to_table())
     assert SlowFileSystem.most >= 12
-    # Nothing is fetched twice.
+    # No byte is fetched twice.
     assert SlowFileSystem.fetched < 1.02 * len(stored(texts))
     assert SlowFileSystem.requests <= 26
 
@@ -177,7 +179,7 @@ def test_windows_of_text_are_fetched_before_they_are_decoded(
 def test_rows_are_those_of_a_near_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    """Pages that windows share, whatever they hold; rows that are deleted, filters, parts of a fragment."""
+    """Pages that windows share, of any type; deleted rows, filters, parts of a fragment."""
     count = 40_000
     rng = np.random.default_rng(7)
     items = pa.array(rng.integers(0, 100, 3 * count), pa.int32())
@@ -216,11 +218,11 @@ def test_rows_are_those_of_a_near_table(
 def test_what_is_fetched_ahead_is_bounded(column: Path) -> None:
     batches = scan(column)
     next(batches)
-    # One that was taken, one that is decoded, and two that are fetched.
+    # One window was taken, one is decoded, and two are fetched.
     assert _happens(lambda: SlowFileSystem.fetched >= 7 * MIB)
     time.sleep(4 * DELAY)
     assert SlowFileSystem.fetched <= 13 * MIB
-    # Nobody wants the rest.
+    # The other bytes are not needed.
     batches.close()
     asked = SlowFileSystem.requests
     time.sleep(2 * DELAY)
@@ -256,7 +258,7 @@ def _happens(condition: Callable[[], bool]) -> bool:
 
 
 def test_s3_has_as_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore opens ten if nobody says how many."""
+    """botocore opens ten connections by default."""
     monkeypatch.setattr(remote, "PART", 64 * 1024)
     size = 2 * DEFAULT_IO_THREADS * remote.PART
     with serving() as aws, spoiling(aws.endpoint) as proxy:

@@ -1,4 +1,6 @@
-"""Parts of files that are fetched before they are asked for: the bytes are those of the file, whatever was expected."""
+"""Parts of files that are fetched before they are read: the bytes equal the bytes of the file, for
+any expectation.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def test_whatever_was_expected(data: st.DataObject) -> None:
         waiting = 0
         for _ in range(data.draw(st.integers(1, 6))):
             several = data.draw(st.lists(st.tuples(st.sampled_from(buffers), share, share)))
-            source.expect([part(one, *sorted(shares)) for one, *shares in several])
+            source.expect([part(buffer, *sorted(shares)) for buffer, *shares in several])
             waiting += 1
             for ranges in data.draw(st.lists(st.lists(place, max_size=4), max_size=3)):
                 read(source, ranges)
@@ -109,7 +111,9 @@ def test_whatever_was_expected(data: st.DataObject) -> None:
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=5), st.integers(1, 9), st.randoms())
 @settings(max_examples=40, deadline=None)
 def test_nothing_is_fetched_twice(lengths: list[int], steps: int, rng: Any) -> None:
-    """Buffers are read from end to end, in steps that take other parts than was expected; chunks end where no step does."""
+    """Buffers are read completely in steps with other parts than expected. Chunks do not end at
+    steps.
+    """
     source, counted, store = opened()
     starts = [0, *itertools.accumulate(lengths)]
     buffers = [
@@ -130,7 +134,10 @@ def test_nothing_is_fetched_twice(lengths: list[int], steps: int, rng: Any) -> N
                 fetched += expect(step + 1)
             taken = [part(buffer, *bounds[buffer][step : step + 2]) for buffer in buffers]
             # A chunk may have rows of two steps.
-            shared = [(max(start - GAP // 2, one.offset), stop) for one, start, stop in taken]
+            shared = [
+                (max(start - GAP // 2, byte_range.offset), stop)
+                for byte_range, start, stop in taken
+            ]
             read(source, [ByteRange(start, stop - start) for start, stop in shared])
             source.finish()
     finally:
@@ -165,7 +172,7 @@ def test_what_waits_is_not_sent_once_nobody_wants_it() -> None:
     source.expect([Part(ByteRange(0, SIZE), 0, SIZE)])
     closing = threading.Thread(target=source.close)
     closing.start()
-    # It waits for the two that are under way.
+    # It waits for the two running requests.
     closing.join(0.1)
     assert closing.is_alive()
     store.held.set()
@@ -185,7 +192,7 @@ def test_what_cannot_be_fetched_is_told_when_it_is_asked_for() -> None:
     for _ in range(2):
         with pytest.raises(StorageError, match="f: permission denied"):
             source.read([ByteRange(300, 700)])
-    # The parts that came after it were not tried.
+    # The later parts were not tried.
     source.close()
     assert len(store.asked) <= asked + 1
 

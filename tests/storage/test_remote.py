@@ -100,7 +100,7 @@ def test_no_safe_commit_no_commit() -> None:
 
 
 class CloudFileSystem:
-    """Stands in for s3fs: refuses what exists, may forget to answer."""
+    """Replaces s3fs: refuses existing files, may lose answers."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -128,7 +128,7 @@ def test_conditional_put() -> None:
 @pytest.mark.parametrize("arrived", [False, True])
 @pytest.mark.parametrize("readable", [False, True])
 def test_rights_that_expire_while_a_put_is_repeated(arrived: bool, readable: bool) -> None:
-    """Nobody knows of the first request whose answer was lost, unless one can look."""
+    """Without a check, the first request whose answer was lost is unknown."""
 
     class Expiring(CloudFileSystem):
         def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
@@ -212,7 +212,7 @@ def test_ranged_reads_that_fail_or_fall_short(store: ObjectStore) -> None:
 def test_folders_that_cannot_be_listed_are_not_passed_over(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As those of HDFS, FTP and others have it.
+    # As in HDFS, FTP and other stores.
     monkeypatch.setattr(MemoryFileSystem, "find", fsspec.AbstractFileSystem.find)
     for path in ("d/a", "d/e/b", "d/e/f/c", "dd/x", "x"):
         store.write_bytes(path, b"1")

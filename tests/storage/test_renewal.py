@@ -1,4 +1,6 @@
-"""Credentials that expire: a namespace hands out new ones, and running work goes on with them."""
+"""Credentials that expire: a namespace issues new credentials, and running work continues with
+them.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def store_of(servers: Expiring) -> ObjectStore:
 
 
 def expires_now(servers: Expiring) -> None:
-    """Move all clocks to a time at which no key that was handed out is valid."""
+    """Move all clocks to a time at which no issued key is valid."""
     servers.shift += servers.seconds + 1
 
 
@@ -101,7 +103,7 @@ def test_stores_share_what_was_renewed(servers: Expiring) -> None:
         list(threads.map(lambda store: store.write_bytes("x", b"1"), stores))
     assert servers.issued == 2
     assert len({id(store._fs) for store in stores}) == 1
-    # Tasks get the newest ones.
+    # Tasks get the newest credentials.
     data = pickle.dumps(stores[0])
     renewal._Known.by_source.clear()
     pickle.loads(data).write_bytes("x", b"2")
@@ -124,9 +126,9 @@ def test_tables_of_two_sources_share_no_client(servers: Expiring) -> None:
     entries = entry(servers), entry(servers, "u")
     options = entries[0].storage_options
     source = entries[1].storage_options["credential_source"]
-    one = ObjectStore.from_uri(entries[0].location, options)
-    two = ObjectStore.from_uri(entries[1].location, {**options, "credential_source": source})
-    assert one._fs is not two._fs
+    first = ObjectStore.from_uri(entries[0].location, options)
+    second = ObjectStore.from_uri(entries[1].location, {**options, "credential_source": source})
+    assert first._fs is not second._fs
 
 
 def test_a_table_beside_pylance(servers: Expiring) -> None:
@@ -149,9 +151,10 @@ def test_manifests_in_dynamodb(servers: Expiring) -> None:
     types = {"base_uri": "S", "version": "N"}
     servers.client("dynamodb").create_table(
         TableName="renewed",
-        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        KeySchema=[{"AttributeName": name, "KeyType": key_type} for name, key_type in keys.items()],
         AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": kind} for name, kind in types.items()
+            {"AttributeName": name, "AttributeType": attribute_type}
+            for name, attribute_type in types.items()
         ],
         BillingMode="PAY_PER_REQUEST",
     )
@@ -311,7 +314,7 @@ def test_google(monkeypatch: pytest.MonkeyPatch, gcs: Gcs, servers: Expiring) ->
 def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> None:
     from azure.storage.blob import generate_account_sas
 
-    given: list[str] = []
+    signatures: list[str] = []
 
     def answers() -> dict[str, str]:
         now = datetime.now(UTC)
@@ -321,13 +324,13 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> No
             "sco",
             "rwdlacup",
             expiry=now + timedelta(seconds=2),
-            start=now - timedelta(minutes=len(given)),
+            start=now - timedelta(minutes=len(signatures)),
         )
-        given.append(signature)
+        signatures.append(signature)
         times = expiring_in(1)
         if by == "signature":
             return {**times, "azure_storage_sas_token": signature}
-        key = "AAAA" if len(given) == 1 else KEY
+        key = "AAAA" if len(signatures) == 1 else KEY
         return {**times, "azure_storage_account_key": key}
 
     renewed = renewing_by(monkeypatch, answers)
@@ -346,6 +349,6 @@ def test_azure(monkeypatch: pytest.MonkeyPatch, azurite: Azurite, by: str) -> No
     store.copy("x", "y")
     assert store.open("y").size == 2 * ((5 << 20) + 1)
     assert store.list_names("") == ["small", "x", "y"]
-    assert len(given) >= 3
+    assert len(signatures) >= 3
     with pytest.raises(LanceError):
         store.read_bytes("nothing")

@@ -1,4 +1,4 @@
-"""How many requests it takes to find versions on S3, whatever the number of them."""
+"""The number of requests that find versions on S3, for any number of versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def uploaded(aws: Aws, local: Path, name: str, oldest: int = 1) -> str:
-    """A copy of the table without versions before the oldest."""
+    """Return a copy of the table without versions before the oldest."""
     for file in local.rglob("*"):
         key = f"{name}/{file.relative_to(local).as_posix()}"
         located = versions.parse_name(file.name)
@@ -78,9 +78,9 @@ def test_opening_by_number(aws: Aws, long: str) -> None:
 
 
 def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
-    # A process asks a server that it does not know once whether commits on it are safe.
+    # A process asks an unknown server once whether commits are safe.
     store_at(aws, f"s3://{BUCKET}/few").check_put_if_absent()
-    # The first commit on a server that is not Amazon's tries whether it keeps to conditions.
+    # The first commit on a server that is not Amazon's probes whether it honours conditions.
     first = uploaded(aws, local, "first", MANY - 1)
     lance_spark.write_dataset(rows(1), first, "append", storage_options=aws.ours)
     counts = []
@@ -137,7 +137,7 @@ def test_the_first_naming_scheme(aws: Aws) -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 19, 20])
 def test_two_naming_schemes_are_noticed(aws: Aws, local: Path, version: int) -> None:
-    """Names of the first scheme sort before or after those of the second."""
+    """Names of the first scheme sort before or after names of the second scheme."""
     name = f"mixed{version}"
     uri = uploaded(aws, local, name)
     old = f"{name}/{versions.NamingScheme.V2.locate(version).path}"
@@ -159,7 +159,7 @@ def test_other_files_are_passed_over(aws: Aws, local: Path) -> None:
 
 
 def test_the_size_of_a_manifest(aws: Aws, local: Path) -> None:
-    """Asked for once, by which it shows where the manifest is."""
+    """One request, which shows where the manifest is."""
     store = store_at(aws, uploaded(aws, local, "sizes"))
     path = versions.NamingScheme.V2.locate(3).path
     expected = len(store.read_bytes(path))
@@ -195,7 +195,7 @@ def test_empty_objects_are_read(aws: Aws) -> None:
 
 
 def test_pages_that_are_not_full(aws: Aws, long: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3 may answer with fewer names than there are, even with none."""
+    """S3 may return fewer names than exist, even none."""
     import s3fs
 
     ask = s3fs.S3FileSystem.call_s3
@@ -260,7 +260,7 @@ def test_a_store_that_fails_is_no_missing_file(
 
 @pytest.mark.slow
 def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
-    """Reads, puts and parts of files: it is not asked first whether it wants what is put."""
+    """Reads, puts and parts of files are sent without a request before them."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         store = ObjectStore.from_uri(
             "s3://bucket/t",

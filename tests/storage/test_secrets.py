@@ -1,4 +1,6 @@
-"""Secrets among the options and in URIs are in no message, no repr, no log and no cause of an error."""
+"""Secrets among the options and in URIs are in no message, no repr, no log and no cause of an
+error.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def test_what_counts_as_a_secret() -> None:
-    """All options whose names say that they hold one, and none that help to understand an error."""
+    """All options whose names show that they hold a secret, and no option that helps to understand
+    an error.
+    """
     names = {
         *S3,
         *AZURE,
@@ -81,7 +85,7 @@ def test_what_counts_as_a_secret() -> None:
         "credential",
     }
     for name in names:
-        told = (
+        secret_parts = (
             "secret",
             "token",
             "_key",
@@ -93,7 +97,7 @@ def test_what_counts_as_a_secret() -> None:
         )
         if name.startswith("container_") or "key_enabled" in name:
             continue
-        assert is_secret(name) or not any(part in name for part in told), name
+        assert is_secret(name) or not any(part in name for part in secret_parts), name
     for name in ("region", "endpoint", "account_name", "bucket", "io_threads", "account_host"):
         assert not is_secret(name)
 
@@ -115,14 +119,16 @@ def test_all_spellings_of_a_secret() -> None:
 
 
 class Leaky(MemoryFileSystem):
-    """Fails at everything, and tells all that it was given: plainly, as in URLs, and in errors that come before."""
+    """Fails in every call, and repeats all arguments: as text, as in URLs, and in earlier
+    errors.
+    """
 
     cachable = False
     kind: type[Exception] = OSError
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
-        self.text = f"cannot sign {given} {quote(json.dumps(given, default=str), safe='')}"
+        self.text = f"cannot sign {arguments} {quote(json.dumps(arguments, default=str), safe='')}"
 
     def fail(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -134,14 +140,14 @@ class Leaky(MemoryFileSystem):
 
 
 def told(error: BaseException) -> str:
-    """Everything that is shown of an error."""
+    """Return everything that an error shows."""
     return f"{error} {error!r} {error.__cause__!r}" + "".join(traceback.format_exception(error))
 
 
-@pytest.mark.parametrize("kind", [OSError, RuntimeError, PermissionError, FileNotFoundError])
+@pytest.mark.parametrize("error_class", [OSError, RuntimeError, PermissionError, FileNotFoundError])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_stores_that_tell_everything(
-    name: str, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, error_class: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri, options = OPTIONS[name]
     uri_secret = MARK in uri
@@ -149,7 +155,7 @@ def test_stores_that_tell_everything(
     def connect(location: Any, arguments: Any, secrets: Any = None) -> Leaky:
         every = {**arguments, "asked for": location.uri} if uri_secret else dict(arguments)
         made = Leaky(**every)
-        made.kind = kind
+        made.kind = error_class
         return made
 
     monkeypatch.setattr(store_module, "connect", connect)
@@ -239,13 +245,13 @@ def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("how", ["key", "signature"])
 def test_a_server_that_refuses(azurite: Azurite, how: str) -> None:
-    """What Azurite says of a wrong signature repeats it."""
+    """The answer of Azurite to a wrong signature repeats the signature."""
     import base64
 
     wrong = base64.b64encode(f"{MARK} no key".encode()).decode()
     signed = f"sv=2024-11-04&sp=rl&se=2099-01-01&sr=c&sig={quote(wrong, safe='')}"
-    given = {"account_key": wrong} if how == "key" else {"sas_token": signed}
-    options = {"account_name": ACCOUNT, "endpoint": azurite.endpoint, **given}
+    credentials = {"account_key": wrong} if how == "key" else {"sas_token": signed}
+    options = {"account_name": ACCOUNT, "endpoint": azurite.endpoint, **credentials}
     uri = f"az://{CONTAINER}/{uuid.uuid4().hex}"
     for action in (
         lambda: lance_spark.open_dataset(uri, storage_options=options),

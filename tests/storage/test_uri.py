@@ -9,7 +9,7 @@ from lance_spark.storage.uri import check_relative, parse_uri
 
 
 @pytest.mark.parametrize(
-    ("given", "scheme", "uri"),
+    ("text", "scheme", "uri"),
     [
         ("/a/b.lance", "file", "/a/b.lance"),
         ("/a/b.lance/", "file", "/a/b.lance"),
@@ -27,8 +27,8 @@ from lance_spark.storage.uri import check_relative, parse_uri
         ("a:b", "file", os.path.abspath("a:b")),
     ],
 )
-def test_schemes(given: str, scheme: str, uri: str) -> None:
-    location = parse_uri(given)
+def test_schemes(text: str, scheme: str, uri: str) -> None:
+    location = parse_uri(text)
     assert (location.scheme, location.uri) == (scheme, uri)
     assert parse_uri(location.uri) == location
     below = location.below("tree/ü")
@@ -56,8 +56,8 @@ def test_containers_of_azure_are_no_users() -> None:
     assert location.secrets == {}
     assert location.azure_account == ("acc", "core.windows.net")
     assert parse_uri("abfss://box@a.blob.x.y").azure_account == ("a", "x.y")
-    for other in ("az://box/a", "sftp://box@acc.dfs.core.windows.net/a", "abfss://box@acc/a"):
-        assert parse_uri(other).azure_account is None
+    for uri in ("az://box/a", "sftp://box@acc.dfs.core.windows.net/a", "abfss://box@acc/a"):
+        assert parse_uri(uri).azure_account is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_an_at_sign_further_on_is_none_of_a_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "other", "trusted"),
+    ("table_uri", "blob_uri", "trusted"),
     [
         ("s3://a/t", "s3://b/u", True),
         ("s3://a/t", "gs://a/t", False),
@@ -103,8 +103,8 @@ def test_an_at_sign_further_on_is_none_of_a_user() -> None:
         ("abfss://c@a.dfs.example.org/t", "abfss://c@b.dfs.example.org/t", False),
     ],
 )
-def test_whom_what_opens_a_table_is_told(own: str, other: str, trusted: bool) -> None:
-    assert parse_uri(other).is_served_as(parse_uri(own)) == trusted
+def test_whom_what_opens_a_table_is_told(table_uri: str, blob_uri: str, trusted: bool) -> None:
+    assert parse_uri(blob_uri).is_served_as(parse_uri(table_uri)) == trusted
 
 
 def test_a_signature_in_the_uri_is_refused() -> None:

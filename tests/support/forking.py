@@ -1,4 +1,5 @@
-"""Processes of tests: forks of one that has imported what they need, once, and no pylance, whose threads forks do not survive.
+"""Processes of tests: forks of a server that has imported the modules that the processes need. It
+must not import pylance, whose threads do not survive a fork.
 
 A test process has one such server, whose modules are those that were asked for last: so all are asked for here.
 """

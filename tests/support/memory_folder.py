@@ -1,4 +1,6 @@
-"""Where a run keeps its temporary files: in memory if there is room, as `fsync` on a disk takes most of many tests' time."""
+"""The folder for temporary files of a run: in memory if there is room, because `fsync` on a disk
+takes most of the time of many tests.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import shutil
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-#: Ten times the most that files of a run were seen to take at once. The rest is for Spark, pylance and other users.
+#: Ten times the largest size of the files of a run. The remaining memory is for Spark, pylance and
+#: other users.
 ROOM = 8 << 30
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _USED = Path("/sys/fs/cgroup/memory.current")

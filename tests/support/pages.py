@@ -1,4 +1,4 @@
-"""Pages of the documentation: their blocks, and runs of these in a session of any deployment.
+"""Pages of the documentation: their blocks, and runs of the blocks in a session of any deployment.
 
 docs/develop/testing.md describes how a page marks setup, output and blocks that cannot be run.
 """
@@ -69,11 +69,11 @@ def trimmed(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
+def run_python(code: str, place: str, namespace: dict[str, Any]) -> str:
     """Run a block, and return what it prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, where, "exec"), namespace)
+        exec(compile(code, place, "exec"), namespace)
     return printed.getvalue()
 
 
@@ -97,18 +97,18 @@ def run_page(page: Path, namespace: dict[str, Any], folder: Path) -> None:
     for block in blocks_of(page):
         if block.language not in ("python", "sql") or block.since > SPARK:
             continue
-        where = f"{page.relative_to(ROOT)}:{block.line}"
+        place = f"{page.relative_to(ROOT)}:{block.line}"
         code = block.code.replace("/data/", f"{folder}/")
         if block.reason is not None:
-            compile(code, where, "exec")
+            compile(code, place, "exec")
             continue
         try:
             if block.language == "sql":
                 printed = run_sql(code, namespace["spark"])
             else:
-                printed = run_python(code, where, namespace)
+                printed = run_python(code, place, namespace)
         except Exception as error:
-            error.add_note(f"in {where}")
+            error.add_note(f"in {place}")
             raise
         if block.output is not None:
-            assert trimmed(printed) == trimmed(block.output), (where, printed)
+            assert trimmed(printed) == trimmed(block.output), (place, printed)

@@ -24,7 +24,7 @@ cancels the statement cancels the jobs.
 | parameter of many procedures | |
 |---|---|
 """
-#: Parameters that stand in the introduction, and have no rows of their own.
+#: Parameters that the introduction describes, so that they have no rows of their own.
 _SHARED = (
     *("table", "commit_message", "transaction_properties", "conflict_retries", "branch"),
     "table_options",

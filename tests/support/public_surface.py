@@ -41,26 +41,26 @@ A change of this file is a change for users: review it, and describe it in CHANG
 
 def surface() -> str:
     """Return the text of the file."""
-    seen: dict[int, str] = {}
+    listed: dict[int, str] = {}
     lines = [*HEADER.splitlines(), ""]
     for name in MODULES:
         module = import_module(name)
         lines += [f"# {name}", ""]
         for public in sorted(module.__all__):
-            lines += _described(public, getattr(module, public), name, seen)
+            lines += _described(public, getattr(module, public), name, listed)
         lines.append("")
     lines += _options()
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
 
-def _described(name: str, value: Any, module: str, seen: dict[int, str]) -> list[str]:
+def _described(name: str, value: Any, module: str, listed: dict[int, str]) -> list[str]:
     if isinstance(value, ModuleType):
         return [f"module {name}", ""]
     if isinstance(value, str) or not (inspect.isclass(value) or inspect.isfunction(value)):
         return [f"{name}: {'str' if isinstance(value, str) else value}", ""]
-    if id(value) in seen:
-        return [f"{name}: as in {seen[id(value)]}", ""]
-    seen[id(value)] = module
+    if id(value) in listed:
+        return [f"{name}: as in {listed[id(value)]}", ""]
+    listed[id(value)] = module
     if inspect.isfunction(value):
         return [*_signature(f"def {name}", value, ""), ""]
     # The members of mixins are listed with the class itself.

@@ -11,7 +11,7 @@ from tests.support.stores.aws import Aws, serving
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Aws]:
-    """S3 with a table of DynamoDB for the manifests."""
+    """S3 with a DynamoDB table for the manifests."""
     with serving() as server:
         server.create_table("lock")
         yield server
@@ -19,7 +19,9 @@ def aws() -> Iterator[Aws]:
 
 @pytest.fixture
 def repeat_puts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From the call on, the answer to the first request to create a file is lost, and it is repeated."""
+    """Return a function. After its call, the answer to the first request that creates a file is
+    lost, and the request is repeated.
+    """
     put = ObjectStore.put_if_absent
 
     def repeated(self: ObjectStore, *args: Any) -> bool:

@@ -77,7 +77,7 @@ def test_extension_types_become_storage_types() -> None:
     assert aligned.column(1).to_pylist() == ["x", None]
 
 
-def one(
+def aligned_batch(
     dtype: pa.DataType, values: list[object], wanted: pa.DataType, *, nullable: bool = True
 ) -> pa.RecordBatch:
     schema = pa.schema([pa.field("c", wanted, nullable)])
@@ -85,7 +85,7 @@ def one(
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("source", "wanted"),
     [
         (pa.int32(), pa.int64()),
         (pa.utf8(), pa.large_utf8()),
@@ -101,9 +101,9 @@ def one(
         (pa.decimal128(10, 2), pa.decimal128(10, 3)),
     ],
 )
-def test_other_types_are_refused(given: pa.DataType, wanted: pa.DataType) -> None:
+def test_other_types_are_refused(source: pa.DataType, wanted: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError, match="column 'c"):
-        one(given, [None], wanted)
+        aligned_batch(source, [None], wanted)
 
 
 def test_missing_unknown_and_repeated_columns_are_refused() -> None:
@@ -125,24 +125,24 @@ def test_nulls_in_required_fields_are_refused() -> None:
     struct = pa.struct([required(pa.int8())])
     loose = pa.struct([pa.field("x", pa.int8())])
     with pytest.raises(InvalidInputError, match="'c' must not be null, but 1 of 2 values are"):
-        one(pa.int8(), [1, None], pa.int8(), nullable=False)
+        aligned_batch(pa.int8(), [1, None], pa.int8(), nullable=False)
     with pytest.raises(InvalidInputError, match=r"'c\.x' must not be null, but 1 of 1"):
-        one(loose, [{"x": None}, None], struct)
+        aligned_batch(loose, [{"x": None}, None], struct)
     with pytest.raises(InvalidInputError, match=r"'c\.x' must not be null"):
-        one(pa.list_(pa.int8()), [[1], [None]], pa.list_(required(pa.int8())))
+        aligned_batch(pa.list_(pa.int8()), [[1], [None]], pa.list_(required(pa.int8())))
     with pytest.raises(InvalidInputError, match=r"'c\.x' must not be null"):
-        one(pa.list_(pa.int8(), 1), [[1], [None]], pa.list_(required(pa.int8()), 1))
+        aligned_batch(pa.list_(pa.int8(), 1), [[1], [None]], pa.list_(required(pa.int8()), 1))
     wanted = pa.map_(pa.utf8(), pa.field("value", pa.int8(), nullable=False))
     with pytest.raises(InvalidInputError, match=r"'c\.value' must not be null"):
-        one(pa.map_(pa.utf8(), pa.int8()), [[("k", None)]], wanted)
+        aligned_batch(pa.map_(pa.utf8(), pa.int8()), [[("k", None)]], wanted)
 
 
 def test_nulls_below_a_null_struct_are_accepted() -> None:
     struct = pa.struct([required(pa.int8())])
-    assert one(struct, [None, {"x": 1}], struct).num_rows == 2
+    assert aligned_batch(struct, [None, {"x": 1}], struct).num_rows == 2
     fixed = pa.list_(required(pa.int8()), 2)
-    assert one(pa.list_(pa.int8(), 2), [None, [1, 2]], fixed).num_rows == 2
-    # Slices: the null lies outside.
+    assert aligned_batch(pa.list_(pa.int8(), 2), [None, [1, 2]], fixed).num_rows == 2
+    # Slices: the null is outside of the slice.
     lists = pa.list_(required(pa.int8()))
     batch = pa.record_batch({"c": pa.array([[None], [1]], pa.list_(pa.int8()))}).slice(1)
     assert align(batch, pa.schema([("c", lists)])).to_pylist() == [{"c": [1]}]

@@ -22,7 +22,7 @@ from lance_spark.errors import LanceError
 from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import new_table, rows
 
-#: Values of a wrong type, by what the signature says.
+#: Values of wrong types, by the type in the signature.
 WRONG_TYPES: dict[str, list[Any]] = {
     "int": ["x", 1.5, True],
     "float": ["x"],
@@ -34,7 +34,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "Collection": [3, "id"],
     "Iterable": [3, "id"],
 }
-#: What calls need besides the argument that is wrong.
+#: Arguments that calls need besides the wrong argument.
 NEEDED: dict[str, dict[str, Any]] = {
     "alter_columns": {},
     "branches.delete": {"branch": "b"},
@@ -92,9 +92,9 @@ def typed_arguments() -> list[Any]:
     cases = []
     for name, method in methods().items():
         for parameter in inspect.signature(method).parameters.values():
-            kind = kind_of(str(parameter.annotation))
-            if kind is not None and parameter.kind is not parameter.VAR_POSITIONAL:
-                cases += [(name, parameter.name, value) for value in WRONG_TYPES[kind]]
+            type_kind = kind_of(str(parameter.annotation))
+            if type_kind is not None and parameter.kind is not parameter.VAR_POSITIONAL:
+                cases += [(name, parameter.name, value) for value in WRONG_TYPES[type_kind]]
     return cases
 
 
@@ -137,13 +137,13 @@ def test_methods_refuse_wrong_types(uri: str) -> None:
     places = {"": dataset, "tags": dataset.tags, "branches": dataset.branches}
     for name, argument, value in cases:
         place, _, method = name.rpartition(".")
-        given = {**NEEDED.get(name, {}), argument: value}
+        arguments = {**NEEDED.get(name, {}), argument: value}
 
-        def call(place: str = place, method: str = method, given: Any = given) -> object:
-            return getattr(places[place], method)(**given)
+        def call(place: str = place, method: str = method, arguments: Any = arguments) -> object:
+            return getattr(places[place], method)(**arguments)
 
         wrong[f"{name}({argument}={value!r})"] = complaint(uri, call, argument)
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 @pytest.mark.parametrize("function", [lance_spark.open_dataset, lance_spark.write_dataset])
@@ -153,18 +153,20 @@ def test_functions_refuse_wrong_types(uri: str, function: Callable[..., Any]) ->
     needed = {name: value for name, value in needed.items() if name in parameters}
     wrong = {}
     for parameter in parameters.values():
-        kind = kind_of(str(parameter.annotation))
-        for value in WRONG_TYPES[kind] if kind is not None else ():
-            given = {**needed, parameter.name: value}
-            what = complaint(uri, lambda given=given: function(**given), parameter.name)
-            wrong[f"{parameter.name}={value!r}"] = what
+        type_kind = kind_of(str(parameter.annotation))
+        for value in WRONG_TYPES[type_kind] if type_kind is not None else ():
+            arguments = {**needed, parameter.name: value}
+            problem = complaint(
+                uri, lambda arguments=arguments: function(**arguments), parameter.name
+            )
+            wrong[f"{parameter.name}={value!r}"] = problem
     assert len(wrong) > 8
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 Opened = lance_spark.Dataset
 DAY = datetime.timedelta(days=1)
-#: Call, and what its error must say.
+#: A call, and a word that its error must contain.
 VALUES: list[tuple[Callable[[Opened], object], str]] = [
     (lambda t: t.checkout_version(77), "version 77"),
     (lambda t: t.checkout_version("none"), "tag 'none'"),
@@ -261,10 +263,10 @@ def test_methods_refuse_wrong_values(uri: str) -> None:
         (number, word): complaint(uri, lambda call=call: call(lance_spark.open_dataset(uri)), word)
         for number, (call, word) in enumerate(VALUES)
     }
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
-#: Arguments of `open_dataset`, and what the error must say.
+#: Arguments of `open_dataset`, and a word that the error must contain.
 OPENS: list[tuple[dict[str, Any], str]] = [
     ({"version": 77}, "version 77"),
     ({"branch": "a b"}, "'a b'"),
@@ -302,13 +304,13 @@ WRITES: list[tuple[dict[str, Any], str]] = [
 
 def test_functions_refuse_wrong_values(uri: str) -> None:
     wrong = {}
-    for given, word in OPENS:
-        call = partial(lance_spark.open_dataset, uri, **given)
-        wrong[str(given)] = complaint(uri, call, word)
-    for given, word in WRITES:
-        arguments = {"data": rows(0), "uri": uri, "mode": "append", **given}
-        wrong[str(given)] = complaint(uri, partial(lance_spark.write_dataset, **arguments), word)
-    assert {call: what for call, what in wrong.items() if what} == {}
+    for options, word in OPENS:
+        call = partial(lance_spark.open_dataset, uri, **options)
+        wrong[str(options)] = complaint(uri, call, word)
+    for options, word in WRITES:
+        arguments = {"data": rows(0), "uri": uri, "mode": "append", **options}
+        wrong[str(options)] = complaint(uri, partial(lance_spark.write_dataset, **arguments), word)
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 @pytest.mark.parametrize("path", [3, None, "", b"x"])
@@ -326,7 +328,7 @@ def test_invalid_paths_are_refused(
 
 
 def test_valid_arguments_are_accepted(tmp_path: Path) -> None:
-    # Numbers of numpy, paths, tuples and arrays are right values.
+    # Numbers of numpy, paths, tuples and arrays are valid values.
     ours = lance_spark.write_dataset(rows(0, 6), tmp_path, max_rows_per_file=np.int64(3))  # type: ignore[arg-type]
     assert ours.take(np.array([4]), ("id",))["id"].to_pylist() == [4]
     assert ours.take(pa.array([4]))["id"].to_pylist() == [4]

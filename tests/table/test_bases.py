@@ -111,7 +111,7 @@ def test_concurrent_changes_of_bases(
 
 
 def test_errors_hide_secrets_in_paths() -> None:
-    """Paths can have a password in them, or a signature."""
+    """Paths can contain a password or a signature."""
     secret = "ftp://me:hidden@host/a?sig=hidden"
     base = BasePath(1, secret, True)
     with pytest.raises(InvalidInputError, match="two base paths have the same path") as twice:

@@ -1,4 +1,4 @@
-"""Failed or stopped writers of blobs: none of their files stay, and no other file is deleted."""
+"""Failed or stopped writers of blobs: all their files are deleted, and no other file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def files(uri: str) -> set[str]:
-    """Paths of all files, and folders, below data/."""
+    """Return the paths of all files and folders below data/."""
     fs, root = fsspec.core.url_to_fs(uri)
     result = fs.find(f"{root}/data", withdirs=not uri.startswith("memory"))
     return {str(path).split("/data/", 1)[1] for path in result if "/data/" in str(path)}
@@ -76,8 +76,8 @@ def test_stopped_writer_deletes_its_files(
     uri: str, stage: str, rows_per_file: int, finished: bool
 ) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
-    other = job(uri).writer()
-    other.write(batch(PACKED, DEDICATED))
+    other_writer = job(uri).writer()
+    other_writer.write(batch(PACKED, DEDICATED))
     before = files(uri)
     assert len([name for name in before if name.endswith(".blob")]) >= 4 - uri.startswith("memory")
     writer = job(uri, limits=WriteLimits(rows_per_file)).writer()
@@ -89,16 +89,16 @@ def test_stopped_writer_deletes_its_files(
     writer.abort()
     writer.abort()
     assert files(uri) == before
-    other.abort()
+    other_writer.abort()
 
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_job_deletes_files_of_its_writers(uri: str, finished: bool) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     kept = job(uri)
-    other = kept.writer()
-    other.write(batch(PACKED, DEDICATED))
-    fragments = other.finish()
+    other_writer = kept.writer()
+    other_writer.write(batch(PACKED, DEDICATED))
+    fragments = other_writer.finish()
     before = files(uri)
     lost = job(uri)
     for value in (INLINE, PACKED, DEDICATED):
@@ -107,7 +107,7 @@ def test_job_deletes_files_of_its_writers(uri: str, finished: bool) -> None:
         if finished:
             writer.finish()
         else:
-            # The process dies: what it had open stays as it is.
+            # The process dies: its open files stay as they are.
             writer._blob_writer._pack = None  # type: ignore[union-attr]
     assert files(uri) > before
     lost.abort_all()
@@ -134,8 +134,8 @@ def test_uncommitted_fragments_are_deleted(uri: str, monkeypatch: pytest.MonkeyP
 def test_full_disk_leaves_no_files(uri: str, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     before = files(uri)
-    kind: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
-    write, written = kind.write, 0
+    output_class: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
+    write, written = output_class.write, 0
 
     def limited(self: Any, buffer: Any) -> None:
         nonlocal written
@@ -144,7 +144,7 @@ def test_full_disk_leaves_no_files(uri: str, after: int, monkeypatch: pytest.Mon
             raise StorageError(os.strerror(errno.ENOSPC))
         write(self, buffer)
 
-    monkeypatch.setattr(kind, "write", limited)
+    monkeypatch.setattr(output_class, "write", limited)
     rows = [batch(*STAGES["all"]), batch(DEDICATED, PACKED, PACKED)]
     with pytest.raises(StorageError, match="No space"):
         lance_spark.write_dataset(rows, uri, "append", max_rows_per_file=4)
@@ -157,8 +157,8 @@ def test_failed_close_leaves_no_files(
 ) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     before = files(uri)
-    kind: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
-    close, closed = kind.close, 0
+    output_class: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
+    close, closed = output_class.close, 0
 
     def failing(self: Any) -> None:
         nonlocal closed
@@ -168,7 +168,7 @@ def test_failed_close_leaves_no_files(
             raise StorageError("fsync failed")
         close(self)
 
-    monkeypatch.setattr(kind, "close", failing)
+    monkeypatch.setattr(output_class, "close", failing)
     rows = [batch(*STAGES["all"]), batch(DEDICATED, PACKED, PACKED, DEDICATED)]
     with pytest.raises(StorageError, match="fsync failed"):
         lance_spark.write_dataset(rows, uri, "append", max_rows_per_file=4)
@@ -187,8 +187,8 @@ def test_refused_values_leave_no_files(uri: str) -> None:
     assert files(uri) == set()
     lance_spark.write_dataset([batch(INLINE)], uri)
     before = files(uri)
-    kind = pa.struct([("data", pa.large_binary()), ("uri", pa.string())])
-    blobs = pa.array([{"data": PACKED}, {"data": DEDICATED}, {"uri": "/no/such/file"}], kind)
+    dtype = pa.struct([("data", pa.large_binary()), ("uri", pa.string())])
+    blobs = pa.array([{"data": PACKED}, {"data": DEDICATED}, {"uri": "/no/such/file"}], dtype)
     rows = pa.table({"i": [1, 2, 3], "b": blobs})
     for mode in ("reference", "ingest"):
         with pytest.raises(LanceError, match=r"is a URI|file not found"):

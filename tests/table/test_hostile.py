@@ -30,7 +30,7 @@ from tests.hostile.targets import worse_manifest
 from tests.hostile.texts import worse_json
 from tests.support.tables.hostile_session import Session
 
-#: Seconds of the processor that any step may take; sound ones take some milliseconds.
+#: Processor seconds of a step. Steps on sound tables take some milliseconds.
 LONGEST = 5.0
 SEED = 20_250_301
 #: Version of the tables.
@@ -97,7 +97,9 @@ def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> lis
 
 
 def same_bases(data: bytes, content: bytes) -> bool:
-    """Tell whether the damage left the base paths as they were. Other ones may point anywhere."""
+    """Return whether the damage left the base paths unchanged. Other base paths may point
+    anywhere.
+    """
     try:
         result = decode(content, "m").message.base_paths
     except LanceError:
@@ -107,7 +109,7 @@ def same_bases(data: bytes, content: bytes) -> bool:
     ]
 
 
-# Much of what `worse_manifest` makes is sound: what no reader needs, or what is unknown.
+# Many inputs of `worse_manifest` are sound: they change fields that no reader needs or knows.
 @pytest.mark.parametrize(
     ("mutate", "count", "least"), [(worse_bytes, 45, 1), (worse_manifest, 40, 0.25)]
 )
@@ -217,36 +219,36 @@ def test_hostile_hints(plain: Path, monkeypatch: pytest.MonkeyPatch, hint: bytes
 
 def test_base_paths_that_form_a_circle(tmp_path: Path) -> None:
     """Each of two tables is a base path of both: base paths of base paths are not followed."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    for path, other in ((one, two), (two, one)):
+    first, second = tmp_path / "one", tmp_path / "two"
+    for path, base_path in ((first, second), (second, first)):
         lance.write_dataset(rows(0), str(path), max_rows_per_file=2)
         file = newest(path)
         manifest = decode((path / file).read_bytes(), "m")
         proto = manifest.to_proto()
-        for number, base in ((1, other), (2, path), (3, path / ".." / other.name)):
+        for number, base in ((1, base_path), (2, path), (3, path / ".." / base_path.name)):
             proto.base_paths.add(id=number, path=str(base), is_dataset_root=True)
         proto.reader_feature_flags |= 16
         proto.writer_feature_flags |= 16
         for number, fragment in enumerate(proto.fragments):
             fragment.files[0].base_id = number + 1
         (path / file).write_bytes(encode(proto, None, manifest.transaction_section))
-    for path, other in ((one, two), (two, one)):
+    for path, base_path in ((first, second), (second, first)):
         for fragment in lance_spark.open_dataset(str(path)).fragments[::2]:
             name = fragment.files[0].path
-            shutil.copy(path / "data" / name, other / "data" / name)
+            shutil.copy(path / "data" / name, base_path / "data" / name)
         assert lance_spark.open_dataset(str(path)).to_table() == rows(0)
 
 
 @pytest.mark.parametrize("number", [7, 2**32 - 1])
-@pytest.mark.parametrize("what", ["data", "deletions"])
-def test_missing_base_paths(plain: Path, tmp_path: Path, number: int, what: str) -> None:
+@pytest.mark.parametrize("file_type", ["data", "deletions"])
+def test_missing_base_paths(plain: Path, tmp_path: Path, number: int, file_type: str) -> None:
     path = tmp_path / "t"
     shutil.copytree(plain, path)
     file = newest(path)
     manifest = decode((path / file).read_bytes(), "m")
     proto = manifest.to_proto()
     for fragment in proto.fragments:
-        if what == "data":
+        if file_type == "data":
             fragment.files[0].base_id = number
         elif fragment.HasField("deletion_file"):
             fragment.deletion_file.base_id = number
@@ -280,7 +282,7 @@ def test_unusual_manifest_names(plain: Path, tmp_path: Path, name: str) -> None:
     assert dataset.version == NEWEST
     assert [version.version for version in dataset.versions()] == list(range(1, NEWEST + 1))
     if name.startswith("d") and name[1:2].isdigit():
-        # It may be a detached version, whose needs nobody can tell.
+        # It may be a detached version, whose files are unknown.
         with pytest.raises(CorruptTableError, match=re.escape(name)):
             dataset.cleanup_old_versions(retain_versions=3)
         return

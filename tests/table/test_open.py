@@ -121,7 +121,7 @@ def test_open_by_branch(path: Path) -> None:
     table = open_table(str(path), tag="there")
     assert table.manifest.branch == "feat/x"
     assert table.manifest.num_rows == 17
-    # The rows of the parent lie below the parent's root.
+    # The rows of the parent are below the root of the parent.
     for fragment in table.manifest.fragments:
         assert table.paths.open_data_file(fragment.files[0]).size == fragment.size_bytes
     assert read_deletions(table.paths, table.manifest.fragments[0]).tolist() == [1]
@@ -130,12 +130,12 @@ def test_open_by_branch(path: Path) -> None:
 def test_open_by_timestamp(path: Path) -> None:
     theirs = lance.dataset(str(path)).versions()
     ours = list_versions(ObjectStore.from_uri(path))
-    for own, other in zip(ours, theirs, strict=True):
-        assert own.version == other["version"]
+    for our_version, their_version in zip(ours, theirs, strict=True):
+        assert our_version.version == their_version["version"]
         # pylance rounds through a float.
-        local = own.timestamp.astimezone().replace(tzinfo=None)
-        assert abs(local - other["timestamp"]) <= timedelta(microseconds=2)
-        assert open_table(str(path), timestamp=own.timestamp).version == own.version
+        local = our_version.timestamp.astimezone().replace(tzinfo=None)
+        assert abs(local - their_version["timestamp"]) <= timedelta(microseconds=2)
+        assert open_table(str(path), timestamp=our_version.timestamp).version == our_version.version
     just_before = ours[2].timestamp - timedelta(microseconds=1)
     assert open_table(str(path), timestamp=just_before).version == 2
     assert open_table(str(path), timestamp=datetime.now(UTC)).version == 4

@@ -19,7 +19,7 @@ from lance_spark.table.indexes import fragment_reuse
 from tests.support.tables.damaged import newest_manifest, rewrite_manifest
 from tests.support.tables.pylance_written import new_table, rows
 
-#: Damages a table in each way.
+#: Damages a table in several ways.
 pytestmark = pytest.mark.slow
 
 Damage = Callable[[Path], object]
@@ -146,7 +146,8 @@ DAMAGES: dict[str, Damage] = {
     "branch": lambda path: next((path / "_refs/branches").iterdir()).write_text("no JSON"),
 }
 NEW = rows(6)
-#: Calls that leave the table as it is. Each gets the table's path, and what opens it.
+#: Calls that do not change the table. Each call gets the path of the table, and a function that
+#: opens it.
 READS: dict[str, Call] = {
     "open": lambda uri, _: lance_spark.open_dataset(uri),
     "open missing version": lambda uri, _: lance_spark.open_dataset(uri, 77),
@@ -249,7 +250,7 @@ def test_errors_name_the_table(sound: Path, tmp_path: Path, damage: str) -> None
     raised = {name: error for name, error in errors.items() if error is not None}
     # The first three ask for versions, tags and branches that the sound table does not have either.
     assert len(raised) > 3
-    unnamed = {name: repr(one) for name, one in raised.items() if uri not in str(one)}
+    unnamed = {name: repr(error) for name, error in raised.items() if uri not in str(error)}
     assert unnamed == {}
 
 

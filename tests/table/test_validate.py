@@ -147,7 +147,7 @@ def unreadable_path(manifest: Manifest) -> None:
     manifest.fragments[1].files[0].path = "../../secret.lance"
 
 
-#: What is wrong; whether it needs stable row ids; what the error must say; whether pylance sees it.
+#: The damage, whether it needs stable row ids, the expected error, and whether pylance detects it.
 MANIFESTS: dict[Callable[[Manifest], None], tuple[bool, str, bool]] = {
     same_fragment_id: (False, "fragment id 0 occurs twice", True),
     swapped_fragments: (False, "fragment 0 comes after fragment 1", True),
@@ -255,7 +255,8 @@ def test_all_problems_are_listed(tmp_path: Path) -> None:
     first, *problems = str(caught.value).splitlines()
     assert uri in first
     assert "fragment id 0 occurs twice" in problems[0]
-    # The deletion file of fragment 0 is read by name: fragment 1 finds the other's, or none.
+    # The deletion file of fragment 0 is read by name: fragment 1 finds the file of the other
+    # fragment, or none.
     assert sum("gone" in problem for problem in problems) == 2
 
 
@@ -315,7 +316,7 @@ def test_repeated_fragment_ids_are_read_correctly_or_refused(tmp_path: Path) -> 
     lance.dataset(uri).create_scalar_index("id", "ZONEMAP")
     rewrite_manifest(tmp_path, same_fragment_id)
     ours = lance_spark.open_dataset(uri)
-    # The zone map is of fragment 0: it says nothing about which of the two.
+    # The zone map of fragment 0 does not tell the two rows apart.
     assert ours.to_table(filters=[("id", ">", 3)]) == rows(4, 2)
     assert ours.to_table(filter="id = 1") == rows(1, 1)
     assert ours.take([4, 1])["id"].to_pylist() == [4, 1]

@@ -43,7 +43,7 @@ _OFFSET_BITS = 64
 
 
 class VarBinaryReader(PagesReader):
-    """Reads strings or bytes, large ones included; see `PagesReader`.
+    """Reads strings or bytes, also large types; see `PagesReader`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ node                                column
 struct                              a header whose pages say `SimpleStruct` and hold nothing;
                                     structs cannot be null
 list, large list                    where the items of each list end (see `lists`); its rows are
-                                    lists, those of the columns below are items
+                                    lists, rows of the columns below are items
 packed struct, fixed-size list,     one column with the values; nothing below has any
 dictionary, blob, everything else
 string, binary                      the same; early releases wrote two, see `lists`

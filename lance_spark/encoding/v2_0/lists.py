@@ -173,9 +173,9 @@ class ByteLists:
         self, dtype: pa.DataType, ends: ColumnMeta, data: ColumnMeta, location: PageLocation
     ) -> None:
         self._dtype = dtype
-        of = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
+        make_list_type = pa.list_ if offset_type(dtype) is np.int32 else pa.large_list
         items = ColumnReader(pa.uint8(), data, location)
-        list_dtype = of(pa.field("item", pa.uint8(), nullable=False))
+        list_dtype = make_list_type(pa.field("item", pa.uint8(), nullable=False))
         self._lists = ListReader(list_dtype, ends, items, total_rows(data.pages), location)
         self._location = location
 

@@ -65,7 +65,7 @@ class SlottedRows(Protocol):
     def values(self) -> pa.Array: ...
 
     def slots(self, steps: Sequence[Step]) -> list[LayerSlots]:
-        """Return the slots of every layer, leaf first; `steps` are those of the leaf."""
+        """Return the slots of every layer, leaf first; `steps` are the steps of the leaf."""
         ...
 
 
@@ -100,9 +100,7 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
     """Return the layers of a page; raise CorruptFileError if they do not match the column type."""
     if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
         names = ", ".join(layer.name for layer in layers)
-        raise CorruptFileError(
-            f"layers {names} are not those of a column of type {leaf.field.type}"
-        )
+        raise CorruptFileError(f"layers {names} do not fit a column of type {leaf.field.type}")
     return layers
 
 
@@ -110,7 +108,7 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 def errors_at(location: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
-    Decoders check descriptions before they use them. If numpy or Arrow refuses a page all the same,
+    Decoders check descriptions before they use them. If numpy or Arrow refuses a page nevertheless,
     it is corrupt too.
     """
     try:
@@ -189,15 +187,15 @@ def fetch_rows(base: int, stride: int, rows: Rows, length: int) -> ReadPlan[Fetc
     return (yield from fetch(base, rows * stride, rows * stride + length))
 
 
-def levels_at(levels: Levels, where: EntryIndex) -> Levels:
+def levels_at(levels: Levels, entries: EntryIndex) -> Levels:
     """Return the levels of some entries, in that order."""
     repetition, definition = levels.repetition, levels.definition
-    count = where.stop - where.start if isinstance(where, slice) else len(where)
+    count = entries.stop - entries.start if isinstance(entries, slice) else len(entries)
     return Levels(
         levels.layers,
         count,
-        None if repetition is None else repetition[where],
-        None if definition is None else definition[where],
+        None if repetition is None else repetition[entries],
+        None if definition is None else definition[entries],
     )
 
 

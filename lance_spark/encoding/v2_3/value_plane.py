@@ -8,7 +8,7 @@ values       buffers                           stored for
 ===========  ================================  ===============================================
 chunked      chunk table, chunks[, dictionary] every leaf slot, null or not
 zipped       values[, index of values]         leaf slots that are valid in all layers
-indexed      indices, then those of zipped     every leaf slot an index; each distinct value
+indexed      indices, buffers of zipped        every leaf slot an index; each distinct value
 constant     none                              one value for all
 none         none                              nothing: all are null
 ===========  ================================  ===============================================
@@ -139,7 +139,7 @@ class PlainValues:
     values : pb.ValuePlane
         Chunked, zipped, constant or none.
     meta : PageMeta
-        Its buffers are those of the values.
+        It has the buffers of the values.
     leaf : Leaf
     slots : int
         Leaf slots of the page.
@@ -193,7 +193,7 @@ class IndexedValues:
     ----------
     values : pb.IndexedValues
     meta : PageMeta
-        Its buffers are those of the values.
+        It has the buffers of the values.
     leaf : Leaf
     slots : int
         Leaf slots of the page.
@@ -234,11 +234,11 @@ class IndexedValues:
 
     def _load(self) -> ReadPlan[Sequence]:
         data = None
-        where = buffer_at(self._meta, 0)
+        location = buffer_at(self._meta, 0)
         if has_payload(self._encoding):
-            (data,) = yield [where]
-        elif where.length:
-            raise CorruptFileError(f"{where.length} bytes of indices that are not stored")
+            (data,) = yield [location]
+        elif location.length:
+            raise CorruptFileError(f"{location.length} bytes of indices that are not stored")
         return decode_sequence(self._encoding, data, self._slots, bits=32)
 
 

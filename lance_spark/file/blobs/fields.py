@@ -327,7 +327,7 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
     if pat.is_struct(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype):
         old = [dtype.field(index) for index in range(dtype.num_fields)]
         new = [_for_version(child, version, f"{path}.{child.name}") for child in old]
-        if all(item is other for item, other in zip(new, old, strict=True)):
+        if all(new_child is old_child for new_child, old_child in zip(new, old, strict=True)):
             return field
         if not pat.is_struct(dtype) and version == (2, 1):
             raise UnsupportedTypeError(

@@ -252,24 +252,24 @@ def reduced_to_path(path: Sequence[Field]) -> Field:
     return node
 
 
-def find_field(name: str, nodes: Sequence[Field], where: str) -> Field:
-    """Return the field with a name; the error suggests a similar name in `where`."""
+def find_field(name: str, nodes: Sequence[Field], owner: str) -> Field:
+    """Return the field with a name; the error suggests a similar name in `owner`."""
     for node in nodes:
         if node.name == name:
             return node
     names = [node.name for node in nodes]
-    folded = [other for other in names if other.lower() == name.lower()]
+    folded = [candidate for candidate in names if candidate.lower() == name.lower()]
     similar = folded or difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {similar[0]!r}?" if similar else f"it has {names[:20]}"
-    raise InvalidInputError(f"{where} has no field {name!r}; {hint}")
+    raise InvalidInputError(f"{owner} has no field {name!r}; {hint}")
 
 
-def check_unique(names: Sequence[str], where: str) -> None:
+def check_unique(names: Sequence[str], owner: str) -> None:
     """Raise InvalidInputError if a name occurs twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InvalidInputError(f"{where} has two fields named {name!r}; rename one")
+            raise InvalidInputError(f"{owner} has two fields named {name!r}; rename one")
         seen.add(name)
 
 

@@ -76,7 +76,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "time64:ns": pa.time64("ns"),
     **{f"duration:{unit}": pa.duration(unit) for unit in _UNITS},
 }
-_NAMES: dict[pa.DataType, str] = {kind: name for name, kind in _PLAIN.items()}
+_NAMES: dict[pa.DataType, str] = {dtype: name for name, dtype in _PLAIN.items()}
 #: Strings with no Arrow type of their own.
 _ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.string()}
 

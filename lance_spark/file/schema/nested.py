@@ -58,8 +58,8 @@ def unpruned(field: Field, file_field: Field, version: tuple[int, int]) -> Field
     )
     if read_whole:
         file_ids = [child.id for child in file_field.walk()]
-        same = [child.id for child in field.walk()] == file_ids
-        return field if same else replace(field, children=file_field.children)
+        has_file_ids = [child.id for child in field.walk()] == file_ids
+        return field if has_file_ids else replace(field, children=file_field.children)
     by_id = {child.id: child for child in file_field.children}
     children = tuple(
         unpruned(child, by_id[child.id], version) if child.id in by_id else child

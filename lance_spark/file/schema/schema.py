@@ -250,13 +250,15 @@ class FieldTree:
 
 def _blob_above(protos: Sequence[pb.Field], index: int) -> int | None:
     """Return the position of the blob that contains an anonymous field."""
-    for back in range(1, BLOB_DESCRIPTOR.num_fields + 1):
-        if back > index:
+    for distance in range(1, BLOB_DESCRIPTOR.num_fields + 1):
+        if distance > index:
             return None
-        proto = protos[index - back]
+        proto = protos[index - distance]
         if proto.logical_type == "struct" and BLOB_KEY in proto.metadata:
             return (
-                index - back if protos[index].name == BLOB_DESCRIPTOR.field(back - 1).name else None
+                index - distance
+                if protos[index].name == BLOB_DESCRIPTOR.field(distance - 1).name
+                else None
             )
         if proto.id >= 0 or proto.parent_id >= 0:
             return None

@@ -13,7 +13,7 @@ max_value   type of the field       greatest value without nulls and NaN; of str
                                     bytes, a value of at most 64 bytes that is greater
 ==========  ======================  ================================================================
 
-Pages and page table have the form of those of the file, with ids from 0 on. An unknown bound (all
+Pages and page table have the same form as in the file, with ids from 0 on. An unknown bound (all
 values null, no greater value) is the least or greatest value of the type, or an empty string. Empty
 strings are read as nulls, as everywhere in version 0.1, so a null bound is unknown. pylance keeps
 statistics for bools, integers, floats of 32 and 64 bits, dates, strings, bytes and decimals of 128

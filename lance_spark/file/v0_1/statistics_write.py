@@ -247,13 +247,13 @@ def _cut(value: bytes, is_text: bool) -> bytes:
 
 
 def _above(value: bytes, is_text: bool) -> bytes | None:
-    """Return a value of at most `MAX_BYTES` that is greater than `value`; None if there is none."""
+    """Return a value of at most `MAX_BYTES` that is greater than `value`, or None."""
     return value + b"\0" if len(value) < MAX_BYTES else _raised(value, is_text)
 
 
 def _raised(value: bytes, is_text: bool) -> bytes | None:
-    """Return a value of this length that is greater than all values that begin with `value`; None
-    if there is none.
+    """Return a value of this length that is greater than all values that begin with `value`, or
+    None.
     """
     if not is_text:
         # Arithmetic on the whole value: a byte of 255 becomes 0 and raises the previous byte.

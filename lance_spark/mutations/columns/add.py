@@ -130,14 +130,14 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
             "the table"
         )
     new = pa.schema(list(fields))
-    given = new_schema(new, version)
-    check_types(given, version)
+    added = new_schema(new, version)
+    check_types(added, version)
     first = max_field_id(manifest.to_proto()) + 1
     structs = {field.name for field in table.schema.fields if field.logical_type == "struct"}
-    extended = [name for name in given.names if name in structs]
+    extended = [name for name in added.names if name in structs]
     check_new_children(table.store.display, extended, version)
-    check_names(given.names)
-    merged, _ = _merged(table.schema.fields, given.fields, -1, first, ())
+    check_names(added.names)
+    merged, _ = _merged(table.schema.fields, added.fields, -1, first, ())
     return Merge(
         fragments=counted_fragments(table.paths, manifest),
         schema=tuple(replace(table.schema, fields=merged).to_protos()),
@@ -154,7 +154,7 @@ def check_new_children(table: str, columns: Sequence[str], version: tuple[int, i
         )
 
 
-def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:
+def as_batch(columns: Any, num_rows: int) -> pa.RecordBatch:
     """Return the result of a function as a batch.
 
     Raises
@@ -162,34 +162,34 @@ def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:
     InvalidInputError
         It is not a batch of columns, or has another number of rows.
     """
-    if isinstance(given, Mapping):
+    if isinstance(columns, Mapping):
         try:
-            given = pa.RecordBatch.from_pydict(dict(given))
+            columns = pa.RecordBatch.from_pydict(dict(columns))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidInputError(f"the function must return columns: {error}") from None
-    elif isinstance(given, pa.Table):
-        given = given.combine_chunks()
-        given = given.to_batches()[0] if given.num_rows else _no_rows(given.schema)
-    if not isinstance(given, pa.RecordBatch):
+    elif isinstance(columns, pa.Table):
+        columns = columns.combine_chunks()
+        columns = columns.to_batches()[0] if columns.num_rows else _no_rows(columns.schema)
+    if not isinstance(columns, pa.RecordBatch):
         raise InvalidInputError(
-            f"the function returns {type(given).__name__}, not a RecordBatch with the new columns"
+            f"the function returns {type(columns).__name__}, not a RecordBatch with the new columns"
         )
-    if given.num_rows != num_rows:
-        raise InvalidInputError(f"the function returns {given.num_rows} rows for {num_rows}")
-    return given
+    if columns.num_rows != num_rows:
+        raise InvalidInputError(f"the function returns {columns.num_rows} rows for {num_rows}")
+    return columns
 
 
 def _merged(
     existing: Sequence[Field],
-    given: Sequence[Field],
+    added_fields: Sequence[Field],
     parent_id: int,
     next_id: int,
     path: tuple[str, ...],
 ) -> tuple[tuple[Field, ...], int]:
-    """Return the existing fields with the new ones added, and the next free field id."""
+    """Return the existing fields with the new fields added, and the next free field id."""
     by_name = {field.name: position for position, field in enumerate(existing)}
     fields = list(existing)
-    for field in given:
+    for field in added_fields:
         position = by_name.get(field.name)
         name = ".".join((*path, field.name))
         if position is None:

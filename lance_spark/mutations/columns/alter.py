@@ -59,18 +59,19 @@ class Alteration:
     data_type: pa.DataType | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Alteration:
+    def parse(cls, alteration: Mapping[str, Any]) -> Alteration:
         """Parse an alteration of `Dataset.alter_columns`.
 
         Raises
         ------
         InvalidInputError
         """
-        if not isinstance(given, Mapping) or not {"path"} <= set(given) <= _KEYS:
+        if not isinstance(alteration, Mapping) or not {"path"} <= set(alteration) <= _KEYS:
             raise InvalidInputError(
-                f"an alteration must have a path, and a name, nullable or data_type, not {given!r}"
+                "an alteration must have a path, and a name, nullable or data_type, not "
+                f"{alteration!r}"
             )
-        parsed = cls(**given)
+        parsed = cls(**alteration)
         if (parsed.name, parsed.nullable, parsed.data_type) == (None, None, None):
             raise InvalidInputError(
                 f"the alteration of {parsed.path!r} changes nothing: give a name, nullable or "
@@ -164,7 +165,7 @@ def alter_columns(
     runner: Runner | None = None,
 ) -> OpenTable:
     """Alter columns; see `Dataset.alter_columns`. Tasks run in this process by default."""
-    parsed = [Alteration.parse(given) for given in alterations]
+    parsed = [Alteration.parse(alteration) for alteration in alterations]
     if not parsed:
         raise InvalidInputError("alterations must not be empty")
     if all(alteration.data_type is None for alteration in parsed):
@@ -175,7 +176,7 @@ def alter_columns(
         paths = [alteration.path for alteration in parsed if alteration.data_type is not None]
         _check_casts(current, paths)
         schema, written = _with_types(current, altered, parsed)
-        # Rows that another client writes with the old columns have no values in the new ones.
+        # Rows that another client writes with the old columns have no values in the new columns.
         cast = {current.schema.field(path).id for path in paths}
         required = any(field.id in cast and not field.nullable for field in altered.walk())
         old = current.schema.select(paths)

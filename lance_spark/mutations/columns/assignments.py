@@ -111,12 +111,12 @@ def names_of(path: Sequence[Field]) -> Path:
     return tuple(field.name for field in path)
 
 
-def check_disjoint_paths(path: Path, others: Sequence[Path], argument: str) -> None:
+def check_disjoint_paths(path: Path, other_paths: Sequence[Path], argument: str) -> None:
     """Raise InvalidInputError if a column has two values, or a struct and its child have one."""
-    for other in others:
-        if other == path:
+    for other_path in other_paths:
+        if other_path == path:
             raise InvalidInputError(f"{argument}: column {'.'.join(path)!r} has two values")
-        short, long = sorted((other, path), key=len)
+        short, long = sorted((other_path, path), key=len)
         if long[: len(short)] == short:
             raise InvalidInputError(
                 f"{argument}: values are given for column {'.'.join(short)!r} and for "
@@ -199,9 +199,9 @@ class Assignment:
             if pat.is_dictionary(dtype):
                 return pa.repeat(self.value, rows.num_rows).dictionary_encode().cast(dtype)
             return pa.repeat(self.value, rows.num_rows)
-        given = self.value(rows)
+        computed = self.value(rows)
         try:
-            values = _array(given, dtype)
+            values = _array(computed, dtype)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(
                 f"new values of column {self.field.name!r}: the function must return "
@@ -288,13 +288,13 @@ def assign(
     return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-def _of_column(schema: Schema, top: str, given: Mapping[Path, Assignment]) -> Assignment:
+def _of_column(schema: Schema, top: str, assignments: Mapping[Path, Assignment]) -> Assignment:
     """Return the assignment of a top-level column: the given one, or one of the assignments of its
     children.
     """
-    if (top,) in given:
-        return given[(top,)]
-    children = {path[1:]: child for path, child in given.items() if path[0] == top}
+    if (top,) in assignments:
+        return assignments[(top,)]
+    children = {path[1:]: child for path, child in assignments.items() if path[0] == top}
     reads_all = any(child.reads is None for child in children.values())
     values = {path: child.values for path, child in children.items()}
     field = next(field for field in schema.fields if field.name == top)
@@ -326,19 +326,19 @@ def _input_type(field: Field) -> pa.DataType:
     return pa.large_binary() if field.is_blob else storage_type(input_field(field).type)
 
 
-def _array(given: Any, dtype: pa.DataType) -> pa.Array:
-    if isinstance(given, pa.ChunkedArray):
-        given = given.combine_chunks()
-    if isinstance(given, pa.ExtensionArray):
-        given = given.storage
-    if isinstance(given, str | bytes | Mapping):
-        raise TypeError(f"expected one value for each row, not a single {type(given).__name__}")
-    if not isinstance(given, pa.Array):
-        return to_array(given if hasattr(given, "__array__") else list(given), dtype)
-    if given.type == dtype or pat.is_struct(given.type):
-        return given
-    if pat.is_dictionary(dtype) and not pat.is_dictionary(given.type):
-        return given.cast(dtype.value_type).dictionary_encode().cast(dtype)
-    array = given.cast(dtype)
-    check_exact(given, array)
+def _array(values: Any, dtype: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if isinstance(values, str | bytes | Mapping):
+        raise TypeError(f"expected one value for each row, not a single {type(values).__name__}")
+    if not isinstance(values, pa.Array):
+        return to_array(values if hasattr(values, "__array__") else list(values), dtype)
+    if values.type == dtype or pat.is_struct(values.type):
+        return values
+    if pat.is_dictionary(dtype) and not pat.is_dictionary(values.type):
+        return values.cast(dtype.value_type).dictionary_encode().cast(dtype)
+    array = values.cast(dtype)
+    check_exact(values, array)
     return array

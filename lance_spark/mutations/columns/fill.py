@@ -323,12 +323,14 @@ class Computation:
         """
         self._paths = table.paths
         current = {fragment.id: fragment for fragment in table.manifest.fragments}
-        same = self._schemas == (read, schema)
+        same_schemas = self._schemas == (read, schema)
         invalid = [
             number
             for number, (source, _) in self._done.items()
             if not (
-                same and number in current and _still_valid(table.paths, source, current[number])
+                same_schemas
+                and number in current
+                and _still_valid(table.paths, source, current[number])
             )
         ]
         files = [self._done.pop(number)[1] for number in invalid]

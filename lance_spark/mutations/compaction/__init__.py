@@ -1,1 +1,1 @@
-"""Compaction: few large fragments replace many small ones; rows are reordered."""
+"""Compaction: few large fragments replace many small fragments; rows are reordered."""

@@ -9,8 +9,9 @@ The planner visits fragments in the order of their ids:
 | others | stay |
 
 Adjacent candidates that the same indexes cover form a group. A fragment that an index covers is not
-merged with one that it does not cover: the index could not describe the new fragment. A group ends
-as soon as it has the target number of rows, if as many rows remain. These are the rules of pylance.
+merged with a fragment that it does not cover: the index could not describe the new fragment. A
+group ends as soon as it has the target number of rows, if as many rows remain. These are the rules
+of pylance.
 
 A group holds only fragments whose files go to the same base paths (`lance_spark.table.placement`),
 and "adjacent" means adjacent among these fragments. pylance writes all new fragments to the table

@@ -197,7 +197,7 @@ def commit_reordered(
     groups: Iterable[tuple[Sequence[Fragment], Sequence[Reordered]]],
     options: CommitOptions | None = None,
 ) -> tuple[Manifest, CompactionMetrics]:
-    """Replace the old fragments by the new ones.
+    """Replace the old fragments by the new fragments.
 
     Parameters
     ----------

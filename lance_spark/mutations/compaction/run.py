@@ -186,10 +186,10 @@ class Compaction:
         """Delete the new fragments of groups that another client has changed."""
         if not self._done or self._table is None:
             return
-        same = _layout_of(self._table) == _layout_of(table)
+        same_layout = _layout_of(self._table) == _layout_of(table)
         contents: dict[int, bytes] = {}
         covered: list[BitMap] = []
-        if same:
+        if same_layout:
             fragments = counted_fragments(table.paths, table.manifest)
             ids = {fragment.id for result in self._done for fragment in result.old}
             contents = {
@@ -200,7 +200,7 @@ class Compaction:
         changed: list[CompactionResult] = []
         for result in self._done:
             is_valid = (
-                same
+                same_layout
                 and all(
                     contents.get(fragment.id) == _content_of(fragment) for fragment in result.old
                 )

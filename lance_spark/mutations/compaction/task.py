@@ -1,4 +1,4 @@
-"""Compaction: many small fragments are rewritten as few large ones, without their deleted rows.
+"""Compaction: many small fragments are rewritten as few large fragments without deleted rows.
 
 | step | where | what |
 | --- | --- | --- |

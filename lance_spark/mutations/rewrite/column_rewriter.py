@@ -156,8 +156,8 @@ class ColumnRewriter:
         name = self._table.store.display
         if number in self._done:
             raise RowOrderError(
-                f"{name}: values of fragment {number} occur again after those of another fragment; "
-                "sort the rows by _rowaddr"
+                f"{name}: values of fragment {number} occur again after values of another "
+                "fragment; sort the rows by _rowaddr"
             )
         fragment = self._fragments.get(number)
         if fragment is None:

@@ -300,7 +300,7 @@ class AddressReader:
         indices = pa.array(order)
         columns = []
         for index, field in enumerate(self._arrow):
-            first, *others = (part.column(index) for part in parts)
-            column = splice(first, pa.chunked_array(others, field.type), indices)
+            first, *following = (part.column(index) for part in parts)
+            column = splice(first, pa.chunked_array(following, field.type), indices)
             columns.append(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)

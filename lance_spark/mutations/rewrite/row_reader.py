@@ -299,9 +299,9 @@ def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedAr
         return pa.chunked_array([old, *new.chunks], dtype).take(order)
     # Arrow cannot unify all dictionaries that files can have.
     plain_chunks = [array.cast(dtype.value_type) for array in (old, *new.chunks)]
-    both = pa.chunked_array(plain_chunks, dtype.value_type).take(order).combine_chunks()
+    plain = pa.chunked_array(plain_chunks, dtype.value_type).take(order).combine_chunks()
     try:
-        return pa.chunked_array([both.dictionary_encode().cast(dtype)])
+        return pa.chunked_array([plain.dictionary_encode().cast(dtype)])
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
             f"the new values are too many distinct values for {dtype}: {error}"

@@ -2,7 +2,7 @@
 
 The commit deletes them from their old fragments. Values that are not given are read from the old
 fragment. In tables with stable row ids, rows keep their ids and the versions that created them; the
-commit records its version as the one that last updated them. Specification:
+commit records its version as their last update. Specification:
 table/row_id_lineage.md.
 """
 
@@ -79,7 +79,7 @@ class RowRewriter:
         self,
         table: OpenTable,
         schema: Schema,
-        given: Sequence[str],
+        given_names: Sequence[str],
         *,
         tag: bytes,
         max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
@@ -88,7 +88,7 @@ class RowRewriter:
         self._table = table
         self._schema = schema
         self._arrow = input_schema(schema)
-        self._given = tuple(given)
+        self._given = tuple(given_names)
         self._sources: dict[tuple[str, ...], _Source] = {}
         self._stable = table.manifest.flags.stable_row_ids
         self._tag = tag
@@ -102,7 +102,10 @@ class RowRewriter:
         self._num_rows = self._num_inserted = 0
 
     def move(
-        self, addresses: UInt64Array, values: pa.RecordBatch, given: Sequence[str] | None = None
+        self,
+        addresses: UInt64Array,
+        values: pa.RecordBatch,
+        given_names: Sequence[str] | None = None,
     ) -> None:
         """Write rows with new values.
 
@@ -112,7 +115,7 @@ class RowRewriter:
             Addresses of live rows.
         values : pa.RecordBatch
             The given columns, in the types that a writer of the table accepts.
-        given : sequence of str, optional
+        given_names : sequence of str, optional
             Names of the given columns, if they differ from the default.
 
         Raises
@@ -128,7 +131,7 @@ class RowRewriter:
         if not len(addresses):
             return
         self._add(addresses)
-        source = self._source_of(self._given if given is None else tuple(given))
+        source = self._source_of(self._given if given_names is None else tuple(given_names))
         values = align(values, source.given)
         for targets, rows in self._by_targets(addresses):
             if rows is None:
@@ -183,13 +186,17 @@ class RowRewriter:
                 with suppress(StorageError):
                     writer.abort()
 
-    def _source_of(self, given: tuple[str, ...]) -> _Source:
-        source = self._sources.get(given)
+    def _source_of(self, given_names: tuple[str, ...]) -> _Source:
+        source = self._sources.get(given_names)
         if source is None:
-            others = tuple(field for field in self._schema.fields if field.name not in given)
-            given_schema = pa.schema([field for field in self._arrow if field.name in given])
-            source = _Source(given_schema, AddressReader(self._table, others), bool(others))
-            self._sources[given] = source
+            other_fields = tuple(
+                field for field in self._schema.fields if field.name not in given_names
+            )
+            given_schema = pa.schema([field for field in self._arrow if field.name in given_names])
+            source = _Source(
+                given_schema, AddressReader(self._table, other_fields), bool(other_fields)
+            )
+            self._sources[given_names] = source
         return source
 
     def _close(self) -> None:

@@ -211,13 +211,13 @@ def parse_conditions(
         compute.
     """
     schema = with_all(table.schema)
-    given = [filters] if isinstance(filters, str) else list(filters or ())
-    predicates = [part for part in given if isinstance(part, Predicate)]
-    for text in (part for part in given if isinstance(part, str)):
+    parts = [filters] if isinstance(filters, str) else list(filters or ())
+    predicates = [part for part in parts if isinstance(part, Predicate)]
+    for text in (part for part in parts if isinstance(part, str)):
         from lance_spark.scan.predicates.sql import parse_predicate
 
         predicates.append(parse_predicate(text, schema))
-    tuples = [part for part in given if not isinstance(part, Predicate | str)]
+    tuples = [part for part in parts if not isinstance(part, Predicate | str)]
     comparisons = parse_filters(tuples, schema)
     conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)
     if any(path[0].id == ROW_OFFSET.id for condition in conditions for path in condition.paths):
@@ -234,10 +234,10 @@ def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[O
     See `RowAddressGuard.check`.
     """
     guard = RowAddressGuard(table)
-    given = list(conditions)
+    condition_list = list(conditions)
 
     def check(newer: OpenTable) -> None:
-        parsed = parse_conditions(table, given)
+        parsed = parse_conditions(table, condition_list)
         guard.check(newer, (path[0].name for condition in parsed for path in condition.paths))
 
     return check

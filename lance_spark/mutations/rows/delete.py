@@ -75,7 +75,7 @@ class FragmentDeletion(Written):
     Attributes
     ----------
     file : DeletionFile or None
-        All deleted rows, earlier ones as well; None if no row is left.
+        All deleted rows, also rows deleted earlier; None if no row is left.
     bitmap : bytes
         Offsets of the rows that were deleted now, as a Roaring bitmap.
     """

@@ -12,7 +12,7 @@ The filter has the only size that all clients can compare: 32,768 bytes, for 8,1
 more keys almost all bits are set: this causes needless retries, but never a duplicate key. Keys of
 types without a byte form set all bits. A key with a null equals no other key and is not added.
 Specification: table/commit/transaction.md, `KeyExistenceFilter`; the split-block Bloom filter is
-the one of Parquet.
+the filter of Parquet.
 """
 
 from __future__ import annotations

@@ -282,14 +282,14 @@ class InPartitions(Predicate):
 
 
 def _codes(
-    combinations: Iterable[pa.Array], given: Iterable[pa.Array], num_rows: int
+    combinations: Iterable[pa.Array], arrays: Iterable[pa.Array], num_rows: int
 ) -> npt.NDArray[np.int64]:
     """Return for each row the number of its combination in `combinations`; -1 if it has none."""
     import pyarrow.compute as pc
 
     codes: npt.NDArray[np.int64] = np.zeros(num_rows, np.int64)
     combination_codes: npt.NDArray[np.int64] | None = None
-    for values, array in zip(combinations, given, strict=True):
+    for values, array in zip(combinations, arrays, strict=True):
         typed = values if values.type.equals(array.type) else values.cast(array.type)
         unique = typed.unique()
         value_codes = (

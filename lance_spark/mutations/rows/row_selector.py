@@ -52,9 +52,11 @@ class RowSelector:
     """
 
     def __init__(self, table: OpenTable, *, ids: Any, addresses: Any, indices: Any) -> None:
-        given = [numbers for numbers in (ids, addresses, indices) if numbers is not None]
-        if len(given) != 1:
-            raise InvalidInputError(f"give one of ids, addresses and indices, not {len(given)}")
+        selections = [numbers for numbers in (ids, addresses, indices) if numbers is not None]
+        if len(selections) != 1:
+            raise InvalidInputError(
+                f"give one of ids, addresses and indices, not {len(selections)}"
+            )
         self._planned = table
         self._guard = RowAddressGuard(table)
         self._ids: UInt64Array | None = None
@@ -63,7 +65,7 @@ class RowSelector:
             self._addresses = _addresses_of(table, indices)
         elif addresses is not None or not table.manifest.flags.stable_row_ids:
             name = "row ids" if addresses is None else "row addresses"
-            self._addresses = parse_numbers(given[0], name).astype(np.uint64)
+            self._addresses = parse_numbers(selections[0], name).astype(np.uint64)
         else:
             self._ids = parse_row_ids(ids)
 

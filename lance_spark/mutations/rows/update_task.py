@@ -251,14 +251,16 @@ class UpdateTask(FragmentTask):
 
     def _read_fields(self) -> tuple[Field, ...]:
         """Return the fields to read of the rows that change."""
-        given = {assignment.field.name for assignment in self.assignments}
+        assigned_names = {assignment.field.name for assignment in self.assignments}
         names: set[str] = set()
         for assignment in self.assignments:
             if assignment.reads is None:
                 return self.schema.fields
             names |= assignment.reads
         if self.mode == "rows":
-            names |= {field.name for field in self.schema.fields if field.name not in given}
+            names |= {
+                field.name for field in self.schema.fields if field.name not in assigned_names
+            }
         return tuple(field for field in self.schema.fields if field.name in names)
 
     def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:

@@ -102,7 +102,7 @@ def assemble(
 
 
 def _with_witness(field: Field, file_of: Mapping[int, int]) -> Field:
-    """Add a stored child to each struct, also nested ones, whose wanted children no file holds."""
+    """Add a stored child to each struct, nested or not, whose wanted children no file holds."""
     if field.logical_type != "struct" or field.is_packed or field.is_blob:
         return field
     children = tuple(_with_witness(child, file_of) for child in field.children)

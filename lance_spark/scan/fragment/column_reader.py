@@ -87,11 +87,11 @@ class ColumnReader:
 
     def over(self, files: FragmentFiles) -> ColumnReader:
         """Return a reader of the same columns of other files, which have the same layout."""
-        other = copy(self)
-        other._files = files
-        other._loaders = {}
-        other._row_bytes = other._window_rows = None
-        return other
+        reader = copy(self)
+        reader._files = files
+        reader._loaders = {}
+        reader._row_bytes = reader._window_rows = None
+        return reader
 
     def close(self) -> None:
         """Forget the loaders of blobs, which read from the open files."""

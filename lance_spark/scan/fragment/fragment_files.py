@@ -1,9 +1,9 @@
 """The data files of one fragment, opened when they are first read and shared by its readers.
 
-`OpenFiles` is the cache of open data files that one take leaves to the next. Opening a file costs
-up to three reads one after the other; a row of an open file costs at most two. The cache keeps the
-end of a file: its last bytes as they were read, the footer, and the metadata of the columns that
-were read, but no pages.
+`OpenFiles` is the cache of open data files that a take leaves open for the next take. Opening a
+file costs up to three reads one after the other; a row of an open file costs at most two. The cache
+keeps the end of a file: its last bytes as they were read, the footer, and the metadata of the
+columns that were read, but no pages.
 """
 
 from __future__ import annotations

@@ -211,17 +211,17 @@ class SelectiveReader:
             indices = pa.array(row_indices)
             window = {key: array.take(indices) for key, array in window.items()}
         if result is not None and shared:
-            where = result.indices_of(rows, row_indices)
+            selected = result.indices_of(rows, row_indices)
             for position, number in shared.items():
                 column = result.batch.column(number)
-                part_of_column = (
-                    column.slice(where.start, where.stop - where.start)
-                    if isinstance(where, slice)
-                    else column.take(pa.array(where))
+                values = (
+                    column.slice(selected.start, selected.stop - selected.start)
+                    if isinstance(selected, slice)
+                    else column.take(pa.array(selected))
                 )
-                if is_kept(part_of_column, self._columns.fields[position]):
-                    part_of_column = plain(part_of_column)
-                window[-1 - position] = part_of_column
+                if is_kept(values, self._columns.fields[position]):
+                    values = plain(values)
+                window[-1 - position] = values
         yield from self._columns.batches(
             window, len(rows) if row_indices is None else len(row_indices)
         )

@@ -248,13 +248,13 @@ def is_in(column: Column, values: Sequence[Any], settings: SqlSettings = DEFAULT
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
-def match(column: Column, how: str, text: Any) -> Predicate:
+def match(column: Column, match_kind: str, text: Any) -> Predicate:
     """Return the condition that a column of strings or bytes matches a text or a pattern.
 
     Parameters
     ----------
     column : Column
-    how : str
+    match_kind : str
         "starts", "ends", "contains" or "like".
     text : str, bytes or None
 
@@ -269,19 +269,19 @@ def match(column: Column, how: str, text: Any) -> Predicate:
     if is_text(dtype):
         fits = isinstance(text, str)
     else:
-        fits = isinstance(text, bytes) and how != "like" and is_bytes(dtype)
+        fits = isinstance(text, bytes) and match_kind != "like" and is_bytes(dtype)
     if not fits:
         raise InvalidInputError(
             f"filter on {str(column)!r}: {dtype} cannot be matched with {text!r}"
         )
-    if how == "like":
+    if match_kind == "like":
         return like(column, text)
-    if how not in ("starts", "ends", "contains"):
+    if match_kind not in ("starts", "ends", "contains"):
         raise InvalidInputError(
             f"filter on {str(column)!r}: a match must be one of starts, ends, contains, like, not "
-            f"{how!r}"
+            f"{match_kind!r}"
         )
-    return Match(column, how, text)  # type: ignore[arg-type]
+    return Match(column, match_kind, text)  # type: ignore[arg-type]
 
 
 def like(column: Column, pattern: str, escape: str = "\\") -> Predicate:
@@ -293,10 +293,10 @@ def like(column: Column, pattern: str, escape: str = "\\") -> Predicate:
         The pattern is not valid.
     """
     try:
-        how, text = like_regex(pattern, escape)
+        match_kind, text = like_regex(pattern, escape)
     except ValueError as error:
         raise InvalidInputError(f"filter on {str(column)!r}: {error}") from None
-    return Match(column, how, text)
+    return Match(column, match_kind, text)
 
 
 def dtype_of(field: Field) -> pa.DataType:
@@ -353,7 +353,8 @@ def _compare_as(
 def _in_parts(
     column: Column, literals: Sequence[Typed], common: pa.DataType, settings: SqlSettings
 ) -> list[Predicate]:
-    """Return an `In` for literals that one value equals, and ranges for literals with more.
+    """Return an `In` for literals that one value equals, and ranges for literals that more values
+    equal.
 
     Several values of a column can be equal to a literal after the cast to the common type.
     """

@@ -133,11 +133,11 @@ def exact_ticks(array: pa.Array) -> pa.Array:
     return pc.multiply(ticks, pa.scalar(factor, pa.decimal128(10, 0)))
 
 
-def text_matches(array: pa.Array, how: How, text: str | bytes) -> pa.BooleanArray:
+def text_matches(array: pa.Array, match_kind: How, text: str | bytes) -> pa.BooleanArray:
     """Return which strings or bytes match a text; see `like_regex`. Null stays null."""
     import pyarrow.compute as pc
 
-    return pc.call_function(_MATCHERS[how], [array], pc.MatchSubstringOptions(text))
+    return pc.call_function(_MATCHERS[match_kind], [array], pc.MatchSubstringOptions(text))
 
 
 def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:

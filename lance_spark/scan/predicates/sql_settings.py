@@ -100,7 +100,7 @@ class SqlSettings:
         Raises
         ------
         InvalidInputError
-            A value is not one that Spark allows.
+            Spark does not allow a value.
         """
         values: dict[str, Any] = {}
         for field in fields(cls):

@@ -165,7 +165,7 @@ def start_of_day(days: int, zone: str | None) -> int:
 
 
 def next_change(first: int, stop: int, zone: str | None) -> int:
-    """Return the first instant after another one with another offset of a zone; at most `stop`.
+    """Return the first instant after an instant at which a zone has another offset; at most `stop`.
 
     Raises
     ------

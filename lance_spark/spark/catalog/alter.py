@@ -164,15 +164,15 @@ class _Statement:
 
     def _column_options(self) -> dict[str, dict[str, str]]:
         """Return the options of columns that the statement sets, by name of the column."""
-        given: dict[str, dict[str, str]] = {}
+        options_by_column: dict[str, dict[str, str]] = {}
         for change in self._of(_SET):
             name = change["property"]
             if properties.is_column_option(name):
                 parsed = WriteOptions.parse({"path": self._name, name: change["value"]})
                 for column, options in parsed.column_metadata.items():
                     path = path_of(self._table.schema, [column])
-                    given.setdefault(path, {}).update(options)
-        return given
+                    options_by_column.setdefault(path, {}).update(options)
+        return options_by_column
 
     def _metadata(self) -> Callable[[], OpenTable] | None:
         config: dict[str, str | None] = {}

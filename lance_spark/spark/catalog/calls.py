@@ -113,7 +113,7 @@ def run(text: str) -> dict[str, Any]:
 
 def kind_of(error: errors.LanceError) -> str:
     """Return the kind of an error, by its class or a base class."""
-    for cls, kind in KINDS.items():
+    for cls, error_kind in KINDS.items():
         if isinstance(error, cls):
-            return kind
+            return error_kind
     return "other"

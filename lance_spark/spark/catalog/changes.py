@@ -54,7 +54,7 @@ def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     options = {**options_of(entry), "readChangeFeed": "true", **_span(arguments)}
     parsed = ReadOptions.parse(options)
     feed = FeedOptions.parse(parsed).of_batch(parsed)
-    # Errors of versions are raised here: Spark shows those of a planned scan with a traceback.
+    # Errors of versions are raised here: Spark shows errors of a planned scan with a traceback.
     Span.of(parsed, feed)
     schema = to_spark_schema(feed_schema(parsed, feed))
     return {"schema": schema.json(), "options": options}

@@ -43,7 +43,7 @@ def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of a new table that is like another one.
+    """Return the properties of a new table that is like another table.
 
     If the source is a Lance table, the new table stores its columns in the same way: vectors stay
     vectors. Other properties are not copied, as in Spark.
@@ -187,8 +187,8 @@ def _has_version(entry: TableEntry) -> bool:
 
 
 def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: NewTable) -> None:
-    given, stored = properties.split(arguments["properties"])
-    options = WriteOptions.parse({**options_of(entry), **given})
+    write_options, stored = properties.split(arguments["properties"])
+    options = WriteOptions.parse({**options_of(entry), **write_options})
     schema = StructType.fromJson(json.loads(arguments["schema"]))
     arrow = table_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     new_table = NewTable(new_table.must_create, stored)

@@ -9,7 +9,7 @@
 | `single_level_ns` | true if the catalog shows one namespace, `default`: the root of the others |
 | `parent`, `parent_delimiter` | a namespace in which all names of the catalog are; `.` divides it |
 
-The names are those of the Java connector.
+The names are the names of the Java connector.
 
 A name with a slash is a path or a URI: ``lance.`/data/t.lance` ``. Such a table is in no namespace.
 """

@@ -107,8 +107,8 @@ def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
     """
     if write["command"] != "UPDATE" or not write["all_rows"] or len(write["given"]) != 1:
         return "rows"
-    given = _given_columns(write)
-    fields = [field for field in table.schema.fields if field.name in given]
+    assigned = _given_columns(write)
+    fields = [field for field in table.schema.fields if field.name in assigned]
     fragments = counted_fragments(table.paths, table.manifest)
     if not fields or not fragments or not can_rewrite_columns(table, fields):
         return "rows"
@@ -253,8 +253,8 @@ def _partition_bytes(table: OpenTable, write: Mapping[str, Any]) -> int:
     """Return the bytes of the query's rows for which one task writes a file of a good size."""
     if write["command"] == "DELETE":
         return _TASK_BYTES
-    given = _given_columns(write)
-    fields = [field for field in table.schema.fields if field.name in given]
+    assigned = _given_columns(write)
+    fields = [field for field in table.schema.fields if field.name in assigned]
     num_rows, stored, sent = _sizes(table, fields)
     if not num_rows or not stored:
         return _TASK_BYTES

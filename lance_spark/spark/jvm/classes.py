@@ -108,7 +108,7 @@ PROBE = f"{PACKAGE}.Probe"
 INSTALLER = f"{PACKAGE}.Installer"
 _INSTALLER_FILES = f"{INSTALLER.replace('.', '/')}"
 _INSTALLED_JAR = "lance-spark-classes.jar"
-#: Code for a version of Spark and later ones.
+#: Code for a version of Spark and later versions.
 _BLOCK = re.compile(r"/\* since (\d+\.\d+)\n(.*?)since \1 \*/", re.DOTALL)
 
 _FOLDER = Path(__file__).parent / "java"

@@ -39,7 +39,7 @@ READ_NAMES = (
     "scan_metrics",
     *FEED_NAMES,
 )
-#: Base paths: those of a new table, and those that data files go to.
+#: Base paths of a new table, and base paths that data files go to.
 BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
 LOOKBACK = "lance.streaming.dedupe.lookback.versions"
 #: Options that the classes in the JVM set, and no user: the settings of the session that
@@ -80,7 +80,7 @@ WRITE_NAMES = (
     *OVERWRITE_NAMES,
 )
 LARGE_VAR_TYPES = "use_large_var_types"
-#: Other spellings, in lower case: those of other connectors, and Spark's camel case.
+#: Other spellings, in lower case: the names of other connectors, and Spark's camel case.
 SYNONYMS = {
     "file_format_version": "data_storage_version",
     "max_row_per_file": "max_rows_per_file",

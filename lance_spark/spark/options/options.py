@@ -7,7 +7,7 @@
 | a property of a table of Spark's catalog | ignored: Spark repeats only options as `option.NAME` |
 | any other name | refused, with the nearest known name |
 
-The names are those of other Lance connectors (`names`). Spark compares them without regard to case.
+Other Lance connectors use the same names (`names`). Spark compares them without regard to case.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ class ReadOptions:
     def _parse(cls, options: Mapping[str, str]) -> ReadOptions:
         parts = _classify(options)
         plain = parts.plain
-        given = [name for name in ("version", "tag", "timestamp") if name in plain]
-        if len(given) > 1:
+        references = [name for name in ("version", "tag", "timestamp") if name in plain]
+        if len(references) > 1:
             raise InvalidOptionError(
-                f"options {' and '.join(given)} exclude each other: set only one"
+                f"options {' and '.join(references)} exclude each other: set only one"
             )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH)
@@ -328,10 +328,10 @@ def _classify(options: Mapping[str, str]) -> _Classified:
     columns: dict[str, dict[str, str]] = {}
     store: dict[str, Any] = {}
     path: str | None = None
-    lower_names = {given.lower() for given in options}
+    lower_names = {option.lower() for option in options}
     of_catalog = "provider" in lower_names
-    for given, value in options.items():
-        name = SYNONYMS.get(given.lower(), given.lower())
+    for option, value in options.items():
+        name = SYNONYMS.get(option.lower(), option.lower())
         if name == "path":
             path = value
         elif name == "paths":
@@ -345,13 +345,13 @@ def _classify(options: Mapping[str, str]) -> _Classified:
             store.update(json_object(value))
         elif name == BASE_STORE_PARAMS:
             store.update(with_base_params(store, json_object(value, name)))
-        elif prefixed := _STORAGE_PREFIX.fullmatch(given):
+        elif prefixed := _STORAGE_PREFIX.fullmatch(option):
             store[prefixed["name"]] = value
-        elif column := _COLUMN_OPTION.fullmatch(given):
+        elif column := _COLUMN_OPTION.fullmatch(option):
             key = column["key"].lower()
             metadata = columns.setdefault(column["column"].lower(), {})
             metadata[COLUMN_KEYS[key]] = (
-                _blob_mark(given, value) if key == "lance.encoding" else value
+                _blob_mark(option, value) if key == "lance.encoding" else value
             )
         elif name in KNOWN:
             store[name] = value
@@ -359,7 +359,7 @@ def _classify(options: Mapping[str, str]) -> _Classified:
             # A property of the table: Spark repeats only the table's options as `option.NAME`.
             continue
         elif name not in IGNORED:
-            raise InvalidOptionError(_unknown(given))
+            raise InvalidOptionError(_unknown(option))
     if path is not None and not path.strip():
         raise InvalidOptionError("option path is empty: set it to the folder or URI of the table")
     return _Classified(path, plain, columns, values.checked_storage(store, path))
@@ -373,9 +373,9 @@ def _unknown(name: str) -> str:
     main = ["path", *READ_NAMES, *WRITE_NAMES]
     known = [*main, *SYNONYMS, LARGE_VAR_TYPES, "storage_options", BASE_STORE_PARAMS]
     known += sorted(KNOWN)
-    column, dot, rest = name.partition(".")
-    if dot and rest.split(".")[0].lower() in ("arrow", "lance"):
-        near = difflib.get_close_matches(rest.lower(), COLUMN_KEYS, 1, 0)
+    column, dot, suffix = name.partition(".")
+    if dot and suffix.split(".")[0].lower() in ("arrow", "lance"):
+        near = difflib.get_close_matches(suffix.lower(), COLUMN_KEYS, 1, 0)
         return f"unknown option {name}; did you mean {column}.{near[0]}?"
     near = difflib.get_close_matches(name.lower(), known, 1, 0.5)
     if near:
@@ -398,11 +398,11 @@ def _blob_mark(name: str, text: str) -> str:
 
 
 def _overwrite_options(plain: Mapping[str, str]) -> dict[str, str]:
-    given = {name: plain[name] for name in OVERWRITE_NAMES if name in plain}
-    if given and "timezone" in plain:
+    overwrite_options = {name: plain[name] for name in OVERWRITE_NAMES if name in plain}
+    if overwrite_options and "timezone" in plain:
         # The time zone of timestamps in the condition.
-        given["timezone"] = plain["timezone"]
-    return given
+        overwrite_options["timezone"] = plain["timezone"]
+    return overwrite_options
 
 
 def _only_path(text: str) -> str:

@@ -100,16 +100,17 @@ class OptionText:
             if name == "time_zone":
                 # Errors about time zones ask for the option timezone.
                 continue
-            other: Any = "TIMESTAMP_NTZ" if isinstance(default, str) else not default
-            changed: dict[str, Any] = {name: other}
-            if settings_of_session({setting: str(other)}) == settings_of_session({}):
+            other_value: Any = "TIMESTAMP_NTZ" if isinstance(default, str) else not default
+            changed: dict[str, Any] = {name: other_value}
+            if settings_of_session({setting: str(other_value)}) == settings_of_session({}):
                 # This release of Spark does not have the setting.
                 continue
             try:
                 parse_predicate(self.text, self.schema, replace(self.settings, **changed))
             except InvalidInputError:
                 continue
-            helpful.append(f"{setting}={str(other).lower() if isinstance(other, bool) else other}")
+            text = str(other_value).lower() if isinstance(other_value, bool) else other_value
+            helpful.append(f"{setting}={text}")
         return helpful
 
     def for_tasks(self) -> OptionText | None:
@@ -133,10 +134,10 @@ class OptionText:
         if session == self.settings:
             return
         try:
-            same = parse_predicate(self.text, self.schema, session) == self.predicate()
+            is_equal = parse_predicate(self.text, self.schema, session) == self.predicate()
         except InvalidInputError:
-            same = False
-        if same:
+            is_equal = False
+        if is_equal:
             return
         old, new = self.settings.changed(), session.changed()
         changed = {name: new.get(name) for name in {*old, *new} if old.get(name) != new.get(name)}
@@ -178,13 +179,13 @@ def _has_setting_for_doubled_quotes() -> bool:
 
 
 def _session_of_task(planned: SqlSettings) -> SqlSettings:
-    """Return the settings of the session that runs this task. Unset ones are as planned."""
+    """Return the settings of the session that runs this task. Unset settings are as planned."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         return planned
     properties = {name: context.getLocalProperty(name) for name in SPARK_NAMES.values()}
-    given = {name: value for name, value in properties.items() if value}
-    session = settings_of_session({**planned.changed(), **given})
+    set_values = {name: value for name, value in properties.items() if value}
+    session = settings_of_session({**planned.changed(), **set_values})
     return replace(session, time_zone=planned.time_zone)

@@ -72,21 +72,21 @@ class FeedOptions:
 
     @classmethod
     def _parse(cls, options: ReadOptions) -> FeedOptions:
-        given = options.feed
+        feed_options = options.feed
         for end in ("starting", "ending"):
-            if f"{end}_version" in given and f"{end}_timestamp" in given:
+            if f"{end}_version" in feed_options and f"{end}_timestamp" in feed_options:
                 raise InvalidOptionError(
                     f"options {end}Version and {end}Timestamp exclude each other: set only one"
                 )
         parsed = cls(
-            change_feed=flag("read_change_feed", given),
-            starting_version=whole_number("starting_version", given),
-            ending_version=whole_number("ending_version", given),
-            starting_timestamp=moment(given.get("starting_timestamp"), "startingTimestamp"),
-            ending_timestamp=moment(given.get("ending_timestamp"), "endingTimestamp"),
-            max_fragments=whole_number("max_fragments_per_trigger", given),
-            max_bytes=whole_number("max_bytes_per_trigger", given),
-            skip_change_commits=flag("skip_change_commits", given),
+            change_feed=flag("read_change_feed", feed_options),
+            starting_version=whole_number("starting_version", feed_options),
+            ending_version=whole_number("ending_version", feed_options),
+            starting_timestamp=moment(feed_options.get("starting_timestamp"), "startingTimestamp"),
+            ending_timestamp=moment(feed_options.get("ending_timestamp"), "endingTimestamp"),
+            max_fragments=whole_number("max_fragments_per_trigger", feed_options),
+            max_bytes=whole_number("max_bytes_per_trigger", feed_options),
+            skip_change_commits=flag("skip_change_commits", feed_options),
         )
         if parsed.change_feed and options.filter is not None:
             raise InvalidOptionError(
@@ -214,19 +214,22 @@ class OverwriteOptions:
         InvalidOptionError
             A value is invalid, or two options exclude each other or do not fit the mode.
         """
-        given = options.overwrite
-        where = non_blank("replace_where", given)
-        mode = choice("partition_overwrite_mode", given, ("static", "dynamic"))
-        partition_by = column_names("partitionBy", given.get("partition_by")) or ()
-        replaces = given.get("replaces")
+        overwrite_options = options.overwrite
+        condition = non_blank("replace_where", overwrite_options)
+        mode = choice("partition_overwrite_mode", overwrite_options, ("static", "dynamic"))
+        partition_by = column_names("partitionBy", overwrite_options.get("partition_by")) or ()
+        replaces = overwrite_options.get("replaces")
         dynamic = overwrite and (mode == "dynamic" or replaces == "partitions")
-        merge, must_create = flag("merge_schema", given), flag("must_create", given)
-        if where is not None and not overwrite:
+        merge, must_create = (
+            flag("merge_schema", overwrite_options),
+            flag("must_create", overwrite_options),
+        )
+        if condition is not None and not overwrite:
             raise InvalidOptionError(
                 'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
                 "remove the option"
             )
-        if where is not None and dynamic:
+        if condition is not None and dynamic:
             raise InvalidOptionError(
                 "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
                 "only one"
@@ -244,14 +247,14 @@ class OverwriteOptions:
             )
         return cls(
             merge_schema=merge,
-            write_token=_write_token(given),
-            replace_where=where,
+            write_token=_write_token(overwrite_options),
+            replace_where=condition,
             partition_by=partition_by if dynamic else (),
-            timezone=timezone_of(given),
-            settings=_settings(given),
-            replaces_rows=replaces == "all" and where is None and not dynamic,
-            where_forms=tuple(parsed_json(given.get("replace_where_forms", "[]"))),
-            new_table=_new_table(given.get("new_table"), must_create),
+            timezone=timezone_of(overwrite_options),
+            settings=_settings(overwrite_options),
+            replaces_rows=replaces == "all" and condition is None and not dynamic,
+            where_forms=tuple(parsed_json(overwrite_options.get("replace_where_forms", "[]"))),
+            new_table=_new_table(overwrite_options.get("new_table"), must_create),
             must_create=must_create,
         )
 
@@ -264,15 +267,18 @@ def _new_table(text: str | None, must_create: bool) -> NewTable | None:
     return NewTable.parse(text, must_create)
 
 
-def _settings(given: Mapping[str, str]) -> SqlSettings | None:
-    text = given.get("session_settings")
+def _settings(overwrite_options: Mapping[str, str]) -> SqlSettings | None:
+    text = overwrite_options.get("session_settings")
     if text is None:
         return None
     return parse_settings(parsed_json(text))
 
 
-def _write_token(given: Mapping[str, str]) -> WriteToken | None:
-    app, version = non_blank("txn_app_id", given), whole_number("txn_version", given, minimum=0)
+def _write_token(overwrite_options: Mapping[str, str]) -> WriteToken | None:
+    app, version = (
+        non_blank("txn_app_id", overwrite_options),
+        whole_number("txn_version", overwrite_options, minimum=0),
+    )
     try:
         return write_of(app, version)
     except InvalidInputError as error:

@@ -135,8 +135,8 @@ def _value(text: str, dtype: pa.DataType) -> Any:
         raise ValueError(text)
     if not dtype.equals(TIME):
         return number
-    microseconds, rest = divmod(number, 1000)
-    if rest:
+    microseconds, remainder = divmod(number, 1000)
+    if remainder:
         raise ValueError(text)
     return microseconds
 
@@ -196,8 +196,8 @@ class _TreeParser:
         literals = (literal(left), literal(right))
         if not literals[0].dtype.equals(literals[1].dtype):
             raise refused("two literals have different types", (left, right))
-        values, others = (pa.array([side.value], side.dtype) for side in literals)
-        return Constant(compared(values, op, others)[0].as_py())
+        values, other_values = (pa.array([side.value], side.dtype) for side in literals)
+        return Constant(compared(values, op, other_values)[0].as_py())
 
     def _null_safe(self, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left):
@@ -228,11 +228,11 @@ class _TreeParser:
             raise refused("is_nan is only for floating-point numbers", tree)
         return IsNan(column)
 
-    def _match(self, match: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
+    def _match(self, match_kind: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):
             raise refused("only a column can be matched, and only with a literal", tree)
         column, text = self._column(left), literal(right).value
-        if match == "like":
+        if match_kind == "like":
             escape = tree["escape"]
             if not isinstance(escape, str) or len(escape) != 1:
                 raise refused("the escape is not one character", tree)
@@ -240,7 +240,7 @@ class _TreeParser:
                 # Checks the column's type.
                 coercion.match(column, "contains", text)
                 return coercion.like(column, text, escape)
-        return coercion.match(column, match, text)
+        return coercion.match(column, match_kind, text)
 
     def _column(self, tree: Any) -> Column:
         if not _is_column(tree) or len(tree) != 1:

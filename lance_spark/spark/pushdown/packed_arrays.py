@@ -9,7 +9,7 @@ packed column becomes two columns, of which the second follows after all others:
 | the column's name | the items' bytes, little-endian; null for a null array | null |
 | `__lance_items_0`, `__lance_items_1`, ... | null | the array |
 
-The bytes are those of Arrow's buffers. Only offsets are made.
+The bytes are the bytes of Arrow's buffers. Only offsets are computed.
 """
 
 from __future__ import annotations

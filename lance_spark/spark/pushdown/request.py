@@ -218,13 +218,13 @@ class Request:
             raise refused("packed is not a list of names", packed)
         if packed and "aggregates" in parts:
             raise refused("aggregates have no columns to pack", packed)
-        at = parts.get("at")
+        version = parts.get("at")
         settings = parts.get("settings")
         return cls(
             filters=tuple(_objects("filters", parts)),
             limit=limit,
             aggregates=tuple(_aggregate(item) for item in _objects("aggregates", parts)),
-            at=None if at is None else Version.parse(at),
+            at=None if version is None else Version.parse(version),
             exact=exact,
             parallelism=parallelism,
             tasks=tasks,
@@ -284,7 +284,7 @@ def column_path(value: object, part: object) -> tuple[str, ...]:
     raise refused("a column is not a list of names", part)
 
 
-def parse_settings(given: object) -> SqlSettings:
+def parse_settings(value: object) -> SqlSettings:
     """Return the settings of a session, which the rule sends as texts by Spark's names.
 
     Raises
@@ -296,9 +296,9 @@ def parse_settings(given: object) -> SqlSettings:
     """
     from lance_spark.spark.options.predicate_text import settings_of_session
 
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise refused("settings do not map names to texts", given)
-    return settings_of_session(given)
+    if not isinstance(value, dict) or not all(isinstance(value, str) for value in value.values()):
+        raise refused("settings do not map names to texts", value)
+    return settings_of_session(value)
 
 
 def _objects(name: str, parts: Mapping[str, Any]) -> list[dict[str, Any]]:

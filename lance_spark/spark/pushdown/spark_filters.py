@@ -16,7 +16,7 @@ last filters with the loaded DataFrame, and answer other queries over it from th
 (`request`) plans each scan by itself.
 
 A filter is taken if the table has its column, of the type that Spark takes it for, and its value is
-one that is compared as Spark compares it. All others are returned.
+a value that is compared as Spark compares it. All others are returned.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def push(
         Types that Spark takes the columns for.
     """
     predicates: list[Predicate] = []
-    others: list[Any] = []
+    refused: list[Any] = []
     for pushed in filters:
         predicate = to_predicate(pushed, schema, known)
         if predicate is None:
-            others.append(pushed)
+            refused.append(pushed)
         else:
             predicates.append(predicate)
-    return predicates, others
+    return predicates, refused
 
 
 def to_predicate(pushed: Any, schema: spark.StructType, known: Schema) -> Predicate | None:

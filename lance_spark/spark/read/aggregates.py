@@ -167,7 +167,7 @@ def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
 def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int, ScanTask]:
     """Split a task without filters into rows that are counted without reading, and the others.
 
-    Only rows that all aggregates count alike are counted: those of counts of one column.
+    Rows are counted only if all aggregates count them alike, as counts of one column do.
 
     Returns
     -------

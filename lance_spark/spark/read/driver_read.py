@@ -209,10 +209,10 @@ class _Bounds:
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Return the batches; raise `_TooLargeError` once all that were taken exceed a bound."""
-        taken = []
+        taken_batches = []
         for batch in batches:
             self._deadline = self._deadline or monotonic() + _SECONDS
-            taken.append(batch)
+            taken_batches.append(batch)
             self.rows += batch.num_rows
             self._bytes += batch.nbytes
             if (
@@ -221,4 +221,4 @@ class _Bounds:
                 or monotonic() > self._deadline
             ):
                 raise _TooLargeError
-        return taken
+        return taken_batches

@@ -138,7 +138,7 @@ class ResidualFilter:
     Attributes
     ----------
     schema : StructType
-        Columns that the task converts for it: those of the result, and those of the filter.
+        Columns that the task converts for it: columns of the result, and columns of the filter.
     """
 
     schema: StructType
@@ -160,7 +160,7 @@ class Plan:
     columns : list of str
         Their paths.
     pushed : tuple of Predicate
-        Filters besides those of the request.
+        Filters besides the filters of the request.
     """
 
     dataset: Dataset
@@ -200,7 +200,7 @@ class Plan:
     ) -> tuple[list[LancePartition], int, int | None]:
         from lance_spark.spark.read.aggregates import known_values
 
-        # Values that are known without reading are those of all rows.
+        # Values that are known without reading are values of all rows.
         if not scanned and residual is None and self.options.fragment_ids is None:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
@@ -241,13 +241,13 @@ class Plan:
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
         scanned = list(self.pushed)
-        others: list[dict[str, Any]] = []
+        unscanned: list[dict[str, Any]] = []
         for tree in self.request.filters:
             try:
                 scanned.append(to_predicate(tree, self.known))
             except InvalidInputError:
-                others.append(tree)
-        return tuple(scanned), self._residual(others) if others else None
+                unscanned.append(tree)
+        return tuple(scanned), self._residual(unscanned) if unscanned else None
 
     def _residual(self, trees: Sequence[dict[str, Any]]) -> ResidualFilter:
         from lance_spark.scan.predicates.tree import conjunction
@@ -309,10 +309,10 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
     so the deleted rows of a fragment are taken to be in the slices so far.
     """
     partitions: list[LancePartition] = []
-    # Rows that are certain to be live: in all fragments so far, and in those before the current.
+    # Rows that are certain to be live: in all fragments so far, and in all before the current.
     certain = before = 0
     # Rows that are taken of the current fragment.
-    taken = 0
+    num_taken = 0
     fragment_id: int | None = None
     for task in tasks:
         missing = limit - certain
@@ -323,11 +323,11 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
             if certain >= limit:
                 break
             if piece.fragment.id != fragment_id:
-                fragment_id, before, taken = piece.fragment.id, certain, 0
+                fragment_id, before, num_taken = piece.fragment.id, certain, 0
             deleted = piece.fragment.physical_rows - piece.fragment.num_rows
-            rows = min(piece.num_rows, limit - before + deleted - taken)
-            taken += rows
-            certain = before + max(0, taken - deleted)
+            rows = min(piece.num_rows, limit - before + deleted - num_taken)
+            num_taken += rows
+            certain = before + max(0, num_taken - deleted)
             slices.append(piece._replace(stop=piece.start + rows))
         partitions.append(LancePartition(replace(task, slices=tuple(slices)), missing))
     return partitions

@@ -95,22 +95,22 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
         return [path]
     names = [field.type.field(i).name for i in range(field.type.num_fields)]
     paths: list[str] = []
-    whole = len(wanted) == len(names)
+    is_whole = len(wanted) == len(names)
     for child in wanted:
         index = find(names, child.name)
         if index < 0:
             raise SchemaMismatchError(_missing(f"{path}.{child.name}", child.name, names, table))
         child_path = f"{path}.{names[index]}"
         child_paths = _paths(field.type.field(index), child.dataType, child_path, table)
-        whole = whole and child_paths == [child_path]
+        is_whole = is_whole and child_paths == [child_path]
         paths += child_paths
-    if whole or not paths or any("." in names[find(names, child.name)] for child in wanted):
+    if is_whole or not paths or any("." in names[find(names, child.name)] for child in wanted):
         return [path]
     return paths
 
 
 def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
-    if any(not rest for rest in rests):
+    if any(not child_path for child_path in rests):
         return field
     if not pa.types.is_struct(field.type):
         raise InvalidOptionError(
@@ -118,7 +118,7 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
             "that can be selected"
         )
     children = pa.schema([field.type.field(i) for i in range(field.type.num_fields)])
-    narrowed = select(children, [".".join(rest) for rest in rests], table)
+    narrowed = select(children, [".".join(child_path) for child_path in rests], table)
     return pa.field(field.name, pa.struct(list(narrowed)), field.nullable, field.metadata)
 
 

@@ -83,9 +83,9 @@ class LanceReader(TaskObject, DataSourceReader):
 
         # The plan must read the version whose columns the filters were matched with.
         self._dataset = open_table(self.options)
-        predicates, others = push(filters, self.spark_schema, known_columns(self._dataset))
+        predicates, remaining = push(filters, self.spark_schema, known_columns(self._dataset))
         self._pushed = tuple(predicates)
-        return others
+        return remaining
 
     def partitions(self) -> list[InputPartition]:
         """Plan the scan. With a request, the first partition is the reply to it (`PlanReply`).
@@ -273,8 +273,8 @@ class Scan:
                 return
             converted = batch_schema(residual.schema)
             convert = BatchConverter(converted, output, reading=True)
-            whole = replace(self, keep_dictionaries=False)
-            for batch in whole.batches(converted):
+            unfiltered = replace(self, keep_dictionaries=False)
+            for batch in unfiltered.batches(converted):
                 matching = batch.filter(residual.predicate.holds(batch))
                 yield from convert(matching) if len(output) else (matching.select([]),)
 
@@ -300,12 +300,12 @@ def version_of(dataset: Dataset, options: ReadOptions) -> Version:
     return Version(dataset.version, None if options.tag is None else dataset.branch or MAIN)
 
 
-def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
+def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
     """Open the version that the options name.
 
     Parameters
     ----------
-    at : Version, optional
+    planned : Version, optional
         Version to open instead of the newest, or of a tag or time, which later queries may find at
         another version.
 
@@ -320,12 +320,12 @@ def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
         if (value := getattr(options, name)) is not None:
             references[name] = value
     version = options.version
-    if at is not None:
-        version = at.number
+    if planned is not None:
+        version = planned.number
         references.pop("timestamp", None)
         references.pop("tag", None)
-        if at.branch is not None:
-            references["branch"] = at.branch
+        if planned.branch is not None:
+            references["branch"] = planned.branch
     return open_dataset(
         options.path, version, storage_options=options.storage_options or None, **references
     )

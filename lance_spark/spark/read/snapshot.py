@@ -29,8 +29,8 @@ class TableSnapshot:
         Root of the table, or of a branch.
     storage_options : mapping, not shown by `repr`
     written : int
-        When the version was written, in nanoseconds. It tells the version from that of a table
-        which was created again at the same path, and has the same version numbers.
+        When the version was written, in nanoseconds. A table that was created
+        again at the same path has the same version numbers, but other times.
     target_bases : TargetBases
         Base paths that the data files of the change go to.
     """

@@ -4,7 +4,7 @@
         .option("startingVersion", 5).load(path)
 
 Each version is reported separately, so a row that three versions changed appears three times. The
-columns are those of the last version, and `_change_type`, `_commit_version` and
+columns are the columns of the last version, and `_change_type`, `_commit_version` and
 `_commit_timestamp`. A removed version is an error: a feed is never incomplete. The optimizer rule
 does not change feeds.
 """
@@ -81,7 +81,7 @@ class ChangeFeedReader(TaskObject, DataSourceReader):
         Raises
         ------
         VersionNotFoundError
-            A requested version, or the one before it, does not exist (any more).
+            A requested version, or the version before it, does not exist, or no longer.
         SchemaMismatchError
             A column is missing, or has another type in one of the versions.
         """
@@ -183,7 +183,7 @@ def tasks_of(
     SchemaMismatchError
     """
     visible = FeedColumns.of(
-        manifest, _selected(options, manifest, whole=True), options.blob_handling
+        manifest, _selected(options, manifest, all_columns=True), options.blob_handling
     ).to_arrow()
     names: list[str] = []
     for field in schema:
@@ -277,7 +277,9 @@ def _manifest(table: OpenTable, version: int) -> Manifest:
     return table.manifest if version == table.version else read_version(table.store, version)
 
 
-def _selected(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
+def _selected(
+    options: ReadOptions, manifest: Manifest, *, all_columns: bool = False
+) -> list[str] | None:
     """Return the columns and row columns of the options; None for all columns.
 
     Raises
@@ -289,7 +291,7 @@ def _selected(options: ReadOptions, manifest: Manifest, *, whole: bool = False) 
 
     columns = [field.name for field in manifest.schema.fields]
     row_columns = [name for name in META_FIELDS if name != ROW_OFFSET.name and name not in columns]
-    if whole:
+    if all_columns:
         return columns + row_columns
     selected = columns
     if options.columns is not None:

@@ -70,10 +70,10 @@ class Position:
         """
         if isinstance(value, dict) and value.keys() - {"seen"} == _KEYS:
             version, index, snapshot = value["version"], value["index"], value["snapshot"]
-            seen = value.get("seen", "")
-            whole = type(version) is int and type(index) is int and type(snapshot) is bool
-            if whole and version >= 0 and index >= 0 and isinstance(seen, str):
-                return cls(version, index, snapshot, seen)
+            transaction = value.get("seen", "")
+            is_typed = type(version) is int and type(index) is int and type(snapshot) is bool
+            if is_typed and version >= 0 and index >= 0 and isinstance(transaction, str):
+                return cls(version, index, snapshot, transaction)
         raise InvalidInputError(
             f"{str(value)[:200]} is not a position in a Lance table: the checkpoint belongs to "
             "another source or to a newer release; start the stream with a new checkpointLocation"

@@ -273,16 +273,18 @@ class StreamPlan:
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)
         operation = None if transaction is None else transaction.operation
-        kind = "" if operation is None else operation.name
+        operation_name = "" if operation is None else operation.name
         # The first version of a branch has no new rows.
-        if kind in _NOTHING_NEW or (kind == "clone" and manifest.branch is not None):
+        if operation_name in _NOTHING_NEW or (
+            operation_name == "clone" and manifest.branch is not None
+        ):
             return Part(manifest)
         fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
         if isinstance(operation, Append):
             # New fragments have the greatest ids, and follow the others.
             return Part(manifest, fragments[len(fragments) - len(operation.fragments) :])
-        before = self._manifest(version - 1) if version > 1 and kind != "clone" else None
-        if before is None or (kind == "overwrite" and not before.num_rows):
+        before = self._manifest(version - 1) if version > 1 and operation_name != "clone" else None
+        if before is None or (operation_name == "overwrite" and not before.num_rows):
             return Part(manifest, fragments)
         known = {fragment.id for fragment in before.fragments}
         new = tuple(fragment for fragment in fragments if fragment.id not in known)
@@ -291,9 +293,9 @@ class StreamPlan:
         if _only_deletes(operation) or self.skip_changes:
             return Part(manifest)
         raise UnsupportedError(
-            f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows "
-            "that the stream may have returned: set the option skipChangeCommits to skip such "
-            "versions, or readChangeFeed to read inserted, updated and deleted rows"
+            f"{self.table.store.display}: version {version} ({operation_name or 'unknown'}) "
+            "changed rows that the stream may have returned: set the option skipChangeCommits to "
+            "skip such versions, or readChangeFeed to read inserted, updated and deleted rows"
         )
 
     def _manifest(self, version: int) -> Manifest:

@@ -184,7 +184,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         return Position(self._newest() + 1).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Record the newest version, the last one that the query reads."""
+        """Record the newest version, which is the last version that the query reads."""
         self._target = self._newest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -2,7 +2,7 @@
 
 | session | condition | who evaluates it |
 | --- | --- | --- |
-| classic | one that push-down supports | scans, from the tree of the rule (`filter_trees`) |
+| classic | supported by push-down | scans, from the tree of the rule (`filter_trees`) |
 | classic | any other | Spark |
 | Spark Connect, or an unknown version of Spark | any | Spark |
 
@@ -96,7 +96,7 @@ def condition_tree(
     try:
         to_predicate(tree, known_columns(dataset))
     except InvalidInputError:
-        # Spark compares another type than the one in which the scan stores the column.
+        # Spark compares another type than the type in which the scan stores the column.
         return None
     return tree
 

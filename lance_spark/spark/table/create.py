@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _COMMENT = "comment"
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-#: Options that the returned table keeps, beside those of the store.
+#: Options that the returned table keeps, beside the options of the store.
 _TABLE_OPTIONS = ("branch", "base_store_params", "target_bases", "target_all_bases")
 #: Properties that are options of the write, and are not stored in the table.
 _WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")

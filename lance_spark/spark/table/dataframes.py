@@ -268,7 +268,7 @@ def to_column(expression: str | Column, label: str) -> Column:
 
 
 def by_fragment(rows: DataFrame, partitions: int) -> DataFrame:
-    """Return rows with ``_rowaddr``, those of a fragment in one partition and in order."""
+    """Return rows with ``_rowaddr``. Rows of a fragment are in one partition and in order."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     fragment = F.shiftright(ROW_ADDRESS.name, OFFSET_BITS)

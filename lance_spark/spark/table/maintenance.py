@@ -58,7 +58,7 @@ class MaintenanceMethods(TableBase):
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         **options: Any,
     ) -> DataFrame:
-        """Rewrite small fragments to large ones, without their deleted rows.
+        """Rewrite small fragments to large fragments, without their deleted rows.
 
         Other clients can append and delete rows at the same time: their deletions are kept.
 
@@ -238,7 +238,7 @@ class MaintenanceMethods(TableBase):
         self.dataset().validate()
 
     def _compact(
-        self, where: str | Column | None, options: CompactionOptions, commit: CommitOptions
+        self, condition: str | Column | None, options: CompactionOptions, commit: CommitOptions
     ) -> CompactionMetrics:
         with Compaction(options, commit) as compaction:
 
@@ -246,7 +246,7 @@ class MaintenanceMethods(TableBase):
                 manifest = compaction.commit(
                     dataset._table,
                     runner=job.runner("rewrite fragments"),
-                    excluded=self._fragments_without(job, dataset, where),
+                    excluded=self._fragments_without(job, dataset, condition),
                 )
                 return manifest, compaction.metrics
 
@@ -254,7 +254,7 @@ class MaintenanceMethods(TableBase):
 
     def _sort(
         self,
-        where: str | Column | None,
+        condition: str | Column | None,
         keys: str | Column | Sequence[str | Column],
         z_order: bool,
         options: CompactionOptions,
@@ -265,7 +265,7 @@ class MaintenanceMethods(TableBase):
         columns = sort_columns(keys, "zOrderBy" if z_order else "sortBy")
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
-            excluded = self._fragments_without(job, dataset, where)
+            excluded = self._fragments_without(job, dataset, condition)
             return sort_rows(
                 self, job, dataset, columns, options, excluded, commit, z_order=z_order
             )
@@ -292,12 +292,12 @@ class MaintenanceMethods(TableBase):
         return stats
 
     def _fragments_without(
-        self, job: Job, dataset: Dataset, where: str | Column | None
+        self, job: Job, dataset: Dataset, condition: str | Column | None
     ) -> frozenset[int]:
         """Return the fragments in which no row meets a condition; an empty set if it is None."""
-        if where is None:
+        if condition is None:
             return frozenset()
-        matches = find_rows(self, job, dataset, where)
+        matches = find_rows(self, job, dataset, condition)
         return frozenset(
             fragment.id for fragment in dataset.fragments if fragment.id not in matches
         )

@@ -228,7 +228,7 @@ class RowMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> MergeBuilder:
-        """Return a builder of a merge, which changes rows by those of a DataFrame.
+        """Return a builder of a merge, which changes rows by the rows of a DataFrame.
 
         Clauses of the builder say which rows are updated, deleted and inserted; `execute` makes the
         change in one commit. The names ``target`` and ``source`` qualify columns, unless the table

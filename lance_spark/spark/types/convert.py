@@ -215,14 +215,14 @@ class _Planner:
         def step(array: Any) -> Any:
             bitmap = validity(array)
             children = struct_children(array)
-            made = []
+            converted = []
             for index, plan, check in plans:
                 child = children[index]
                 if check is not None:
                     check(array, child)
-                made.append(child if plan is None else plan(child))
+                converted.append(child if plan is None else plan(child))
             return pa.Array.from_buffers(
-                target, len(array), [bitmap], array.null_count, children=made
+                target, len(array), [bitmap], array.null_count, children=converted
             )
 
         return step
@@ -254,16 +254,16 @@ class _Planner:
         return step
 
     def _list(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
-        wanted = target.list_size if pa.types.is_fixed_size_list(target) else None
-        given = source.list_size if pa.types.is_fixed_size_list(source) else None
-        if wanted is not None and given is not None and wanted != given:
+        target_size = target.list_size if pa.types.is_fixed_size_list(target) else None
+        source_size = source.list_size if pa.types.is_fixed_size_list(source) else None
+        if target_size is not None and source_size is not None and target_size != source_size:
             raise SchemaMismatchError(
-                f"column {column} has vectors of {given} values, not of {wanted} values"
+                f"column {column} has vectors of {source_size} values, not of {target_size} values"
             )
         child = self.field(source.value_field, target.value_field, f"{column}.element")
-        if wanted is not None:
+        if target_size is not None:
             return lambda array: to_vectors(array, target, child, column)
-        if given is not None:
+        if source_size is not None:
             return lambda array: vectors_to_list(array, target, child)
         if pa.types.is_large_list(source) != pa.types.is_large_list(target):
             return lambda array: narrow_list(array, target, child)
@@ -417,11 +417,11 @@ def _null_refused(column: str) -> InvalidInputError:
     return InvalidInputError(f"column {column} holds a null but is not nullable")
 
 
-def _refuse_others(given: list[str], wanted: list[str], column: str) -> None:
-    others = [name for name in given if name not in wanted]
-    if others:
+def _refuse_others(source_names: list[str], target_names: list[str], column: str) -> None:
+    unknown = [name for name in source_names if name not in target_names]
+    if unknown:
         raise SchemaMismatchError(
-            f"column {column} has fields that the table lacks: {', '.join(others)}"
+            f"column {column} has fields that the table lacks: {', '.join(unknown)}"
         )
 
 

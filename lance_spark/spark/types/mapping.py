@@ -220,7 +220,7 @@ def to_arrow_schema(
     )
 
 
-def check_names(names: list[str], where: str) -> None:
+def check_names(names: list[str], owner: str) -> None:
     """Refuse names that are not valid in Lance, and repeated names.
 
     Raises
@@ -230,11 +230,11 @@ def check_names(names: list[str], where: str) -> None:
     for name in names:
         if not name or "." in name:
             raise SchemaMismatchError(
-                f"{where} has a column {name!r}: a column name in Lance must not be empty or "
+                f"{owner} has a column {name!r}: a column name in Lance must not be empty or "
                 "contain a dot; rename the column"
             )
         if names.count(name) > 1:
-            raise SchemaMismatchError(f"{where} has several columns {name!r}; rename them")
+            raise SchemaMismatchError(f"{owner} has several columns {name!r}; rename them")
 
 
 def _spark_field(field: pa.Field, column: str) -> spark.StructField:

@@ -105,7 +105,7 @@ def record(dtype: spark.DataType) -> dict[str, str]:
 
 
 def recorded_type(field: pa.Field, stored: spark.DataType) -> spark.DataType:
-    """Return the type that the metadata of a field records, or the one that it is stored as.
+    """Return the type that the metadata of a field records, or the type that it is stored as.
 
     Parameters
     ----------
@@ -163,19 +163,19 @@ def check_records(source: pa.Field, target: pa.Field, column: str) -> None:
     SchemaMismatchError
         Only one of both is a VARIANT, or they are geometries of different reference systems.
     """
-    given, known = (_meaning(field) for field in (source, target))
-    if given != known:
+    new_meaning, table_meaning = (_meaning(field) for field in (source, target))
+    if new_meaning != table_meaning:
         raise SchemaMismatchError(
-            f"column {column} is {known} in the table, and {given} cannot be written to it; cast "
-            "the column, or overwrite the table"
+            f"column {column} is {table_meaning} in the table, and {new_meaning} cannot be "
+            "written to it; cast the column, or overwrite the table"
         )
     children = _children(target.type)
     if pa.types.is_struct(target.type):
         by_name = {child.name.lower(): child for child in children}
         children = [by_name.get(child.name.lower()) for child in _children(source.type)]
-    for child, other in zip(_children(source.type), children, strict=False):
-        if other is not None:
-            check_records(child, other, f"{column}.{child.name}")
+    for child, target_child in zip(_children(source.type), children, strict=False):
+        if target_child is not None:
+            check_records(child, target_child, f"{column}.{child.name}")
 
 
 def _meaning(field: pa.Field) -> str:
@@ -245,11 +245,11 @@ def _user_defined(text: str) -> spark.DataType | None:
         cls = getattr(import_module(module), attribute)
         if not (isinstance(cls, type) and issubclass(cls, spark.UserDefinedType)):
             return None
-        made: spark.DataType = cls()
+        instance: spark.DataType = cls()
     except Exception:
         # The module is another program, which can fail in any way.
         return None
-    return made
+    return instance
 
 
 def _is_trusted(module: str) -> bool:
@@ -275,12 +275,12 @@ def _with_strings(dtype: spark.DataType) -> spark.DataType:
         return spark.StringType()
     if isinstance(dtype, spark.ArrayType):
         element = _with_strings(dtype.elementType)
-        same = element is dtype.elementType
-        return dtype if same else spark.ArrayType(element, dtype.containsNull)
+        is_unchanged = element is dtype.elementType
+        return dtype if is_unchanged else spark.ArrayType(element, dtype.containsNull)
     if isinstance(dtype, spark.MapType):
         key, value = _with_strings(dtype.keyType), _with_strings(dtype.valueType)
-        same = key is dtype.keyType and value is dtype.valueType
-        return dtype if same else spark.MapType(key, value, dtype.valueContainsNull)
+        is_unchanged = key is dtype.keyType and value is dtype.valueType
+        return dtype if is_unchanged else spark.MapType(key, value, dtype.valueContainsNull)
     if isinstance(dtype, spark.StructType):
         types = [_with_strings(field.dataType) for field in dtype]
         if all(new is field.dataType for new, field in zip(types, dtype, strict=True)):

@@ -50,11 +50,11 @@ class NewTable:
         """Return the settings of the table."""
         from lance_spark.table.commit.write_job import TableSettings
 
-        given = self.properties
+        values = self.properties
         return TableSettings(
             bool(options.enable_stable_row_ids),
-            config={k: v for k, v in given.items() if k.startswith("lance.")},
-            table_metadata={k: v for k, v in given.items() if not k.startswith("lance.")},
+            config={k: v for k, v in values.items() if k.startswith("lance.")},
+            table_metadata={k: v for k, v in values.items() if not k.startswith("lance.")},
         )
 
 

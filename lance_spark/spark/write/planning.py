@@ -65,9 +65,11 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
                 "insertInto to replace the rows that meet the condition"
             )
         return _new_table_writer(options, schema, effect.new_table)
-    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    data_schema = to_arrow_schema(
+        schema, options.column_metadata, large_var_types=options.large_var_types
+    )
     partial = overwrite and effect.replaces_part
-    columns = _Columns(made, display(options.path))
+    columns = _Columns(data_schema, display(options.path))
     if effect.must_create:
         job = _begin(options, columns, "create")
     elif effect.merge_schema:
@@ -77,7 +79,9 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     else:
         job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
     # Batches of Spark have 32-bit offsets, also if the table has 64-bit offsets.
-    source = to_arrow_schema(schema, options.column_metadata) if options.large_var_types else made
+    source = (
+        to_arrow_schema(schema, options.column_metadata) if options.large_var_types else data_schema
+    )
     _check_columns(source, columns.names, job.arrow_schema)
     if not partial:
         return LanceWriter(job, columns.names, options.commit_message, effect.write_token)
@@ -97,7 +101,7 @@ def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
 
     return begin_write(
         options.path,
-        columns.made,
+        columns.data_schema,
         mode=mode,
         choose_schema=columns.choose_schema,
         **write_arguments(options),
@@ -139,16 +143,16 @@ def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
     from lance_spark.mutations.merge_schema import begin_merging_write
 
     table = existing_schema(options)
-    target = columns.made if table is None else columns.target(table, merge=True)
+    target = columns.data_schema if table is None else columns.target(table, merge=True)
     return begin_merging_write(options.path, target, **write_arguments(options))
 
 
 class _Columns:
-    """The columns of a DataFrame, which are fitted to those of the table once it is read.
+    """The columns of a DataFrame, which are fitted to the columns of the table once it is read.
 
     Parameters
     ----------
-    made : pyarrow.Schema
+    data_schema : pyarrow.Schema
         Columns that the DataFrame gives a new table.
 
     Attributes
@@ -160,9 +164,9 @@ class _Columns:
         table.
     """
 
-    def __init__(self, made: pa.Schema, display: str) -> None:
-        self.made = made
-        self.names: list[str] = made.names
+    def __init__(self, data_schema: pa.Schema, display: str) -> None:
+        self.data_schema = data_schema
+        self.names: list[str] = data_schema.names
         self.table: Schema | None = None
         self._display = display
 
@@ -177,11 +181,11 @@ class _Columns:
 
     def target(self, table: pa.Schema, *, merge: bool = False) -> pa.Schema:
         """Return the appended columns: as the table has them, new columns as the DataFrame does."""
-        self.names = map_columns(self.made.names, table, self._display, merge=merge)
+        self.names = map_columns(self.data_schema.names, table, self._display, merge=merge)
         return pa.schema(
             [
                 table.field(name) if name in table.names else field.with_nullable(True)
-                for name, field in zip(self.names, self.made, strict=True)
+                for name, field in zip(self.names, self.data_schema, strict=True)
             ],
             table.metadata,
         )
@@ -201,7 +205,7 @@ def existing_schema(options: WriteOptions) -> pa.Schema | None:
 
 
 def map_columns(
-    given: list[str], schema: pa.Schema, table: str, *, merge: bool = False
+    data_names: list[str], schema: pa.Schema, table: str, *, merge: bool = False
 ) -> list[str]:
     """Return the target column of each column of a DataFrame.
 
@@ -210,7 +214,7 @@ def map_columns(
 
     Parameters
     ----------
-    given : list of str
+    data_names : list of str
         Columns of the DataFrame; nullable columns of the table may be missing.
     schema : pa.Schema
         Schema of the table.
@@ -223,14 +227,16 @@ def map_columns(
         A column has no target.
     """
     names = schema.names
-    indexes = [find(names, name) for name in given]
-    unknown = [name for name, index in zip(given, indexes, strict=True) if index < 0 and not merge]
+    indexes = [find(names, name) for name in data_names]
+    unknown = [
+        name for name, index in zip(data_names, indexes, strict=True) if index < 0 and not merge
+    ]
     missing = [
         field.name for index, field in enumerate(schema) if not (index in indexes or field.nullable)
     ]
     repeated = [
         name
-        for name, index in zip(given, indexes, strict=True)
+        for name, index in zip(data_names, indexes, strict=True)
         if index >= 0 and indexes.count(index) > 1
     ]
     problems = []
@@ -246,7 +252,9 @@ def map_columns(
             f"columns of the table ({', '.join(names[:50])}), add new columns by the option "
             "mergeSchema, or overwrite the table"
         )
-    return [name if index < 0 else names[index] for name, index in zip(given, indexes, strict=True)]
+    return [
+        name if index < 0 else names[index] for name, index in zip(data_names, indexes, strict=True)
+    ]
 
 
 def check_types(
@@ -270,8 +278,10 @@ def check_types(
     _check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
 
 
-def _check_columns(made: pa.Schema, names: list[str], target: pa.Schema) -> None:
-    source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
+def _check_columns(data_schema: pa.Schema, names: list[str], target: pa.Schema) -> None:
+    source = pa.schema(
+        field.with_name(name) for field, name in zip(data_schema, names, strict=True)
+    )
     check_conversion(source, with_blobs_as_in(target, source), reading=False)
     for field in source:
         check_records(field, target.field(field.name), field.name)

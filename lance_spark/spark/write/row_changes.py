@@ -216,8 +216,8 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
     def _write_columns(
         self, table: OpenTable, iterator: Iterator[pa.RecordBatch], tag: bytes
     ) -> ColumnChangeMessage:
-        given = self._write["given"][0]
-        schema = Schema(tuple(field for field in table.schema.fields if field.name in given))
+        assigned = self._write["given"][0]
+        schema = Schema(tuple(field for field in table.schema.fields if field.name in assigned))
         positions = self._positions()
         chosen = [self._write["address"], *(positions[name] for name in schema.names)]
         work = WriteColumns(self._table, schema, tag, old=True, ordered=True)
@@ -243,8 +243,10 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
             if operation == DELETE:
                 changer.delete(addresses[chosen])
                 continue
-            given = self._write["given"]
-            names = given[index] if operation == UPDATE and given else list(positions)
+            assigned_names = self._write["given"]
+            names = (
+                assigned_names[index] if operation == UPDATE and assigned_names else list(positions)
+            )
             rows = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
             columns = [rows.column(positions[name]) for name in names]
             if operation == INSERT:
@@ -306,8 +308,8 @@ def make_row_change_writer(options: Mapping[str, str]) -> RowChangeWriter:
     from lance_spark.spark.read.snapshot import snapshot_of
 
     write = json.loads(options[OPTION])
-    others = {name: value for name, value in options.items() if name.lower() != OPTION}
-    return RowChangeWriter(snapshot_of(open_planned(others, write)), write)
+    read_options = {name: value for name, value in options.items() if name.lower() != OPTION}
+    return RowChangeWriter(snapshot_of(open_planned(read_options, write)), write)
 
 
 def _batch(columns: Sequence[pa.Array], names: Sequence[str], num_rows: int) -> pa.RecordBatch:

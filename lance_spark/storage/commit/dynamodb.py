@@ -243,11 +243,11 @@ class _Connection:
         settings = _settings(options)
         if renewed is not None and renewed.credentials.is_renewable:
             shown = {name: text for name, text in settings.items() if name not in _CREDENTIALS}
-            made: _Connection = renewed.credentials.client(
+            renewing: _Connection = renewed.credentials.client(
                 ("dynamodb", table, *sorted(shown.items())),
                 lambda: cls(table, _renewing(settings, renewed)),
             )
-            return made
+            return renewing
         key: tuple[Any, ...] = (os.getpid(), table, *sorted(settings.items()))
         with cls._lock:
             connection = cls._by_settings.get(key)
@@ -322,8 +322,8 @@ def _renewing(settings: Mapping[str, Any], renewed: RenewedArguments) -> Any:
 
     class Newest(Credentials):  # type: ignore[misc]
         def get_frozen_credentials(self) -> Any:
-            found = _settings(renewed())
-            return Credentials(*map(found.get, _CREDENTIALS)).get_frozen_credentials()
+            current = _settings(renewed())
+            return Credentials(*map(current.get, _CREDENTIALS)).get_frozen_credentials()
 
     client._request_signer._credentials = Newest("", "")
     return client
@@ -360,4 +360,6 @@ def _is_number(text: object) -> bool:
 
 
 def _text(keys: Mapping[str, tuple[str, str | None]]) -> str:
-    return ", ".join(f"{key_type} {name} ({of})" for key_type, (name, of) in sorted(keys.items()))
+    return ", ".join(
+        f"{key_type} {name} ({key_dtype})" for key_type, (name, key_dtype) in sorted(keys.items())
+    )

@@ -88,7 +88,7 @@ class LocalCommit:
 
 
 def _set_commit_time(path: str) -> None:
-    """Set the time of a file to that of its link, which tells which of two commits came first."""
+    """Set the time of a file to the time of its link: it shows which of two commits came first."""
     # The link sets ctime, so another process between these calls does not disturb it.
     with suppress(OSError):
         if os.name != "nt":

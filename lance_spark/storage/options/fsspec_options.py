@@ -65,7 +65,12 @@ KNOWN: frozenset[str] = frozenset(
     OWN
     | _OF_CLIENTS
     | {name for table in _TABLES.values() for name in table}
-    | {f"{p}{name}" for kind, table in _TABLES.items() for p in _PREFIXES[kind] for name in table}
+    | {
+        f"{p}{name}"
+        for client, table in _TABLES.items()
+        for p in _PREFIXES[client]
+        for name in table
+    }
 )
 #: Options that are also read from the environment, as packages of fsspec do not.
 VARIABLES = {
@@ -123,7 +128,7 @@ def to_fsspec(
     options : mapping
         Options of the user. Only texts are translated.
     environment : mapping, optional
-        Environment variables; by default those of the process.
+        Environment variables; by default the variables of the process.
 
     Raises
     ------
@@ -266,14 +271,20 @@ def _complete_azure(arguments: dict[str, Any]) -> None:
         endpoint = f"https://{arguments.get('account_name', '')}.blob.fabric.microsoft.com"
     _check_http(arguments, endpoint)
     secret = arguments.get("account_key") or arguments.get("sas_token")
-    # adlfs prefers the one of the environment, which may belong to another account.
-    other = "connection_string" not in arguments and bool(os.environ.get(_CONNECTION_STRING))
-    if endpoint is None and other and secret and arguments.get("account_name"):
+    # adlfs prefers the connection string of the environment, which may be of another account.
+    uses_connection_string = "connection_string" not in arguments and bool(
+        os.environ.get(_CONNECTION_STRING)
+    )
+    if endpoint is None and uses_connection_string and secret and arguments.get("account_name"):
         endpoint = f"https://{arguments['account_name']}.blob.core.windows.net"
     if endpoint is None:
         return
     parts = _endpoint_parts(endpoint)
-    if parts.scheme == "https" and parts.path in ("", "/") and not (parts.query or other):
+    if (
+        parts.scheme == "https"
+        and parts.path in ("", "/")
+        and not (parts.query or uses_connection_string)
+    ):
         arguments["account_host"] = parts.netloc
         return
     if secret is None or not arguments.get("account_name"):

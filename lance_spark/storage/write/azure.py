@@ -45,10 +45,10 @@ def renew(fs: Any, arguments: RenewedArguments) -> None:
 
     class Newest(AsyncHTTPPolicy[Any, Any]):
         async def send(self, request: Any) -> Any:
-            found = await arguments.of_loop()
-            signature, http = _signature(found), request.http_request
-            if found.get("account_key") and hasattr(fs.service_client.credential, "account_key"):
-                fs.service_client.credential.account_key = found["account_key"]
+            current = await arguments.of_loop()
+            signature, http = _signature(current), request.http_request
+            if current.get("account_key") and hasattr(fs.service_client.credential, "account_key"):
+                fs.service_client.credential.account_key = current["account_key"]
             elif signature:
                 names.update(_query(signature))
                 http.url = _signed(http.url, signature, names)

@@ -225,13 +225,16 @@ class PartsOutput:
     def _started(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._fs.loop)
 
-    def _wait_for(self, left: int) -> None:
-        """Wait until at most `left` parts are being sent. Raises the error of a failed part."""
+    def _wait_for(self, max_pending: int) -> None:
+        """Wait until at most `max_pending` parts are being sent.
+
+        Raises the error of a failed part.
+        """
         while True:
             for future in [part for part in self._pending if part.done()]:
                 del self._pending[future]
                 self._parts.append(future.result())
-            if len(self._pending) <= left:
+            if len(self._pending) <= max_pending:
                 return
             wait(self._pending, return_when=FIRST_COMPLETED)
 

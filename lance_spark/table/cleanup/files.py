@@ -129,7 +129,7 @@ def list_files(store: ObjectStore) -> Listing:
 
 def _inner_tables(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the folders of other tables inside this table's folders."""
-    # For example the folders of a branch `x/data` inside those of the branch `x`.
+    # For example the folders of a branch `x/data` inside the folders of the branch `x`.
     roots = {match[1] for path in paths if (match := _INNER_MANIFEST.fullmatch(path)) is not None}
     return tuple(f"{root}/{folder}/" for root in roots for folder in RESERVED)
 

@@ -242,7 +242,10 @@ class CleanupPlanner:
         self._keep_branches()
 
     def _sort_versions(self, located: list[ManifestLocation], read_version: int | None) -> None:
-        """Sort the versions into removable and remaining ones, regardless of tags and branches."""
+        """Sort the versions into removable and remaining versions.
+
+        Tags and branches are not considered.
+        """
         self._newest = located[-1].version
         limit = self._newest if read_version is None else min(read_version, self._newest)
         retain = self._policy.retain_versions
@@ -344,7 +347,7 @@ class CleanupPlanner:
             self._keep(version)
 
     def _keep(self, version: int) -> None:
-        """Move a version, if it is removable, to the remaining ones."""
+        """Move a version, if it is removable, to the remaining versions."""
         location = self._removable.pop(version, None)
         manifest = find_manifest(self._store, location) if location is not None else None
         if manifest is not None:

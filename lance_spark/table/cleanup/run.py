@@ -11,8 +11,8 @@ interrupted cleanup leaves
 - the manifests of these versions, which prove that no job is writing their files. The next cleanup
   needs no grace period to continue.
 
-If the manifests went first, cleanup could not distinguish the other files from those of a running
-job. For the same reason, a failed deletion of a file keeps all manifests of the run.
+If the manifests went first, cleanup could not distinguish the other files from the files of a
+running job. For the same reason, a failed deletion of a file keeps all manifests of the run.
 
 Only files listed below the table's own root are deleted (`lance_spark.table.cleanup.files`). Paths
 in manifests are compared with the list; they are never deleted directly. Files below base paths are

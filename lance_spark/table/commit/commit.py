@@ -1,8 +1,9 @@
 """The commit protocol: the atomic creation of the next version of a table.
 
-1. List the versions. Read the transaction of each version after the one that the change was planned
-   on, or was last checked against. The operation decides whether it can follow that transaction
-   (`operations/`). If it needs a rebase, it counts as planned on the newest version afterwards.
+1. List the versions. Read the transaction of each version after the version that the change was
+   planned on, or was last checked against. The operation decides whether it can follow that
+   transaction (`operations/`). If it needs a rebase, it counts as planned on the newest version
+   afterwards.
 2. Write the transaction to `_transactions/`, and build the manifest on the newest version.
 3. Create the manifest, unless the version exists. This is the commit.
 4. If another client created the version first, wait for a random time and start again.
@@ -244,7 +245,7 @@ class _Attempts:
         self._delete(written)
 
     def _delete(self, paths: list[str]) -> None:
-        # An error here must not make a successful commit fail. Cleanup removes what is left.
+        # An error here must not make a successful commit fail. Cleanup removes the remaining files.
         with suppress(LanceError):
             self._store.delete(paths)
 
@@ -351,18 +352,18 @@ class _Attempts:
             self._committed.append(committed)
             self._needs_rebase = self._needs_rebase or conflict is Conflict.REBASE
             return
-        other = "transaction not recorded" if committed is None else committed.name
+        committed_name = "transaction not recorded" if committed is None else committed.name
         retryable = conflict is Conflict.RETRYABLE
         if retryable:
             problem = "was overtaken by"
             advice = "plan it again on the newest version"
-            other = other or "unknown operation"
+            committed_name = committed_name or "unknown operation"
         else:
             problem = "is incompatible with"
             advice = "check what the other change did"
         raise CommitConflictError(
             f"{self._store.display}: this {operation.name} {problem} version {manifest.version} "
-            f"({other}), committed after version {self._transaction.read_version}, "
+            f"({committed_name}), committed after version {self._transaction.read_version}, "
             f"which it was planned on; {advice}",
             retryable=retryable,
         )

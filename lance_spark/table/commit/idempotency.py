@@ -155,7 +155,7 @@ def find_committed_version(
 def _read_transactions(
     store: ObjectStore, locations: Sequence[ManifestLocation]
 ) -> Iterator[tuple[int, Transaction | None]]:
-    """Yield versions and their transactions in the given order, from newer to older ones.
+    """Yield versions and their transactions in the given order, from newer to older versions.
 
     Ends at a version that cleanup removed: it has removed the older versions too.
     """

@@ -114,11 +114,11 @@ def replan_on_conflict(
     CommitConflictError
         The conflict of the last attempt.
     """
-    for left in range(retries, -1, -1):
+    for retries_left in range(retries, -1, -1):
         try:
             return attempt(state)
         except CommitConflictError as error:
-            newer = replan(state, error) if left else None
+            newer = replan(state, error) if retries_left else None
             if newer is None:
                 raise
         state = newer

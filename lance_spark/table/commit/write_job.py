@@ -197,7 +197,7 @@ class _PlainWrite(WriteStrategy):
     def _read_same_new_table(self, job: WriteJob, store: ObjectStore) -> Manifest:
         """Return the table that another client created, if it has the columns of this write."""
         newest = read_latest(store)
-        same = (
+        is_same_table = (
             self.mode == "append"
             and not job.base_paths
             and not (job.file_version == (0, 1) and has_dictionaries(job.schema))
@@ -205,7 +205,7 @@ class _PlainWrite(WriteStrategy):
             and newest.data_storage_version == job.file_version
             and newest.flags.stable_row_ids == job.settings.enable_stable_row_ids
         )
-        if same:
+        if is_same_table:
             return newest
         raise CommitConflictError(
             f"{store.display}: another client created the table during this {self.mode}; write "
@@ -365,7 +365,7 @@ class WriteJob:
             committed after it.
         AlreadyCommittedError
             The write of `write_token` has been committed, and the table has its rows. `abort` the
-            fragments, unless they are the committed ones.
+            fragments, unless they are the committed fragments.
         TableExistsError
             Another client created the table that the write was to create.
         UncertainCommitError

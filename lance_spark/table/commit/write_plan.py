@@ -264,7 +264,7 @@ def _table_fields_of(base: Manifest, data: Schema, name: str) -> Schema:
 
 
 def _check_complete(schema: Schema, table: Schema, name: str) -> None:
-    """Raise an error if the data lacks columns of the table, or has other ones."""
+    """Raise an error if the data lacks columns of the table, or has other columns."""
     data_names, table_names = ({node.id: node.name for node in s.walk()} for s in (schema, table))
     names = {**data_names, **table_names}
     for field_id in data_names.keys() ^ table_names.keys():

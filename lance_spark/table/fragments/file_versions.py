@@ -60,5 +60,5 @@ def text(version: tuple[int, int]) -> str:
 
 def writable() -> str:
     """List the file versions that this release writes, for errors."""
-    *others, last = (text(version) for version in WRITABLE)
-    return f"{', '.join(others)} or {last}"
+    *all_but_last, last = (text(version) for version in WRITABLE)
+    return f"{', '.join(all_but_last)} or {last}"

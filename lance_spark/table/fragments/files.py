@@ -312,7 +312,7 @@ class DeletionCache:
             return offsets
 
     def put(self, key: tuple[int, DeletionFile], offsets: npt.NDArray[np.int64]) -> None:
-        """Cache the offsets of a file and make them read-only; ignore very large ones."""
+        """Cache the offsets of a file and make them read-only; ignore very large arrays."""
         offsets.flags.writeable = False
         if offsets.nbytes > self._max_bytes:
             return

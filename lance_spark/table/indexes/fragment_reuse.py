@@ -1,4 +1,4 @@
-"""The fragment reuse index: it maps old row addresses to new ones after a compaction.
+"""The fragment reuse index: it maps old row addresses to new row addresses after a compaction.
 
 Indexes that were not remapped still hold the old addresses. The fragment reuse index is an entry
 `__lance_frag_reuse` of the index section, without fields and files. Its details are a message
@@ -52,7 +52,7 @@ _Content = table_pb2.FragmentReuseIndexDetails.InlineContent
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """Rows that a compaction moved from old fragments to new ones.
+    """Rows that a compaction moved from old fragments to new fragments.
 
     Attributes
     ----------

@@ -258,9 +258,9 @@ class FragmentIds(Set[int]):
         self._ids = ids if isinstance(ids, BitMap) else BitMap(ids)
 
     @classmethod
-    def _from_iterable(cls, it: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
+    def _from_iterable(cls, numbers: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
         # The other operand may contain numbers that are not fragment ids.
-        return frozenset(it)
+        return frozenset(numbers)
 
     def __contains__(self, value: object) -> bool:
         try:

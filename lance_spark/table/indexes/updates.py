@@ -244,7 +244,7 @@ def follow_compaction(
     stable_row_ids: bool,
     rewritten: Iterable[RewrittenIndex] = (),
 ) -> None:
-    """Replace old fragments by new ones in the bitmaps of indexes that follow a compaction.
+    """Replace old fragments by new fragments in the bitmaps of indexes that follow a compaction.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def prune_stale_overlays(
 
 
 def replace_fragments(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
-    """Return a bitmap with the old fragments of groups replaced by the new ones.
+    """Return a bitmap with the old fragments of groups replaced by the new fragments.
 
     Raises
     ------

@@ -338,7 +338,7 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
 
 
 def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
-    """Yield the possible locations of the manifest of a version, likely ones first.
+    """Yield the possible locations of the manifest of a version, likely locations first.
 
     Detached versions do not have any. Raises CorruptTableError, StorageError.
     """

@@ -276,7 +276,7 @@ class Operation(ABC):
         """
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Return the outcome for this operation of one that another client committed first."""
+        """Return the outcome for this operation if another client committed an operation first."""
         return self.conflict_by_matrix(committed)
 
     def conflict_by_matrix(self, committed: Operation) -> Conflict:

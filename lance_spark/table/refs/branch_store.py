@@ -124,7 +124,7 @@ def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branc
     Returns
     -------
     int or None
-        None if the branch does not descend from the other one.
+        None if the branch does not descend from the other branch.
     """
     steps = branches[name].identifier
     start = branches[ancestor].identifier if ancestor is not None and ancestor in branches else ()

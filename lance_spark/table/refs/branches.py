@@ -178,20 +178,20 @@ def _delete_branch_file(main: ObjectStore, name: str, branch: Branch) -> dict[st
     with undo_on_error(lambda: _restore_branch_file(main, name, branch)):
         # A client that makes a branch or tag of it from now on will see that the branch file is
         # gone.
-        others = read_branches(main)
-        others.pop(name, None)
-        _check_unused(main, name, branch, others)
-    return others
+        other_branches = read_branches(main)
+        other_branches.pop(name, None)
+        _check_unused(main, name, branch, other_branches)
+    return other_branches
 
 
 def _delete_versions(
-    main: ObjectStore, name: str, branch: Branch | None, others: Mapping[str, Branch]
+    main: ObjectStore, name: str, branch: Branch | None, other_branches: Mapping[str, Branch]
 ) -> bool:
     """Delete the versions of a branch that has no branch file; return False if it has one again.
 
     A new branch of the same name may have adopted the versions meanwhile. It is left alone.
     """
-    paths = _paths_of(main, name, others)
+    paths = _paths_of(main, name, other_branches)
     main.delete(path for path in paths if path.startswith(f"{branch_root(name)}/{TRANSACTIONS}/"))
     current = BRANCHES.find(main, name)
     if current is not None:
@@ -286,7 +286,7 @@ def _has_versions(store: ObjectStore, name: str) -> bool:
 
 
 def _check_unused(
-    main: ObjectStore, name: str, branch: Branch | None, others: Mapping[str, Branch]
+    main: ObjectStore, name: str, branch: Branch | None, other_branches: Mapping[str, Branch]
 ) -> None:
     """Raise an error if a branch has tags or descendants."""
     tags = sorted(tag for tag, content in read_tags(main).items() if content.branch == name)
@@ -295,7 +295,9 @@ def _check_unused(
             f"{main.display}: branch {name!r} has tags: {_shown(tags)}; delete them first"
         )
     descendants = sorted(
-        other for other, content in others.items() if content.descends_from(name, branch, others)
+        descendant
+        for descendant, content in other_branches.items()
+        if content.descends_from(name, branch, other_branches)
     )
     if descendants:
         raise InvalidInputError(
@@ -309,10 +311,14 @@ def _shown(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:10]) + suffix
 
 
-def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> list[str]:
-    """Return the files of a branch, without those of branches with folders inside its own."""
+def _paths_of(main: ObjectStore, name: str, other_branches: Mapping[str, Branch]) -> list[str]:
+    """Return the files of a branch, without the files of branches inside its folder."""
     root = branch_root(name)
-    inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
+    inner = tuple(
+        f"{branch_root(inner_name)}/"
+        for inner_name in other_branches
+        if inner_name.startswith(f"{name}/")
+    )
     return [path for path in _table_paths(main, root) if not path.startswith(inner or "\0")]
 
 

@@ -264,13 +264,13 @@ def _create(
 
 def _has_another(target: ObjectStore, version: int) -> bool:
     """Return whether the target has versions other than this one and its successors."""
-    others = [
+    other_locations = [
         location for location in versions.list_manifests(target) if location.version != version
     ]
-    if not others:
+    if not other_locations:
         return False
-    manifest = find_manifest(target, others[0])
-    if others[0].version != version + 1 or manifest is None:
+    manifest = find_manifest(target, other_locations[0])
+    if other_locations[0].version != version + 1 or manifest is None:
         return True
     # Another client may already have committed on top of this version.
     successor = read_transaction(target, manifest)
@@ -325,7 +325,7 @@ def _uncertain(target: ObjectStore, failure: LanceError | None) -> UncertainComm
 
 def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:
     """Return the ids of the base paths that blobs may refer to."""
-    # All of them: finding out which ones are used would mean to read the data.
+    # All base paths: to find out which of them are used, the data would have to be read.
     if not any(has_blobs(field) for field in manifest.schema.fields):
         return frozenset()
     return frozenset(

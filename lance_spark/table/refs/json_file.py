@@ -333,9 +333,9 @@ def _suggestion(name: str, names: list[str]) -> str:
         return "the table has none"
     similar = difflib.get_close_matches(name, names, n=3)
     if similar:
-        return f"did you mean {' or '.join(repr(other) for other in similar)}?"
+        return f"did you mean {' or '.join(repr(similar_name) for similar_name in similar)}?"
     suffix = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"the table has {', '.join(repr(other) for other in names[:5])}{suffix}"
+    return f"the table has {', '.join(repr(existing_name) for existing_name in names[:5])}{suffix}"
 
 
 def encode(content: Mapping[str, object]) -> bytes:

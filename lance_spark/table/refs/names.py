@@ -26,7 +26,7 @@ TAGS = "_refs/tags"
 BRANCHES = "_refs/branches"
 SUFFIX = ".json"
 #: Folders that tables keep files in. A branch with such a part in its name could mix its files with
-#: those of another branch.
+#: files of another branch.
 RESERVED = frozenset(
     {"data", "_versions", "_transactions", "_deletions", "_indices", "_refs", "tree"}
     | {"_fri", "_bt", "_mem_wal"}

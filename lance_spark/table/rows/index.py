@@ -192,8 +192,8 @@ def live_addresses(
         fragment = by_id.get(number)
         if fragment is not None:
             deleted, row_offsets = read_deletions(paths, fragment), offsets[rows]
-            left = np.searchsorted(deleted, row_offsets)
-            is_kept = np.searchsorted(deleted, row_offsets, "right") == left
+            first_position = np.searchsorted(deleted, row_offsets)
+            is_kept = np.searchsorted(deleted, row_offsets, "right") == first_position
             is_live[rows] = is_kept & (row_offsets < fragment.physical_rows)
     return is_live, addresses
 

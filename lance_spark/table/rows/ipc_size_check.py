@@ -136,8 +136,8 @@ def _target(data: memoryview, position: int) -> int:
 
 def _field(data: memoryview, table: int, number: int) -> int | None:
     """Return the position of a field of a table; None if the field has its default value."""
-    (back,) = _INT32.unpack(_part(data, table, 4))
-    vtable = table - back
+    (distance,) = _INT32.unpack(_part(data, table, 4))
+    vtable = table - distance
     (size,) = _UINT16.unpack(_part(data, vtable, 2))
     entry = 4 + 2 * number
     if entry + 2 > size:

@@ -37,7 +37,7 @@ from lance_spark.table.rows.version_runs import encode_runs, parse_runs
 _SEGMENT_BYTES = 16
 #: Minimum length of a run of consecutive ids that may become a separate segment.
 _LONG_RUN = 16
-#: Version sequences up to this length are parsed run by run, longer ones by numpy.
+#: Version sequences up to this length are parsed run by run, longer sequences by numpy.
 _FEW_RUNS_BYTES = 1024
 
 

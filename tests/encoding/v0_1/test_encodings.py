@@ -23,7 +23,7 @@ from tests.file.sources import MemorySource
 
 
 class File:
-    """Pages put one after the other, with bytes between that belong to nobody."""
+    """Several pages, with unused bytes between them."""
 
     def __init__(self) -> None:
         self.data = bytearray(b"?")
@@ -138,22 +138,22 @@ def test_dictionary() -> None:
     file = File()
     values = pages([(file.texts([b"red", b"", b"blue"]), 3)])
     entries = [(file.add(bytes([2, 0])), 2), (file.add(bytes([1, 2, 2])), 3)]
-    kind = pa.dictionary(pa.uint8(), pa.string())
-    node = Node(pa.field("x", kind), pages(entries), dictionary=values)
+    dtype = pa.dictionary(pa.uint8(), pa.string())
+    node = Node(pa.field("x", dtype), pages(entries), dictionary=values)
     result = read(file, node, [2, 3], range(1, 5))
-    assert result.type == kind
+    assert result.type == dtype
     assert result.to_pylist() == ["red", None, "blue", "blue"]
     assert result.dictionary.to_pylist() == ["red", None, "blue"]
     with pytest.raises(CorruptFileError, match="does not say"):
-        read(file, Node(pa.field("x", kind), pages(entries)), [2, 3], range(1))
+        read(file, Node(pa.field("x", dtype), pages(entries)), [2, 3], range(1))
     node = Node(
-        pa.field("x", kind), pages(entries), dictionary=pages([(int(values.positions[0]), 2)])
+        pa.field("x", dtype), pages(entries), dictionary=pages([(int(values.positions[0]), 2)])
     )
     with pytest.raises(CorruptFileError, match="position 2 in a dictionary of 2"):
         read(file, node, [2, 3], range(5))
-    other = pa.field("x", pa.dictionary(pa.uint8(), pa.bool_()))
+    bool_field = pa.field("x", pa.dictionary(pa.uint8(), pa.bool_()))
     with pytest.raises(UnsupportedTypeError, match="bool"):
-        read(file, Node(other, pages(entries), dictionary=values), [2, 3], range(1))
+        read(file, Node(bool_field, pages(entries), dictionary=values), [2, 3], range(1))
 
 
 def lists() -> tuple[File, Node, list[list[int]]]:
@@ -182,8 +182,8 @@ def test_lists_that_leave_items_out() -> None:
     first = file.add(struct.pack("<3q", 1, 2, 2))
     second = file.add(struct.pack("<2q", 0, 2))
     wide = pa.field("x", pa.large_list(pa.int8()))
-    other = Node(wide, pages([(first, 3), (second, 2)]), node.children)
-    assert read(file, other, [2, 1], range(3)).to_pylist() == [[2], [], [4, 5]]
+    large_node = Node(wide, pages([(first, 3), (second, 2)]), node.children)
+    assert read(file, large_node, [2, 1], range(3)).to_pylist() == [[2], [], [4, 5]]
 
 
 def test_structs() -> None:
@@ -192,8 +192,8 @@ def test_structs() -> None:
         pa.field("n", pa.int8()),
         pages([(file.add(bytes([7, 8, 9])), 3), (file.add(bytes([1, 2, 3])), 3)]),
     )
-    kind = pa.struct([numbers.field, node.field])
-    struct_node = Node(pa.field("s", kind), children=(numbers, node))
+    dtype = pa.struct([numbers.field, node.field])
+    struct_node = Node(pa.field("s", dtype), children=(numbers, node))
     result = read(file, struct_node, [3, 3], range(2, 5))
     assert result.to_pylist() == [
         {"n": n, "x": x} for n, x in zip([9, 1, 2], expected[2:5], strict=True)
@@ -224,7 +224,7 @@ def test_spans(data: st.DataObject) -> None:
     result = [int(bounds[batch]) + at for batch, start, stop in pairs for at in range(start, stop)]
     assert result == list(rows)
     assert spans.num_values == len(rows)
-    # A new one begins only where a batch or a gap does.
+    # A span begins only at a new batch or after a gap.
     gaps = sum(after != before + 1 for before, after in pairwise(result))
     assert len(spans.batch) <= 1 + gaps + len(counts)
 
@@ -243,7 +243,7 @@ def test_rows_that_are_not_there() -> None:
         ([1, -5, 4, 6], "negative or decrease"),
         ([-1, 2, 4, 6], "negative or decrease"),
         ([1, 2, 4, 10**6], "ends at byte 1000000"),
-        # Differences that overflow, and add up to a small number.
+        # Differences that overflow, and have a small sum.
         ([0, 2**63 - 1, -(2**63) + 1, 3], "negative or decrease"),
         ([0, 2**63 - 1, 2**63 - 1, 3], "negative or decrease"),
     ],
@@ -287,9 +287,9 @@ def test_lengths_that_contradict_the_batches() -> None:
 
 def test_types_that_there_are_not() -> None:
     file, node = plain(pa.int8(), [bytes(30)], [1])
-    for kind in (pa.map_(pa.string(), pa.int8()), pa.list_(pa.string(), 2), pa.binary(0)):
+    for dtype in (pa.map_(pa.string(), pa.int8()), pa.list_(pa.string(), 2), pa.binary(0)):
         with pytest.raises(UnsupportedTypeError, match="'x'"):
-            read(file, Node(pa.field("x", kind), node.pages), [1], range(1))
+            read(file, Node(pa.field("x", dtype), node.pages), [1], range(1))
 
 
 def test_too_many_bytes_for_one_array() -> None:

@@ -1,6 +1,4 @@
-"""Files of version 2.0, as pylance writes them and as it reads them, for the tests of this
-folder.
-"""
+"""Files of version 2.0, as pylance writes and reads them, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -47,9 +45,9 @@ class File:
         self.readers = {}
         for field in schema:
             count = count_columns(field)
-            own, columns = columns[:count], columns[count:]
-            self.columns[field.name] = own
-            self.readers[field.name] = open_field(field, own, path)
+            field_columns, columns = columns[:count], columns[count:]
+            self.columns[field.name] = field_columns
+            self.readers[field.name] = open_field(field, field_columns, path)
 
     def read(self, name: str, rows: Rows) -> pa.Array:
         (array,) = run_plans(self.source, [self.readers[name].read(rows)])
@@ -58,7 +56,9 @@ class File:
 
 
 def row_choices(count: int, seed: int) -> list[Rows]:
-    """Whole, parts, and sorted takes: thin, dense, with runs."""
+    """Return ranges and sorted rows: all rows, parts, sparse rows, dense rows, and rows with
+    runs.
+    """
     rng = np.random.default_rng(seed)
     choices: list[Rows] = [range(count), range(0)]
     if count:
@@ -81,15 +81,15 @@ def assert_rows(file: File, name: str, expected: pa.Array | pa.ChunkedArray, see
     chunks = expected.chunks if isinstance(expected, pa.ChunkedArray) else [expected]
     plain = pa.concat_arrays([_plain(chunk) for chunk in chunks or [pa.array([], expected.type)]])
     for rows in row_choices(len(expected), seed):
-        got = file.read(name, rows)
-        assert got.type == file.schema.field(name).type, name
+        values = file.read(name, rows)
+        assert values.type == file.schema.field(name).type, name
         wanted = plain[rows.start : rows.stop] if isinstance(rows, range) else plain.take(rows)
-        plain_got = _plain(got)
+        plain_got = _plain(values)
         assert plain_got.equals(wanted), f"{name}, {rows!r}:\n{plain_got}\n{wanted}"
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    # Dictionary arrays are equal only if their dictionaries are; their values are what counts.
+    # Dictionary arrays are equal only if their dictionaries are equal; here only values count.
     if pa.types.is_dictionary(array.type):
         return array.dictionary.take(array.indices)
     if pa.types.is_list(array.type) and pa.types.is_dictionary(array.type.value_type):

@@ -88,7 +88,7 @@ CASES: dict[str, tuple[pa.Array, dict[str, str]]] = {
     "empty_struct": (pa.array([{}] * 100, pa.struct([])), {}),
     "decimal256": (pa.array([1, -2, None] * 100, pa.decimal256(50, 2)), {}),
 }  # fmt: skip
-#: What pylance writes at this version but does not read.
+#: Columns that pylance writes at this version but does not read.
 UNREADABLE = ("packed_nested", "vectors_of_structs")
 
 
@@ -202,14 +202,14 @@ def test_extension_types_at_any_depth(tmp_path: Path) -> None:
     )
     vec = vectors(pa.array(np.arange(600), pa.float32()), 2)
     path = write(tmp_path / "f.lance", pa.table({"c": plain, "v": vec}))
-    kind = pa.struct([("x", _Inches()), ("l", pa.list_(_Inches()))])
-    schema = pa.schema([("c", kind), ("v", pa.list_(_Inches(), 2))])
+    dtype = pa.struct([("x", _Inches()), ("l", pa.list_(_Inches()))])
+    schema = pa.schema([("c", dtype), ("v", pa.list_(_Inches(), 2))])
     file = File(path, schema)
-    got = file.read("c", range(300))
-    assert got.type == kind
-    assert got.field(0).storage.equals(flat)
-    assert got.field(1).values.type == _Inches()
-    assert got.to_pylist() == plain.to_pylist()
+    values = file.read("c", range(300))
+    assert values.type == dtype
+    assert values.field(0).storage.equals(flat)
+    assert values.field(1).values.type == _Inches()
+    assert values.to_pylist() == plain.to_pylist()
     assert file.read("v", np.array([3, 7])).to_pylist() == vec.take(pa.array([3, 7])).to_pylist()
 
 
@@ -234,8 +234,8 @@ def test_a_struct_without_some_of_its_children(tmp_path: Path) -> None:
     header, _, _, lists, items = whole.columns["c"]
     field = pa.field("c", pa.struct([("d", pa.list_(pa.int64()))]))
     reader = open_field(field, [header, lists, items], path)
-    (got,) = run_plans(whole.source, [reader.read(range(10, 20))])
-    assert got.to_pylist() == [{"d": [i]} for i in range(10, 20)]
+    (values,) = run_plans(whole.source, [reader.read(range(10, 20))])
+    assert values.to_pylist() == [{"d": [i]} for i in range(10, 20)]
 
 
 def test_columns_of_another_field_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""All arms of `ArrayEncoding`, alone and in one another: what pylance reads this package reads,
-the rest both refuse.
+"""All arms of `ArrayEncoding`, alone and nested: this package reads every page that pylance reads;
+both refuse the others.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ READ: dict[str, tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding, list[obje
     "flat_none": (pa.int32(), 16, [RAW], flat(32, 0, "none"), INTS.tolist()),
     "flat_lz4": (pa.int32(), 16, [LZ4], flat(32, 0, "lz4"), INTS.tolist()),
     "flat_zstd": (pa.int32(), 16, [ZSTD], flat(32, 0, "zstd"), INTS.tolist()),
-    # Old releases wrote the frame without the length in front.
+    # Old releases did not write the length in front of the frame.
     "flat_zstd_frame": (pa.int32(), 16, [ZSTD[8:]], flat(32, 0, "zstd"), INTS.tolist()),
     "flags_of_bytes": (pa.bool_(), 3, [b"\1\0\1"], flat(8), [True, False, True]),
     "bitpacked_dates": (
@@ -157,8 +157,8 @@ READ: dict[str, tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding, list[obje
     ],
 )
 def test_what_pylance_reads(name: str, wrapped: bool, tmp_path: Path) -> None:
-    kind, rows, buffers, encoding, expected = READ[name]
-    field = pa.field("c", kind)
+    dtype, rows, buffers, encoding, expected = READ[name]
+    field = pa.field("c", dtype)
     message = no_nulls(encoding) if wrapped else encoding
     path = make(tmp_path / "f.lance", field, rows, buffers, message)
     theirs = read_theirs(path)["c"]
@@ -192,7 +192,7 @@ REFUSED = {
 def test_what_neither_reads(name: str, tmp_path: Path) -> None:
     field = pa.field("c", pa.int32())
     path = make(tmp_path / "f.lance", field, 16, [RAW], REFUSED[name])
-    # pylance panics, which is no Exception.
+    # pylance panics; a panic is no Exception.
     with pytest.raises(BaseException, match=r"unreachable|None|decode|encoding"):
         read_theirs(path)
     with pytest.raises(UnsupportedEncodingError, match=rf"column 'c', page 0.*'{name}'"):
@@ -212,6 +212,6 @@ def test_compressions_that_neither_reads(scheme: str, tmp_path: Path) -> None:
 def test_every_arm_is_told_apart() -> None:
     arms = {field.name for field in pb.ArrayEncoding.DESCRIPTOR.fields}
     made = {"nullable", "flat", "binary", "dictionary", "fixed_size_list", "bitpacked"}
-    # By pylance's own files, and in test_rare.
+    # Files of pylance have these arms, or test_rare has them.
     elsewhere = {"list", "fsst", "packed_struct", "bitpacked_for_non_neg", "fixed_size_binary"}
     assert arms == made | elsewhere | set(REFUSED) - {"unknown"}

@@ -31,7 +31,7 @@ FLIPS = 150
 
 
 def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: StrictSource) -> bool:
-    """Read in two ways; False if an error of this package says why not."""
+    """Read in two ways; return False if an error of this package is raised."""
     try:
         reader = open_field(field, columns, "memory")
         whole, part = run_plans(source, [reader.read(range(ROWS)), reader.read(np.array([3, 90]))])

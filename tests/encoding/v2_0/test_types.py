@@ -20,14 +20,14 @@ TYPES = {**tables.SCALARS, **tables.VECTORS, **tables.NESTED}
 
 def without_null_structs(array: pa.Array) -> pa.Array:
     """Structs of version 2.0 cannot be null: pylance refuses them."""
-    kind = array.type
-    if pa.types.is_struct(kind):
-        children = [without_null_structs(array.field(i)) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    dtype = array.type
+    if pa.types.is_struct(dtype):
+        children = [without_null_structs(array.field(i)) for i in range(dtype.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(dtype))
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         items = without_null_structs(array.values)
         buffers = array.buffers()[:2]
-        return pa.Array.from_buffers(kind, len(array), buffers, children=[items])
+        return pa.Array.from_buffers(dtype, len(array), buffers, children=[items])
     return array
 
 

@@ -1,5 +1,5 @@
-"""Whatever is encoded is decoded again: arrays of any shape, slices of them, and any rows of
-their pages.
+"""Encoded arrays are decoded again: arrays of any shape, slices of them, and any rows of their
+pages.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_dictionaries(values: list[int | None], dtype: pa.DataType, items: pa.Ar
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(NUMBERS, OCTETS, st.lists(NUMBERS, min_size=2, max_size=2)), max_size=30))
 def test_structs(rows: list[tuple[int, bytes, list[int]]]) -> None:
-    kind = pa.struct(
+    dtype = pa.struct(
         [
             ("n", pa.int32()),
             ("b", pa.binary()),
@@ -169,7 +169,7 @@ def test_structs(rows: list[tuple[int, bytes, list[int]]]) -> None:
             ("e", pa.struct([])),
         ]
     )
-    array = pa.array([{"n": n, "b": b, "v": v, "e": {}} for n, b, v in rows], kind)
+    array = pa.array([{"n": n, "b": b, "v": v, "e": {}} for n, b, v in rows], dtype)
     check(array)
     packed = pa.StructArray.from_arrays([array.field("n"), array.field("v")], ["n", "v"])
     check(packed, PACKED)
@@ -182,7 +182,7 @@ def test_a_page_of_strings_byte_by_byte() -> None:
     array = pa.array(["ab", None, "", "c"])
     (page,) = encode_field(array, pa.field("c", array.type))
     ends, data = page.buffers
-    # One more than there are bytes marks the null.
+    # An end beyond the bytes marks a null.
     assert ends.view("<u8").tolist() == [2, 2 + 4, 2, 3]
     assert data.tobytes() == b"abc"
     assert message_of(page).binary.null_adjustment == 4
@@ -219,16 +219,16 @@ def test_a_page_of_vectors_byte_by_byte() -> None:
 
 
 def test_a_page_of_packed_structs_byte_by_byte() -> None:
-    kind = pa.struct([("a", pa.int8()), ("b", pa.int16())])
+    dtype = pa.struct([("a", pa.int8()), ("b", pa.int16())])
     (page,) = encode_field(
-        pa.array([{"a": 1, "b": 2}, {"a": 3, "b": 4}], kind), pa.field("c", kind, metadata=PACKED)
+        pa.array([{"a": 1, "b": 2}, {"a": 3, "b": 4}], dtype), pa.field("c", dtype, metadata=PACKED)
     )
     assert [buffer.tobytes() for buffer in page.buffers] == [b"\1\2\0\3\4\0"]
 
 
 def test_nothing_but_nulls_takes_no_buffer() -> None:
-    for kind in (pa.int32(), pa.null(), pa.bool_(), pa.list_(pa.int8(), 3)):
-        (page,) = encode_field(pa.nulls(5, kind), pa.field("c", kind))
+    for dtype in (pa.int32(), pa.null(), pa.bool_(), pa.list_(pa.int8(), 3)):
+        (page,) = encode_field(pa.nulls(5, dtype), pa.field("c", dtype))
         assert not page.buffers
         assert message_of(page).nullable.HasField("all_nulls")
 
@@ -266,10 +266,10 @@ def test_metadata_that_means_nothing_is_refused() -> None:
 
 
 def test_types_are_refused_by_name() -> None:
-    for array, said in [
+    for array, message in [
         (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())), "'c'.*maps"),
         (pa.array([["a"]], pa.list_(pa.string(), 1)), "'c'.*fixed-size lists of string"),
         (pa.array([[[("a", 1)]]], pa.list_(pa.map_(pa.string(), pa.int8()))), r"'c\.item'.*maps"),
     ]:
-        with pytest.raises(UnsupportedTypeError, match=said):
+        with pytest.raises(UnsupportedTypeError, match=message):
             encode_field(array, pa.field("c", array.type))

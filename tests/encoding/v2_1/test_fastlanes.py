@@ -19,16 +19,16 @@ WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
 
 @given(WIDTHS, st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_packed_bytes_are_those_of_the_plain_way(kind, seed):
-    bits, width = kind
+def test_packed_bytes_are_those_of_the_plain_way(bits_and_width, seed):
+    bits, width = bits_and_width
     values = random_values(seed, 1024, width, bits).reshape(1, 1024)
     assert pack(values, width).tobytes() == slow_pack(values[0].tolist(), width, bits)
 
 
 @given(WIDTHS, st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_plainly_packed_bytes_are_unpacked(kind, seed):
-    bits, width = kind
+def test_plainly_packed_bytes_are_unpacked(bits_and_width, seed):
+    bits, width = bits_and_width
     values = random_values(seed, 1024, width, bits)
     data = np.frombuffer(slow_pack(values.tolist(), width, bits), np.uint8)
     out = np.full((1, 1024), 255, values.dtype)
@@ -40,7 +40,7 @@ def test_plainly_packed_bytes_are_unpacked(kind, seed):
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("scattered", [True, False])
 def test_many_chunks_at_any_place(bits, even, scattered):
-    """More chunks than are worked on at once, at odd addresses, into rows in any order."""
+    """More chunks than one step decodes, at odd addresses, into rows in any order."""
     rng = np.random.default_rng(bits)
     count = 600 if bits == 8 else 140
     for width in (1, bits // 2 - 1, bits // 2, bits - 1, bits):

@@ -1,4 +1,4 @@
-"""Every key that steers the writer: with good values pylance reads the same back, bad ones are
+"""Every key that controls the writer: pylance reads columns with good values; bad values are
 refused by name.
 """
 
@@ -46,7 +46,7 @@ BAD: dict[str, list[str]] = {
     "minichunk-size": ["0", "-1", "4k", ""],
     "packed": ["yes", "1", ""],
 }
-#: What a key says only beside others.
+#: Other keys that a key needs to have an effect.
 BESIDE = {
     "compression-level": {"compression": "zstd"},
     "bss": {"compression": "lz4"},
@@ -77,7 +77,7 @@ def columns() -> dict[str, pa.Array]:
 
 
 def hinted(dtype: pa.DataType, metadata: dict[str, str]) -> pa.DataType:
-    """Hints stand at the leaf: the items of a list."""
+    """Hints are in the metadata of the leaf: the items of a list."""
     return (
         pa.list_(pa.field("item", dtype.value_type, metadata=metadata))
         if pa.types.is_list(dtype)
@@ -88,9 +88,11 @@ def hinted(dtype: pa.DataType, metadata: dict[str, str]) -> pa.DataType:
 def table_with(metadata: dict[str, str]) -> pa.Table:
     arrays, fields = [], []
     for name, array in columns().items():
-        kind = hinted(array.type, metadata)
-        arrays.append(array.cast(kind) if kind != array.type or pa.types.is_list(kind) else array)
-        fields.append(pa.field(name, kind, metadata=metadata))
+        dtype = hinted(array.type, metadata)
+        arrays.append(
+            array.cast(dtype) if dtype != array.type or pa.types.is_list(dtype) else array
+        )
+        fields.append(pa.field(name, dtype, metadata=metadata))
     return pa.table(arrays, schema=pa.schema(fields))
 
 
@@ -98,8 +100,8 @@ def table_with(metadata: dict[str, str]) -> pa.Table:
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in GOOD.items() for v in vs])
 def test_pylance_reads_what_a_key_made(tmp_path: Path, key: str, value: str, version: str) -> None:
-    given = {**BESIDE.get(key, {}), key: value}
-    metadata = {PREFIX + k: v for k, v in given.items()}
+    hint_values = {**BESIDE.get(key, {}), key: value}
+    metadata = {PREFIX + k: v for k, v in hint_values.items()}
     path = tmp_path / "t.lance"
     if key == "packed":
         rng = np.random.default_rng(1)
@@ -121,11 +123,11 @@ def test_pylance_reads_what_a_key_made(tmp_path: Path, key: str, value: str, ver
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in BAD.items() for v in vs])
 def test_bad_values_are_refused(tmp_path: Path, key: str, value: str) -> None:
-    given = {**BESIDE.get(key, {}), key: value}
-    metadata = {PREFIX + k: v for k, v in given.items()}
-    kind = STRUCT if key == "packed" else pa.string()
-    array = pa.array([None, *({"a": 1, "b": 2.0} if key == "packed" else "x",) * ROWS], kind)
-    table = pa.table([array], schema=pa.schema([pa.field("c", kind, metadata=metadata)]))
+    hint_values = {**BESIDE.get(key, {}), key: value}
+    metadata = {PREFIX + k: v for k, v in hint_values.items()}
+    dtype = STRUCT if key == "packed" else pa.string()
+    array = pa.array([None, *({"a": 1, "b": 2.0} if key == "packed" else "x",) * ROWS], dtype)
+    table = pa.table([array], schema=pa.schema([pa.field("c", dtype, metadata=metadata)]))
     with pytest.raises(InvalidInputError, match=f"column 'c'.*{key}"):
         lance_spark.write_dataset(table, str(tmp_path / "t.lance"))
     assert not (tmp_path / "t.lance" / "_versions").exists()
@@ -141,7 +143,7 @@ def test_all_keys_are_tested() -> None:
 @pytest.mark.parametrize("chunk", ["1", "100000000"])
 @pytest.mark.parametrize("layout", ["miniblock", "fullzip"])
 def test_values_of_every_width(tmp_path: Path, layout: str, chunk: str, version: str) -> None:
-    """What does not fit a chunk twice is stored one by one, whatever the keys say."""
+    """Values of which a chunk cannot hold two are stored singly, with any keys."""
     metadata = {PREFIX + "structural-encoding": layout, PREFIX + "minichunk-size": chunk}
     rng = np.random.default_rng(1)
     arrays, fields = [], []

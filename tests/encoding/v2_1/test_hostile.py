@@ -162,7 +162,7 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
 }
 
 
-#: Arrow's buffers give their memory back to the pool that it came from, which must still be there.
+#: Arrow's buffers return their memory to their pool, which must still exist.
 POOLS: list[pa.MemoryPool] = []
 
 
@@ -175,9 +175,7 @@ def has_text(dtype: pa.DataType) -> bool:
 
 
 def check(array: pa.Array) -> None:
-    """Arrow finds nothing wrong but in the values: bytes that are no UTF-8, decimals of too many
-    digits.
-    """
+    """Arrow finds faults in values only: bytes that are not UTF-8, decimals of too many digits."""
     array.validate()
     try:
         array.validate(full=True)
@@ -188,12 +186,12 @@ def check(array: pa.Array) -> None:
 
 
 def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: StrictSource) -> bool:
-    """Read in two ways, in little time and memory; False if an error of this package says why
-    not.
+    """Read in two ways, in little time and memory; return False if an error of this package is
+    raised.
     """
     readable, seconds = timed_read(field, columns, source)
     if seconds >= SECONDS:
-        # A process of many tests may have collected its garbage meanwhile.
+        # A process of many tests may have run the garbage collector meanwhile.
         readable, seconds = timed_read(field, columns, source)
     assert seconds < SECONDS
     return readable
@@ -270,7 +268,7 @@ def test_flipped_bits_of_pages(damaged: Damaged) -> None:
         data = bytearray(raw)
         for _ in range(rng.integers(1, 4)):
             offset, length = spans[rng.integers(len(spans))]
-            # Headers and tables stand at the beginning.
+            # Headers and tables are at the beginning.
             place = rng.integers(min(length, 64) if i % 2 else length)
             if i % 3:
                 data[offset + place] ^= 1 << int(rng.integers(8))
@@ -301,7 +299,7 @@ def test_flipped_bits_of_messages(damaged: Damaged) -> None:
 
 
 def test_numbers_of_messages(damaged: Damaged) -> None:
-    """Every number of a message, however deep, is set to others."""
+    """Set every number of a message, at any depth, to other numbers."""
     field, columns, raw = damaged
     source = StrictSource(raw)
     for number, column in enumerate(columns):

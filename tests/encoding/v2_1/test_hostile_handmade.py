@@ -1,4 +1,4 @@
-"""Damaged pages of encodings that no writer makes; the checks are those of `test_hostile`.
+"""Damaged pages of encodings that no writer makes; the checks are the same as in `test_hostile`.
 
 Pages that end in an error name themselves: file, column and page.
 """
@@ -18,8 +18,8 @@ from lance_spark.file.footer import Tail, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_1 import test_hostile
-from tests.encoding.v2_1.test_handmade import (
-    CASES,
+from tests.encoding.v2_1.handmade_cases import CASES
+from tests.encoding.v2_1.mini_block_cases import (
     Case,
     bits,
     one_buffer,
@@ -91,8 +91,8 @@ def as_is(part: np.ndarray) -> bytes:
     return part.tobytes()
 
 
-#: What the messages can say and no Lance reader does: pylance passes over the compressors named
-#: here.
+#: Encodings that messages can express and no Lance reader supports: pylance ignores the compressors
+#: named here.
 REFUSED: dict[str, Callable[[], Case]] = {
     "flat values that went through a compressor": lambda: one_buffer(
         CE(flat=pb.Flat(bits_per_value=64, data=SCHEME)), as_is

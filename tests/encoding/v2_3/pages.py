@@ -1,4 +1,4 @@
-"""Pages of version 2.3 that pylance writes, and data that makes it choose."""
+"""Pages of version 2.3 that pylance writes, and data for each of its choices."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def pages_of(file: bytes) -> list[WrittenPage]:
 
 
 def choices(pages: Iterable[WrittenPage]) -> set[str]:
-    """Return which kinds of planes, layers and encodings occur, such as ``values.zipped``."""
+    """Return the kinds of planes, layers and encodings that occur, such as ``values.zipped``."""
     result = set()
     for page in pages:
         result |= {f"structure.{page.structure}", f"values.{page.values}"}
@@ -106,7 +106,7 @@ def nulls_at(array: pa.Array, rate: float, seed: int = 11) -> pa.Array:
 
 
 def wide(count: int, seed: int = 2) -> pa.Array:
-    """Values that are stored one by one, none like another."""
+    """Values that are all different, and are stored singly."""
     rng = np.random.default_rng(seed)
     return pa.array([rng.bytes(int(size)) for size in rng.integers(300, 600, count)])
 

@@ -1,5 +1,5 @@
-"""Damaged pages and messages of version 2.3: the trials of versions 2.1 and 2.2, on what this
-version has of its own.
+"""Damaged pages and messages of version 2.3: the trials of versions 2.1 and 2.2, with the encodings
+of this version.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sparse(dtype: pa.DataType, nulls: float, pattern: str = "random") -> Case:
 
 
 def repeated() -> pa.Array:
-    """Values whose dictionary pays although they are wide."""
+    """Wide values for which a dictionary saves bytes."""
     rng = np.random.default_rng(4)
     known = np.random.default_rng(5).bytes(40 * 5000)
     items = pa.array([known[i * 5000 : (i + 1) * 5000] for i in range(40)])
@@ -81,7 +81,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def version() -> Iterator[None]:
-    """Let the trials open and parse pages of this version."""
+    """Make the trials open and parse pages of this version."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trials, "StructuralField", open_field)
         patch.setattr(trials, "FLIPS", trials.FLIPS // 4)
@@ -107,8 +107,8 @@ def damaged(
 
 
 def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
-    """Rows beyond those of a sparse page are empty or valid, whatever their number: only memory
-    says no.
+    """A sparse page may claim any number of rows, which are empty or valid: only memory limits
+    them.
     """
     field, columns, raw = damaged
     pages = [column.pages[0] for column in columns]
@@ -118,7 +118,7 @@ def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
             for column, page in zip(columns, pages, strict=True)
         ]
         if rows == pages[0].num_rows * 1000 and pa.types.is_fixed_size_list(field.type):
-            # Arrow's vectors take their room, null or not.
+            # Arrow's vectors take memory for each row, null or not.
             continue
         read = trials.reads(field, broken, StrictSource(raw))
         assert not read or rows == pages[0].num_rows * 1000

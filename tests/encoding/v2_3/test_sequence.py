@@ -1,4 +1,4 @@
-"""Sequences of sparse pages: what they say must be what the numbers say, stored or told."""
+"""Sequences of sparse pages: operations on a sequence equal operations on its numbers."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def runs(values: CE, lengths: CE) -> CE:
     return CE(rle=pb.Rle(values=values, run_lengths=lengths))
 
 
-def words(numbers: list[int], kind: str = "<u8") -> np.ndarray:
-    return np.array(numbers, kind).view(np.uint8)
+def words(numbers: list[int], dtype: str = "<u8") -> np.ndarray:
+    return np.array(numbers, dtype).view(np.uint8)
 
 
 def run_block(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -59,16 +59,16 @@ def run_block(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def test_told_and_stored_sequences_agree(
     start: int, step: int, count: int, asked: list[int]
 ) -> None:
-    told = Steps(start, step, count)
+    steps = Steps(start, step, count)
     stored = Stored(start + step * np.arange(count))
     numbers = np.array(sorted(asked))
     places = np.arange(count)
-    assert told.rank(numbers).tolist() == stored.rank(numbers).tolist()
-    assert told.values_at(places).tolist() == stored.values_at(places).tolist()
-    assert told.total(np.arange(count + 1)).tolist() == stored.total(np.arange(count + 1)).tolist()
-    assert sum_of(told) == sum_of(stored) == sum(range(start, start + step * count, step))
+    assert steps.rank(numbers).tolist() == stored.rank(numbers).tolist()
+    assert steps.values_at(places).tolist() == stored.values_at(places).tolist()
+    assert steps.total(np.arange(count + 1)).tolist() == stored.total(np.arange(count + 1)).tolist()
+    assert sum_of(steps) == sum_of(stored) == sum(range(start, start + step * count, step))
     known = set(range(start, start + step * count, step))
-    for sequence in (told, stored):
+    for sequence in (steps, stored):
         has, at = find_positions(sequence, numbers)
         assert has.tolist() == [number in known for number in numbers.tolist()]
         assert sequence.values_at(at[has]).tolist() == numbers[has].tolist()

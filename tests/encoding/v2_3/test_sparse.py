@@ -1,5 +1,5 @@
-"""Sparse structure: pages of pylance read by all rows, some rows and ranges, and structures that
-contradict themselves.
+"""Sparse structure: pages of pylance, read by all rows, some rows and ranges; and contradictory
+structures.
 """
 
 from __future__ import annotations
@@ -44,25 +44,31 @@ def validity(meaning: int = NULLS, positions: CE = EMPTY, count: int = 0) -> pb.
     return pb.SparseValiditySet(meaning=meaning, positions=positions, num_positions=count)
 
 
-def item(own: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
-    return pb.SparseStructuralLayer(validity=own or validity())
+def item(own_validity: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
+    return pb.SparseStructuralLayer(validity=own_validity or validity())
 
 
 def lists(
-    children: int, positions: CE, count: int, counts: CE, own: pb.SparseValiditySet | None = None
+    children: int,
+    positions: CE,
+    count: int,
+    counts: CE,
+    own_validity: pb.SparseValiditySet | None = None,
 ) -> pb.SparseStructuralLayer:
     layer = pb.SparseListLayer(
         num_child_slots=children,
         non_empty_positions=positions,
         num_non_empty_positions=count,
         counts=counts,
-        validity=own or validity(),
+        validity=own_validity or validity(),
     )
     return pb.SparseStructuralLayer(list=layer)
 
 
-def vectors(dimension: int, own: pb.SparseValiditySet | None = None) -> pb.SparseStructuralLayer:
-    layer = pb.SparseFixedSizeListLayer(dimension=dimension, validity=own or validity())
+def vectors(
+    dimension: int, own_validity: pb.SparseValiditySet | None = None
+) -> pb.SparseStructuralLayer:
+    layer = pb.SparseFixedSizeListLayer(dimension=dimension, validity=own_validity or validity())
     return pb.SparseStructuralLayer(fixed_size_list=layer)
 
 
@@ -196,7 +202,7 @@ def test_rows_of_pylance(tmp_path: Path, name: str) -> None:
     assert {page.structure for page in pages_of(path.read_bytes())} == {"sparse"}
     rng = np.random.default_rng(2)
     for _ in range(4):
-        # A new reader each time: what is read first must not matter.
+        # A new reader each time: the result must not depend on earlier reads.
         reader = FileReader.open(LocalSource(str(path)))
         fields = reader.schema.fields
         rows = np.unique(rng.integers(0, len(array), 9))
@@ -207,13 +213,13 @@ def test_rows_of_pylance(tmp_path: Path, name: str) -> None:
             (range(len(array)), array),
             (rows, array.take(pa.array(rows))),
         ):
-            (got,) = reader.read(fields, wanted)
-            got.validate(full=True)
-            assert got.equals(expected)
+            (values,) = reader.read(fields, wanted)
+            values.validate(full=True)
+            assert values.equals(expected)
 
 
 def test_values_that_are_not_for_the_slots(tmp_path: Path) -> None:
-    """One position less than there are zipped values."""
+    """The page has one position fewer than zipped values."""
     array = pa.array([None, b"x" * 4000, None, b"y" * 5000, None, b"z" * 6000])
     path = tmp_path / "f.lance"
     write(path, array, SPARSE)

@@ -29,8 +29,8 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 def test_null_items_in_a_dictionary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    kind, values = VALUES[case]
-    data = pa.table({"v": pa.array(values * 500, kind)})
+    dtype, values = VALUES[case]
+    data = pa.table({"v": pa.array(values * 500, dtype)})
     path = tmp_path / "t"
     lance.write_dataset(data, path, data_storage_version="2.3")
     seen: list[bool] = []
@@ -49,9 +49,9 @@ def test_null_items_in_a_dictionary(
 def test_a_dictionary_that_is_no_whole_number_of_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind, values = VALUES["null items"]
+    dtype, values = VALUES["null items"]
     lance.write_dataset(
-        pa.table({"v": pa.array(values * 500, kind)}), tmp_path / "t", data_storage_version="2.3"
+        pa.table({"v": pa.array(values * 500, dtype)}), tmp_path / "t", data_storage_version="2.3"
     )
     decode = fixed_size_list.FixedSizeListCodec.decode_block
     monkeypatch.setattr(

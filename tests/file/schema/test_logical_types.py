@@ -10,7 +10,7 @@ from lance_spark.file.schema.logical_types import arrow_type, logical_type
 
 UNITS = ["s", "ms", "us", "ns"]
 STRUCT = pa.struct([("a", pa.int32()), pa.field("b", pa.string(), nullable=False)])
-#: Types that come back from pylance as they went in.
+#: Types that pylance reads as they were written.
 KEPT = [
     pa.null(),
     pa.bool_(),
@@ -65,7 +65,7 @@ KEPT = [
     pa.map_(pa.int64(), STRUCT),
     pa.list_(pa.map_(pa.string(), pa.list_(pa.int8()))),
 ]
-#: Types that pylance stores as another one.
+#: Types that pylance stores as another type.
 TURNED = [
     (pa.string_view(), pa.string()),
     (pa.binary_view(), pa.binary()),
@@ -88,28 +88,30 @@ REFUSED = [
 
 
 def named(types: list[pa.DataType]) -> pa.Schema:
-    return pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(types)])
+    return pa.schema([pa.field(f"c{i}", dtype) for i, dtype in enumerate(types)])
 
 
 def test_pylance_gives_every_type_the_same_string_and_reads_it_as_the_same_type(
     manifest_of, tmp_path
 ) -> None:
-    sent = named(KEPT + [kind for kind, _ in TURNED])
+    sent = named(KEPT + [dtype for dtype, _ in TURNED])
     protos = manifest_of(sent.empty_table()).fields
-    got = lance.dataset(str(tmp_path / "t")).schema
-    for field, read, expected in zip(sent, got, KEPT + [kind for _, kind in TURNED], strict=True):
+    schema_read = lance.dataset(str(tmp_path / "t")).schema
+    for field, read, expected in zip(
+        sent, schema_read, KEPT + [dtype for _, dtype in TURNED], strict=True
+    ):
         (proto,) = (p for p in protos if p.name == field.name and p.parent_id == -1)
         assert logical_type(field.type, field.name) == proto.logical_type
         children = field_parts(field).children
         assert arrow_type(proto.logical_type, children, field.name) == expected == read.type
 
 
-@pytest.mark.parametrize("kind", REFUSED, ids=str)
-def test_what_pylance_refuses_is_refused_by_name(kind, tmp_path) -> None:
+@pytest.mark.parametrize("dtype", REFUSED, ids=str)
+def test_what_pylance_refuses_is_refused_by_name(dtype, tmp_path) -> None:
     with pytest.raises(UnsupportedTypeError, match="'col'"):
-        logical_type(kind, "col")
+        logical_type(dtype, "col")
     with pytest.raises(Exception, match=r"(?i)not supported|unsupported|cannot|not implemented"):
-        lance.write_dataset(pa.schema([("col", kind)]).empty_table(), str(tmp_path / "t"))
+        lance.write_dataset(pa.schema([("col", dtype)]).empty_table(), str(tmp_path / "t"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_map_without_a_struct_of_two_is_refused() -> None:
 def test_strings_of_old_writers() -> None:
     assert arrow_type("blob", (), "col") == pa.large_binary()
     assert arrow_type("json", (), "col") == pa.string()
-    kind = arrow_type("fixed_size_list:lance.bfloat16:3", (), "col")
-    assert kind == pa.list_(pa.binary(2), 3)
-    assert kind.value_field.metadata[b"ARROW:extension:name"] == b"lance.bfloat16"
-    assert logical_type(kind, "col") == "fixed_size_list:lance.bfloat16:3"
+    dtype = arrow_type("fixed_size_list:lance.bfloat16:3", (), "col")
+    assert dtype == pa.list_(pa.binary(2), 3)
+    assert dtype.value_field.metadata[b"ARROW:extension:name"] == b"lance.bfloat16"
+    assert logical_type(dtype, "col") == "fixed_size_list:lance.bfloat16:3"

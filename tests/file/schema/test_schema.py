@@ -51,7 +51,7 @@ def annotated() -> pa.Schema:
 
 
 @pytest.mark.parametrize(
-    "schema", [named(KEPT), named([kind for kind, _ in TURNED]), NESTED, annotated()]
+    "schema", [named(KEPT), named([dtype for dtype, _ in TURNED]), NESTED, annotated()]
 )
 def test_messages_are_those_of_pylance(schema, manifest_of) -> None:
     manifest = manifest_of(schema.empty_table())
@@ -79,7 +79,7 @@ def test_arrow_schema_is_that_of_pylance(manifest_of, tmp_path) -> None:
     schema = annotated()
     manifest = manifest_of(schema.empty_table())
     ours = Schema.from_protos(manifest.fields, manifest.schema_metadata).to_arrow()
-    # Through IPC pyarrow finds the extension types by their names, as pylance's readers do.
+    # After IPC, pyarrow finds the extension types by their names, as readers of pylance do.
     known = pa.ipc.read_schema(ours.serialize())
     theirs = lance.dataset(str(tmp_path / "t")).schema
     assert known.equals(theirs, check_metadata=True)
@@ -158,7 +158,7 @@ def test_dots_in_names(tmp_path) -> None:
         Schema.from_arrow(arrow)
     with pytest.raises(OSError, match=r"a\.b"):
         lance.write_dataset(arrow.empty_table(), str(tmp_path / "t"))
-    # Whoever has such a file can still name its columns.
+    # The columns of an existing file can still be selected.
     protos = [
         pb.Field(name="a.b", id=0, parent_id=-1, logical_type="int8"),
         pb.Field(name="a", id=1, parent_id=-1, logical_type="struct"),
@@ -234,7 +234,7 @@ def test_blobs_are_what_a_scan_of_pylance_gives(file_of, tmp_path) -> None:
     assert [child.name for child in ours.field("b").children][:2] == ["data", "uri"]
     assert ours.to_arrow().equals(scanned, check_metadata=True)
     assert ours.to_protos() == list(manifest.fields)
-    # The file's own schema lists the parts of the descriptor with neither id nor parent.
+    # In the schema of the file, the parts of the descriptor have neither id nor parent.
     reader = FileReader.open(LocalSource(str(file)))
     assert reader.schema.names == ["b", "a"]
     assert reader.schema.to_arrow().equals(scanned, check_metadata=True)

@@ -1,25 +1,20 @@
-"""Files of version 0.1: the container, what is read of it, statistics, and damaged files.
-pylance writes them.
+"""Files of version 0.1: the container, reads, and damaged files.
+
+pylance writes the files.
 """
 
 from __future__ import annotations
 
-import datetime
 import os
 import random
 import struct
 import time
 import tracemalloc
-from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from lance_spark.errors import (
     CorruptFileError,
@@ -31,49 +26,12 @@ from lance_spark.file.open import open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.v0_1.reader import LegacyFileReader
-from lance_spark.file.v0_1.statistics import Op, prune
+from lance_spark.file.v0_1.statistics import prune
 from lance_spark.proto import file_pb2, table_pb2
-from lance_spark.scan.predicates.conditions import candidate_ranges
 from tests.file.sources import MemorySource
-from tests.support.interop.tables import build
+from tests.file.v0_1.legacy_files import ROWS, FileOf, field, opened, parts, sample, with_metadata
 
-FileOf = Callable[[pa.Table, str], Path]
 FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
-ROWS = 1_100
-
-
-def sample(rows: int = ROWS, nulls: float = 0.1) -> pa.Table:
-    rng = np.random.default_rng(2)
-    values = rng.integers(0, 2**40, rows)
-    kinds = {
-        "i": pa.int64(),
-        "s": pa.string(),
-        "b": pa.bool_(),
-        "l": pa.list_(pa.list_(pa.int16())),
-        "t": pa.struct([("x", pa.list_(pa.string())), ("y", pa.float32())]),
-        "v": pa.list_(pa.float32(), 4),
-        "n": pa.list_(pa.null()),
-    }
-    table = pa.table({name: build(kind, values, nulls, rng) for name, kind in kinds.items()})
-    colours = pa.array(["red", "green", "blue"])
-    indices = pa.array(values % 3, pa.int8())
-    return table.append_column("d", pa.DictionaryArray.from_arrays(indices, colours))
-
-
-@pytest.fixture
-def data(file_of: FileOf) -> bytes:
-    return file_of(sample(), "0.1").read_bytes()
-
-
-def opened(data: bytes) -> tuple[LegacyFileReader, MemorySource]:
-    source = MemorySource(data)
-    reader = open_file(source)
-    assert isinstance(reader, LegacyFileReader)
-    return reader, source
-
-
-def field(reader: LegacyFileReader, name: str) -> Field:
-    return reader.schema.field(name)
 
 
 def test_what_a_file_says(data: bytes) -> None:
@@ -92,10 +50,14 @@ def test_what_a_file_says(data: bytes) -> None:
 
 def test_the_reader_is_chosen_by_the_footer(file_of: FileOf) -> None:
     table = pa.table({"i": [1, 2, 3]})
-    for version, kind in (("0.1", LegacyFileReader), ("2.0", FileReader), ("2.2", FileReader)):
+    for version, reader_class in (
+        ("0.1", LegacyFileReader),
+        ("2.0", FileReader),
+        ("2.2", FileReader),
+    ):
         source = MemorySource(file_of(table, version).read_bytes())
         reader = open_file(source)
-        assert type(reader) is kind
+        assert type(reader) is reader_class
         assert len(source.calls) == 1
     with pytest.raises(CorruptFileError, match="LANC"):
         open_file(MemorySource(bytes(100)))
@@ -152,26 +114,6 @@ def test_fields_that_are_not_there(data: bytes) -> None:
     assert reader.column_bytes([Field("z", 90_000, "int64")]) == 0
 
 
-# Files as other releases wrote them: the parts behind the pages made anew
-
-
-def parts(data: bytes) -> tuple[file_pb2.Metadata, table_pb2.Manifest]:
-    (position,) = struct.unpack_from("<Q", data, len(data) - 16)
-    metadata = file_pb2.Metadata.FromString(section(data, position))
-    return metadata, table_pb2.Manifest.FromString(section(data, metadata.manifest_position))
-
-
-def section(data: bytes, position: int) -> bytes:
-    (length,) = struct.unpack_from("<I", data, position)
-    return data[position + 4 : position + 4 + length]
-
-
-def with_metadata(data: bytes, metadata: file_pb2.Metadata, minor: int = 2) -> bytes:
-    message = metadata.SerializeToString()
-    tail = struct.pack("<I", len(message)) + message
-    return data + tail + struct.pack("<QHH4s", len(data), 0, minor, b"LANC")
-
-
 def later_file(tmp_path: Path) -> tuple[bytes, pa.Table]:
     """A file of columns that were added to a table."""
     import lance
@@ -215,9 +157,13 @@ def test_page_tables_of_added_columns(tmp_path: Path, minor: int, statistics: bo
     for name, file in files.items():
         for ids in ((), tuple(range(first, last + 1)), (-2, *range(first + 1, last + 1))):
             reader = open_file(MemorySource(file), ids)
-            for one in reader.schema.fields:
-                (result,) = reader.read([one], range(ROWS))
-                assert result.equals(expected[one.name].combine_chunks()), (name, ids, one.name)
+            for schema_field in reader.schema.fields:
+                (result,) = reader.read([schema_field], range(ROWS))
+                assert result.equals(expected[schema_field.name].combine_chunks()), (
+                    name,
+                    ids,
+                    schema_field.name,
+                )
 
 
 def test_a_file_without_a_schema(data: bytes) -> None:
@@ -227,243 +173,15 @@ def test_a_file_without_a_schema(data: bytes) -> None:
     metadata.ClearField("manifest_position")
     bare = with_metadata(data, metadata)
     ids = tuple(node.id for f in reader.schema.fields for node in f.walk())
-    other = open_file(MemorySource(bare), ids)
-    assert other.schema.fields == ()
-    assert other.num_rows == ROWS
+    bare_reader = open_file(MemorySource(bare), ids)
+    assert bare_reader.schema.fields == ()
+    assert bare_reader.num_rows == ROWS
     for ours, theirs in zip(
-        other.read(fields, range(ROWS)), reader.read(fields, range(ROWS)), strict=True
+        bare_reader.read(fields, range(ROWS)), reader.read(fields, range(ROWS)), strict=True
     ):
         assert ours.equals(theirs)
     with pytest.raises(CorruptFileError, match="dictionary"):
-        other.read([field(reader, "d")], range(1))
-
-
-# Statistics
-
-
-def measured() -> dict[str, pa.Array]:
-    rng = np.random.default_rng(6)
-    n = 5_000
-    values = np.sort(rng.integers(-(2**40), 2**40, n))
-    floats = values / 7
-    floats[rng.random(n) < 0.1] = np.nan
-    floats[1_024:2_048] = np.nan
-    zeros = np.zeros(n)
-    zeros[::3] = -0.0
-    long = [f"{'x' * (i % 90)}{v}" for i, v in enumerate(values.tolist())]
-    high = ["\U0010ffff" * 30] * n
-    mask = rng.random(n) < 0.2
-    mask[2_048:3_072] = True
-    decimals = pa.array([Decimal(v) / 100 for v in values.tolist()], pa.decimal128(20, 2))
-    return {
-        "int64": pa.array(values),
-        "int64_nulls": pa.array(values, mask=mask),
-        "uint8": pa.array((values % 200).astype(np.uint8)),
-        "float64": pa.array(floats),
-        "float32": pa.array(floats.astype(np.float32)),
-        "zeros": pa.array(zeros),
-        "bool": pa.array(values > 0),
-        "bool_nulls": pa.array(values > 0, mask=mask),
-        "string": pa.array([f"{v:020}" for v in (values + 2**40).tolist()]),
-        "string_long": pa.array(long),
-        "string_high": pa.array(high),
-        "string_empty": pa.array(["" if i % 1_024 else "z" for i in range(n)]),
-        "string_nulls": pa.array([f"{v:020}" for v in (values + 2**40).tolist()], mask=mask),
-        "large_binary": pa.array(
-            [struct.pack(">q", v + 2**40) for v in values.tolist()], pa.large_binary()
-        ),
-        "binary_high": pa.array([b"\xff" * (60 + i % 10) for i in range(n)], pa.binary()),
-        "date32": pa.array((values // 2**24).astype(np.int32), pa.date32()),
-        "date64": pa.array((values // 2**24) * 86_400_000, pa.date64()),
-        "decimal": decimals,
-        "timestamp": pa.array(values, pa.timestamp("us")),
-    }
-
-
-MEASURED = measured()
-STATED = [name for name in MEASURED if name != "timestamp"]
-
-
-@pytest.fixture(scope="module")
-def stated(tmp_path_factory: pytest.TempPathFactory) -> LegacyFileReader:
-    import lance
-
-    path = tmp_path_factory.mktemp("stated")
-    inner = pa.StructArray.from_arrays([MEASURED["int64"]], ["x"])
-    table = pa.table({**MEASURED, "t": inner, "l": pa.array([[1]] * 5_000)})
-    lance.write_dataset(table, str(path / "t"), data_storage_version="0.1")
-    (file,) = (path / "t" / "data").iterdir()
-    reader, _ = opened(file.read_bytes())
-    return reader
-
-
-def values_of(reader: LegacyFileReader, name: str) -> pa.Array:
-    (result,) = reader.read([field(reader, name)], range(reader.num_rows))
-    return result
-
-
-@pytest.mark.parametrize("name", STATED)
-def test_bounds_hold(stated: LegacyFileReader, name: str) -> None:
-    statistics = stated.statistics(field(stated, name).id)
-    assert statistics is not None
-    written = MEASURED[name]
-    assert statistics.minimum.type == statistics.maximum.type == written.type
-    assert statistics.bounds.tolist() == [0, 1_024, 2_048, 3_072, 4_096, 5_000]
-    for i, (start, stop) in enumerate(zip(statistics.bounds, statistics.bounds[1:], strict=False)):
-        batch = written[start:stop]
-        assert statistics.null_count[i].as_py() == batch.null_count
-        known = batch.drop_null()
-        if pa.types.is_floating(known.type):
-            known = known.filter(pc.invert(pc.is_nan(known)))
-        low, high = statistics.minimum[i], statistics.maximum[i]
-        if low.is_valid:
-            assert pc.all(pc.less_equal(low, known), min_count=0).as_py()
-        if high.is_valid:
-            assert pc.all(pc.greater_equal(high, known), min_count=0).as_py()
-        if name in ("int64", "uint8", "decimal", "date32", "date64", "string", "large_binary"):
-            assert (low, high) == (pc.min(known), pc.max(known))
-
-
-def test_fields_without_statistics(stated: LegacyFileReader, data: bytes) -> None:
-    for name in ("timestamp", "l", "t"):
-        assert stated.statistics(field(stated, name).id) is None
-    assert stated.statistics(99_999) is None
-    inner = stated.statistics(stated.schema.field("t.x").id)
-    outer = stated.statistics(field(stated, "int64").id)
-    assert inner is not None
-    assert outer is not None
-    assert inner.minimum == outer.minimum
-    metadata, _ = parts(data)
-    metadata.ClearField("statistics")
-    reader, _ = opened(with_metadata(data, metadata))
-    assert reader.statistics(0) is None
-
-
-@pytest.mark.parametrize(
-    ("children", "below", "above"),
-    [
-        # Rows that `i < 1_000` and `i > 2_000` can hold for, of the batches 0 to 1_023 and 1_024 to
-        # 2_047.
-        (("null_count", "min_value", "max_value"), [range(1_024)], [range(1_024, 2_048)]),
-        (("null_count", "min_value"), [range(1_024)], [range(2_048)]),
-        (("null_count", "max_value"), [range(2_048)], [range(1_024, 2_048)]),
-        (("min_value", "max_value"), [range(2_048)], [range(2_048)]),
-        (("null_count",), None, None),
-        ((), None, None),
-    ],
-)
-def test_missing_statistics_rule_nothing_out(
-    file_of: FileOf, children: tuple[str, ...], below: list[range] | None, above: list[range] | None
-) -> None:
-    data = file_of(pa.table({"i": np.arange(2_048)}), "0.1").read_bytes()
-    metadata, _ = parts(data)
-    for child in metadata.statistics.schema:
-        if child.name in ("null_count", "min_value", "max_value") and child.name not in children:
-            child.name = f"{child.name}_of_another_kind"
-    reader, _ = opened(with_metadata(data, metadata))
-    number = field(reader, "i")
-    assert candidate_ranges(reader, number, "<", 1_000) == below
-    assert candidate_ranges(reader, number, ">", 2_000) == above
-
-
-OPS: dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
-
-
-def matching(values: pa.Array, op: Op, value: object) -> np.ndarray:
-    """Rows that a condition holds for, if NaN is greater than all or unordered."""
-    if op == "is_null":
-        return values.is_null().to_numpy(False)
-    if op == "is_not_null":
-        return values.is_valid().to_numpy(False)
-    result = pc.fill_null(OPS[op](values, pa.scalar(value, values.type)), False).to_numpy(False)
-    if pa.types.is_floating(values.type) and op in (">", ">=", "!="):
-        result = result | np.isnan(values.to_numpy(zero_copy_only=False))
-    return result
-
-
-def rows_of(ranges: list[range]) -> np.ndarray:
-    flags = np.zeros(5_000, bool)
-    for item in ranges:
-        flags[item.start : item.stop] = True
-    return flags
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(drawn=st.data())
-def test_no_row_is_lost(stated: LegacyFileReader, drawn: st.DataObject) -> None:
-    name = drawn.draw(st.sampled_from(STATED))
-    op: Op = drawn.draw(st.sampled_from([*OPS, "is_null", "is_not_null"]))
-    statistics = stated.statistics(field(stated, name).id)
-    assert statistics is not None
-    values = values_of(stated, name)
-    at = drawn.draw(st.integers(0, 4_999))
-    value = values[at].as_py()
-    if value is None:
-        value = MEASURED[name].drop_null()[at % 3_000].as_py()
-    if isinstance(value, int | float) and not isinstance(value, bool) and name != "uint8":
-        value += drawn.draw(st.sampled_from([0, 0, 1, -1]))
-    kept = rows_of(prune(statistics, op, value))
-    assert not (matching(values, op, value) & ~kept).any(), (name, op, value)
-    by_scalar = prune(statistics, op, pa.scalar(value, values.type))
-    assert (rows_of(by_scalar) == kept).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "op", "value", "ranges"),
-    [
-        ("int64", "<", -(2**41), []),
-        ("int64", ">", 2**41, []),
-        ("int64", ">=", MEASURED["int64"][4_096].as_py(), [range(4_096, 5_000)]),
-        ("int64", "==", MEASURED["int64"][1_500].as_py(), [range(1_024, 2_048)]),
-        ("int64", "<=", MEASURED["int64"][1_500].as_py(), [range(2_048)]),
-        ("int64", "!=", 5, [range(5_000)]),
-        ("int64", "is_null", None, []),
-        ("int64", "is_not_null", None, [range(5_000)]),
-        # Values that have no place in the type rule nothing out.
-        ("int64", "==", 2**70, [range(5_000)]),
-        ("int64", "==", "text", [range(5_000)]),
-        ("int64", "<", 0.5, [range(5_000)]),
-        ("date32", "<", datetime.datetime(1_000, 1, 1, 12), [range(5_000)]),
-        ("date32", "<", datetime.date(1_000, 1, 1), []),
-        ("decimal", ">", 10**16, []),
-        ("decimal", ">", Decimal("1e16"), []),
-        ("int64", "==", None, [range(5_000)]),
-        ("float64", "==", float("nan"), [range(5_000)]),
-        ("float64", ">", 1e300, [range(5_000)]),
-        # The batch of NaN alone has no bounds.
-        ("float64", "<", -1e300, [range(1_024, 2_048)]),
-        ("zeros", "==", -0.0, [range(5_000)]),
-        ("zeros", "<", 0.0, []),
-        ("uint8", "==", 250, []),
-        ("date32", ">", datetime.date(9_000, 1, 1), []),
-        ("decimal", "<", Decimal("-1e16"), []),
-        ("string", "==", MEASURED["string"][4_999].as_py(), [range(4_096, 5_000)]),
-        ("string", "is_null", None, []),
-        ("string_empty", "is_null", None, [range(5_000)]),
-        ("string_high", "!=", "\U0010ffff" * 30, [range(5_000)]),
-    ],
-)
-def test_batches_are_ruled_out(
-    stated: LegacyFileReader, name: str, op: Op, value: object, ranges: list[range]
-) -> None:
-    statistics = stated.statistics(field(stated, name).id)
-    assert statistics is not None
-    assert prune(statistics, op, value) == ranges
-
-
-def test_batches_with_nulls_are_kept(stated: LegacyFileReader) -> None:
-    statistics = stated.statistics(field(stated, "int64_nulls").id)
-    assert statistics is not None
-    assert prune(statistics, "==", 2**50) == [range(5_000)]
-    with pytest.raises(InvalidInputError, match="operator"):
-        prune(statistics, "like", 1)  # type: ignore[arg-type]
+        bare_reader.read([field(reader, "d")], range(1))
 
 
 # Damage
@@ -471,20 +189,20 @@ def test_batches_with_nulls_are_kept(stated: LegacyFileReader) -> None:
 
 def read_all(data: bytes) -> None:
     reader = open_file(MemorySource(data))
-    for one in reader.schema.fields:
+    for schema_field in reader.schema.fields:
         for rows in (range(reader.num_rows), np.array([0, 5, 1_050])):
             if len(rows) and rows[-1] < reader.num_rows:
-                (result,) = reader.read([one], rows)
+                (result,) = reader.read([schema_field], rows)
                 result.validate()
-        reader.column_bytes([one])
+        reader.column_bytes([schema_field])
         if isinstance(reader, LegacyFileReader):
-            statistics = reader.statistics(one.id)
+            statistics = reader.statistics(schema_field.id)
             if statistics is not None:
                 prune(statistics, "==", 1)
 
 
 def survives(data: bytes, note: str) -> None:
-    """Reading gives values or an error of this package, soon, and with little memory."""
+    """Reads return values or raise an error of this package, soon, and with little memory."""
     tracemalloc.start()
     started = time.monotonic()
     try:
@@ -502,7 +220,7 @@ def test_truncated_files(data: bytes) -> None:
     for length in [*range(40), *range(40, len(data), len(data) // 60)]:
         with pytest.raises(LanceError):
             read_all(data[:length])
-        # The end is there, and what it points at is not.
+        # The tail exists, but the bytes to which it points are missing.
         survives(data[length:], f"without the first {length}")
 
 
@@ -576,9 +294,9 @@ def test_metadata_that_lies(data: bytes) -> None:
 )
 def test_dictionaries_that_lie(data: bytes, offset: int, length: int) -> None:
     metadata, manifest = parts(data)
-    for one in manifest.fields:
-        if one.logical_type.startswith("dict"):
-            one.dictionary.offset, one.dictionary.length = offset, length
+    for message_field in manifest.fields:
+        if message_field.logical_type.startswith("dict"):
+            message_field.dictionary.offset, message_field.dictionary.length = offset, length
     message = manifest.SerializeToString()
     metadata.manifest_position = len(data)
     file = with_metadata(data + struct.pack("<I", len(message)) + message, metadata)
@@ -591,19 +309,19 @@ def test_dictionaries_that_lie(data: bytes, offset: int, length: int) -> None:
 def test_schemas_that_are_no_trees(data: bytes) -> None:
     metadata, manifest = parts(data)
     for change in ("deep", "twice", "orphan"):
-        other = table_pb2.Manifest.FromString(manifest.SerializeToString())
+        changed_manifest = table_pb2.Manifest.FromString(manifest.SerializeToString())
         if change == "deep":
             for i in range(100, 1_500):
-                other.fields.add(
+                changed_manifest.fields.add(
                     id=i, parent_id=i - 1 if i > 100 else -1, logical_type="list", name="x"
                 )
-        other.fields.add(
+        changed_manifest.fields.add(
             id=0 if change == "twice" else 50,
             parent_id=77 if change == "orphan" else -1,
             logical_type="int8",
             name="z",
         )
-        message = other.SerializeToString()
+        message = changed_manifest.SerializeToString()
         metadata.manifest_position = len(data)
         file = with_metadata(data + struct.pack("<I", len(message)) + message, metadata)
         with pytest.raises(CorruptFileError):

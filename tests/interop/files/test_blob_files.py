@@ -1,5 +1,5 @@
-"""Blobs as files: what `take_blobs` of both clients gives, read by the same random calls; and
-what libraries do with files.
+"""Blobs as files: `take_blobs` of both clients, read by the same random calls, and files in other
+libraries.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def call(file: Any, rng: np.random.Generator, size: int) -> Any:
-    """Do something to a file by chance; return what it says, and where it is then."""
+    """Call a random method of a file; return its result, and the position in the file."""
     number = int(rng.integers(-1, size + 20))
-    what = int(rng.integers(0, 8))
-    if what == 0:
-        said: Any = file.read(number)
-    elif what == 1:
-        said = file.seek(max(number, 0))
-    elif what == 2:
-        said = file.seek(-(max(number, 0) % (size + 1)), io.SEEK_END)
-    elif what == 3:
+    action = int(rng.integers(0, 8))
+    if action == 0:
+        answer: Any = file.read(number)
+    elif action == 1:
+        answer = file.seek(max(number, 0))
+    elif action == 2:
+        answer = file.seek(-(max(number, 0) % (size + 1)), io.SEEK_END)
+    elif action == 3:
         place = file.tell()
-        said = file.seek(max(number - place, -place), io.SEEK_CUR)
-    elif what == 4:
+        answer = file.seek(max(number - place, -place), io.SEEK_CUR)
+    elif action == 4:
         buffer = bytearray(max(number, 0))
-        said = file.readinto(buffer), bytes(buffer)
-    elif what == 5:
+        answer = file.readinto(buffer), bytes(buffer)
+    elif action == 5:
         start = max(min(number, size), 0)
         length = int(rng.integers(0, size - start + 1))
-        said = file.read_range(start, length)
-        said = said, file.read_ranges([(start, length), (0, min(size, 3)), (size, 0)])
-    elif what == 6:
-        said = file.read() if number % 3 == 0 else file.size()
+        answer = file.read_range(start, length)
+        answer = answer, file.read_ranges([(start, length), (0, min(size, 3)), (size, 0)])
+    elif action == 6:
+        answer = file.read() if number % 3 == 0 else file.size()
     else:
-        said = file.readable(), file.seekable(), file.writable(), file.closed
-    return said, file.tell()
+        answer = file.readable(), file.seekable(), file.writable(), file.closed
+    return answer, file.tell()
 
 
 @pytest.mark.parametrize("buffer_size", [0, 1, 64, 512 * 1024])
@@ -74,14 +74,14 @@ def test_the_same_calls_give_the_same(path: Path, buffer_size: int) -> None:
     ours = lance_spark.open_dataset(str(path)).take_blobs(
         "b", indices=range(len(SIZES)), buffer_size=buffer_size
     )
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        assert isinstance(one, io.BufferedIOBase)
+    for number, (our_file, their_file) in enumerate(zip(ours, theirs, strict=True)):
+        assert isinstance(our_file, io.BufferedIOBase)
         for step in range(60):
             seeds = [np.random.default_rng([number, step]) for _ in range(2)]
             size = SIZES[number]
-            assert call(one, seeds[0], size) == call(other, seeds[1], size), (size, step)
-        one.close()
-        other.close()
+            assert call(our_file, seeds[0], size) == call(their_file, seeds[1], size), (size, step)
+        our_file.close()
+        their_file.close()
 
 
 def test_what_is_refused(path: Path) -> None:
@@ -163,9 +163,9 @@ def test_libraries_that_take_files(tmp_path: Path) -> None:
         "b", indices=range(4)
     )
     assert nothing is None
-    with zipfile.ZipFile(zipped) as found:
-        assert found.namelist() == ["a.txt", "b.txt"]
-        assert found.read("a.txt") == b"a" * 100_000
+    with zipfile.ZipFile(zipped) as opened:
+        assert opened.namelist() == ["a.txt", "b.txt"]
+        assert opened.read("a.txt") == b"a" * 100_000
     assert pq.read_table(columns)["x"].to_pylist() == list(range(1_000))
     assert list(io.TextIOWrapper(lines)) == ["one\n", "two\n", "\n", "four"]
     zipped, *_ = lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("b", indices=[0])
@@ -175,24 +175,24 @@ def test_libraries_that_take_files(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = [bytes([at]) * 300_000 for at in range(20)]
+    values = [bytes([index]) * 300_000 for index in range(20)]
     lance.write_dataset(table(marked(values)), str(tmp_path / "t"), data_storage_version="2.2")
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
     files = dataset.take_blobs("b", indices=range(20), buffer_size=1_000)
-    asked: list[int] = []
+    lengths: list[int] = []
     read = LocalSource.read
 
     def counted(self: LocalSource, ranges: Any) -> Any:
-        asked.extend(length for _, length in ranges)
+        lengths.extend(length for _, length in ranges)
         return read(self, ranges)
 
     monkeypatch.setattr(LocalSource, "read", counted)
     assert files[3].read(10) == b"\3" * 10
-    assert asked == [1_000]
+    assert lengths == [1_000]
     assert files[3].read(900) == b"\3" * 900
-    assert asked == [1_000]
+    assert lengths == [1_000]
     assert files[7].read_ranges([(5, 10), (200_000, 20)]) == [b"\7" * 10, b"\7" * 20]
-    assert asked == [1_000, 10, 20]
+    assert lengths == [1_000, 10, 20]
 
 
 def test_a_file_that_is_gone_is_missed_when_it_is_read(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_blobs_in_structs(tmp_path: Path) -> None:
     values = [b"a", None, b"ccc", b"", b"d" * 7_000] * 4
     lance.write_dataset(table(in_struct(values, True)), str(tmp_path / "t"))
     files = lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("s.b", indices=range(20))
-    expected = [None if at % 7 == 3 else value for at, value in enumerate(values)]
+    expected = [None if index % 7 == 3 else value for index, value in enumerate(values)]
     assert [file and file.read() for file in files] == expected
 
 

@@ -1,5 +1,5 @@
-"""Tables whose files say of blobs what cannot be: refused by name, at once, without memory for
-what is not there.
+"""Tables whose files describe impossible blobs. Readers name the table, fail at once, and allocate
+no memory for the described sizes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HUGE = (1 << 60, (1 << 64) - 1, 1 << 48, 1 << 40)
 
 @contextmanager
 def frugal(mebibytes: int = 64, seconds: float = 1) -> Iterator[None]:
-    """Fail if what is inside takes more memory or time."""
+    """Fail if the block takes too much memory or time."""
     tracemalloc.start()
     before, started = pa.total_allocated_bytes(), time.perf_counter()
     try:
@@ -51,19 +51,22 @@ def frugal(mebibytes: int = 64, seconds: float = 1) -> Iterator[None]:
     assert peak < mebibytes << 20, f"{peak >> 20} MiB"
 
 
-def forge(monkeypatch: pytest.MonkeyPatch, path: Path, version: str, said: list[Any]) -> Any:
-    """Write a table that says of its blobs what is given, and open it."""
-    kind = PLACE if version < "2.2" else BLOB_DESCRIPTOR
-    rows = [None if one is None else dict(zip(kind.names, one, strict=True)) for one in said]
+def forge(monkeypatch: pytest.MonkeyPatch, path: Path, version: str, descriptors: list[Any]) -> Any:
+    """Write a table with these descriptions of blobs, and open it."""
+    dtype = PLACE if version < "2.2" else BLOB_DESCRIPTOR
+    rows = [
+        None if descriptor is None else dict(zip(dtype.names, descriptor, strict=True))
+        for descriptor in descriptors
+    ]
     with monkeypatch.context() as patch:
-        patch.setattr(BlobWriter, "_store", lambda *_: pa.array(rows, kind))
-        data = table(marked([b"x" * 1_000] * len(said)))
+        patch.setattr(BlobWriter, "_store", lambda *_: pa.array(rows, dtype))
+        data = table(marked([b"x" * 1_000] * len(descriptors)))
         lance_spark.write_dataset(data, str(path), "overwrite", data_storage_version=version)
     return lance_spark.open_dataset(str(path))
 
 
 def refused(dataset: Any, error: type[LanceError], match: str) -> None:
-    """Check that nothing gives the bytes of the first row, whoever asks."""
+    """Check that no way to read the first row returns its bytes."""
     rows = dataset.count_rows()
     with frugal():
         assert dataset.to_table().num_rows == rows
@@ -82,8 +85,8 @@ def refused(dataset: Any, error: type[LanceError], match: str) -> None:
         (0, 1 << 30),
         (1 << 30, 1),
         (1, 1 << 20),
-        *((at, 5) for at in _HUGE),
-        *((0, of) for of in _HUGE),
+        *((position, 5) for position in _HUGE),
+        *((0, size) for size in _HUGE),
     ],
 )
 def test_places_outside_the_file(
@@ -96,7 +99,7 @@ def test_places_outside_the_file(
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "match"),
+    ("descriptor", "error", "match"),
     [
         ((0, 0, 1 << 30, 0, ""), CorruptFileError, "a blob lies outside"),
         ((0, 1 << 60, 5, 0, ""), CorruptFileError, "a blob lies outside"),
@@ -131,9 +134,9 @@ def test_places_outside_the_file(
     ],
 )
 def test_descriptors_that_cannot_be(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: Any, error: Any, match: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, descriptor: Any, error: Any, match: str
 ) -> None:
-    dataset = forge(monkeypatch, tmp_path, "2.2", [said, None, (0, 0, 1, 0, "")])
+    dataset = forge(monkeypatch, tmp_path, "2.2", [descriptor, None, (0, 0, 1, 0, "")])
     refused(dataset, error, match)
     with frugal(), pytest.raises(error):
         dataset.take_blobs("b", indices=[0])[0].read(10)
@@ -145,8 +148,8 @@ def test_a_reference_that_is_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         pa.array([number], field.type)
         for number, field in zip((3, 0, 0, 0), BLOB_DESCRIPTOR, strict=False)
     ]
-    said = pa.StructArray.from_arrays([*numbers, text], fields=list(BLOB_DESCRIPTOR))
-    monkeypatch.setattr(BlobWriter, "_store", lambda *_: said)
+    descriptors = pa.StructArray.from_arrays([*numbers, text], fields=list(BLOB_DESCRIPTOR))
+    monkeypatch.setattr(BlobWriter, "_store", lambda *_: descriptors)
     lance_spark.write_dataset(table(marked([b"x"])), str(tmp_path))
     dataset = lance_spark.open_dataset(str(tmp_path))
     for call in (
@@ -212,14 +215,14 @@ def test_small_blobs_whose_sum_is_huge(
 ) -> None:
     path = tmp_path / "t"
     big = table(marked([b"x" * 4_000_000]))
-    said: Any = (0, 4_000_000) if version < "2.2" else (0, 0, 4_000_000, 0, "")
+    descriptor: Any = (0, 4_000_000) if version < "2.2" else (0, 0, 4_000_000, 0, "")
     with monkeypatch.context() as patch:
         store = BlobWriter._store
 
         def forged(self: BlobWriter, array: pa.Array, column: Any) -> pa.Array:
             store(self, array.slice(0, 1), column)
-            kind = PLACE if version < "2.2" else BLOB_DESCRIPTOR
-            return pa.array([dict(zip(kind.names, said, strict=True))] * rows, kind)
+            dtype = PLACE if version < "2.2" else BLOB_DESCRIPTOR
+            return pa.array([dict(zip(dtype.names, descriptor, strict=True))] * rows, dtype)
 
         column = marked([b"x" * 4_000_000])[1]
         column = column.with_metadata(
@@ -242,20 +245,20 @@ def test_small_blobs_whose_sum_is_huge(
 def test_damaged_files(tmp_path: Path, version: str, writer: str, shape: str) -> None:
     values = random_values(40, 1, 20)
     column = {"plain": marked, "list": in_list}.get(shape)
-    made = column(values) if column else in_struct(values, version != "2.0")
+    array = column(values) if column else in_struct(values, version != "2.0")
     if shape == "list" and version == "2.1":
         return
     write: Any = lance_spark.write_dataset if writer == "ours" else lance.write_dataset
-    write(table(made), str(tmp_path / "t"), data_storage_version=version)
+    write(table(array), str(tmp_path / "t"), data_storage_version=version)
     (path,) = (tmp_path / "t").glob("data/*.lance")
     sound = path.read_bytes()
     rng = np.random.default_rng(7)
     refusals = 0
     for _ in range(40):
         damaged = bytearray(sound)
-        for at in rng.integers(0, len(sound), int(rng.integers(1, 4))):
-            damaged[at] = int(
-                rng.choice([0, 1, 0x7F, 0x80, 0xFF, damaged[at] ^ 1, damaged[at] ^ 64])
+        for offset in rng.integers(0, len(sound), int(rng.integers(1, 4))):
+            damaged[offset] = int(
+                rng.choice([0, 1, 0x7F, 0x80, 0xFF, damaged[offset] ^ 1, damaged[offset] ^ 64])
             )
         path.write_bytes(damaged)
         dataset = lance_spark.open_dataset(str(tmp_path / "t"))

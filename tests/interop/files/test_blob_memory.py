@@ -1,4 +1,4 @@
-"""Memory that large blobs take: that of a few values, however many there are."""
+"""Reading large blobs takes the memory of a few values, for any number of values."""
 
 from __future__ import annotations
 

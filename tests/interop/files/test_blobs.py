@@ -1,6 +1,4 @@
-"""Blobs that pylance wrote: as bytes, as what says where they are, left out, in part, and as
-files.
-"""
+"""Blobs that pylance wrote: as bytes, as descriptions, left out, in part, and as files."""
 
 from __future__ import annotations
 
@@ -31,9 +29,9 @@ VERSIONS = ("2.0", "2.1", "2.2", "2.3")
 BOTH = [(name, version) for name in CASES for version in VERSIONS]
 
 
-def write(data: pa.Table, path: Path, version: str, rows: int = 1 << 20, **rest: Any) -> Any:
+def write(data: pa.Table, path: Path, version: str, rows: int = 1 << 20, **options: Any) -> Any:
     return lance.write_dataset(
-        data, str(path), data_storage_version=version, max_rows_per_file=rows, **rest
+        data, str(path), data_storage_version=version, max_rows_per_file=rows, **options
     )
 
 
@@ -58,15 +56,15 @@ def test_deleted_rows(tmp_path: Path, version: str, gone: str) -> None:
 
 def test_limits_are_those_of_pylance(tmp_path: Path) -> None:
     sizes = [65_535, 65_536, 65_537, 4_194_304, 4_194_305, 0, 1]
-    values = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+    values = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
     write(table(extended(values, inline_size_threshold=65_536)), tmp_path / "t", "2.2")
-    kinds = lance.dataset(str(tmp_path / "t")).to_table()["b"].to_pylist()
-    assert [kind["kind"] for kind in kinds] == [0, 0, 1, 1, 2, 0, 0]
+    descriptions = lance.dataset(str(tmp_path / "t")).to_table()["b"].to_pylist()
+    assert [description["kind"] for description in descriptions] == [0, 0, 1, 1, 2, 0, 0]
     check_reads(tmp_path / "t")
 
 
 def later(path: Path, version: str, change: str) -> None:
-    """A table whose blobs, or other columns, came after its first fragments."""
+    """Write a table whose blobs, or other columns, were added after its first fragments."""
     values = blobs.random_values(40)
     plain = pa.table({"i": pa.array(range(40))})
     blob = table(marked(values))
@@ -111,12 +109,12 @@ CHANGES = ["reader", "merge", "null", "other", "rename", "compact", "update", "u
 def test_tables_that_changed(tmp_path: Path, version: str, change: str) -> None:
     later(tmp_path / "t", version, change)
     if version == "2.2" and change in ("reader", "merge"):
-        # These it writes, and cannot read again.
+        # pylance writes these tables, but cannot read them.
         ours = lance_spark.open_dataset(str(tmp_path / "t"))
         values = blobs.random_values(40)
         assert ours.to_table(blob_handling="all_binary")["b"].to_pylist() == values
-        kinds = ours.to_table()["b"].to_pylist()
-        assert [kind and kind["size"] for kind in kinds] == [
+        descriptions = ours.to_table()["b"].to_pylist()
+        assert [description and description["size"] for description in descriptions] == [
             None if value is None else len(value) for value in values
         ]
         files = ours.take_blobs("b", indices=range(40))
@@ -144,8 +142,8 @@ def test_children_of_structs(tmp_path: Path, version: str) -> None:
             chosen = {} if handling is None else {"blob_handling": handling}
             expected = theirs.to_table(**chosen)
             wanted = [leaf(expected, column) for column in columns]
-            got = ours.to_table(columns, blob_handling=handling)
-            assert [leaf(got, column) for column in columns] == wanted
+            table_read = ours.to_table(columns, blob_handling=handling)
+            assert [leaf(table_read, column) for column in columns] == wanted
     none = ours.to_table(["o", "i"], blob_handling="none")
     assert leaf(none, "o.s.x") == leaf(theirs.to_table(), "o.s.x")
     assert [field.name for field in none.schema.field("o").type.field(0).type] == ["x", "plain"]
@@ -153,9 +151,9 @@ def test_children_of_structs(tmp_path: Path, version: str) -> None:
 
 
 def leaf(data: pa.Table, path: str) -> list[Any]:
-    top, *rest = path.split(".")
+    top, *children = path.split(".")
     values = data[top].to_pylist()
-    for name in rest:
+    for name in children:
         values = [value and value[name] for value in values]
     return values
 
@@ -171,7 +169,7 @@ def test_files_by_ids_of_tables_with_stable_ones(tmp_path: Path, version: str) -
     ids = [38, 1, 8]
     ours = lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("b", ids=ids)
     theirs = lance.dataset(str(tmp_path / "t")).take_blobs("b", ids=ids)
-    assert [one and one.read() for one in ours] == [one and one.read() for one in theirs]
+    assert [file and file.read() for file in ours] == [file and file.read() for file in theirs]
     with pytest.raises(lance_spark.errors.InvalidInputError):
         lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("b", ids=[7])
 
@@ -186,17 +184,17 @@ def objects(tmp_path: Path) -> Path:
 
 
 def references(folder: Path) -> list[Any]:
-    whole = (folder / "f.bin").as_uri()
+    uri = (folder / "f.bin").as_uri()
     return [
-        Blob.from_uri(whole),
-        Blob.from_uri(whole, 10, 50),
+        Blob.from_uri(uri),
+        Blob.from_uri(uri, 10, 50),
         None,
         Blob.from_bytes(b"inline"),
-        Blob.from_uri(whole, 2_000, 48),
+        Blob.from_uri(uri, 2_000, 48),
         Blob.empty(),
         Blob.from_uri((folder / "sub" / "a b%20.bin").as_uri()),
         Blob.from_bytes(bytes(300)),
-        Blob.from_uri(whole),
+        Blob.from_uri(uri),
     ]
 
 
@@ -213,19 +211,19 @@ CONTENT = [
 ]
 
 
-@pytest.mark.parametrize("how", ["base", "outside", "ingest"])
-def test_objects_outside_the_table(tmp_path: Path, objects: Path, how: str) -> None:
+@pytest.mark.parametrize("case", ["base", "outside", "ingest"])
+def test_objects_outside_the_table(tmp_path: Path, objects: Path, case: str) -> None:
     base = DatasetBasePath(objects.as_uri(), name="objects", is_dataset_root=False)
     chosen: dict[str, Any] = {
         "base": {"initial_bases": [base]},
         "outside": {"allow_external_blob_outside_bases": True},
         "ingest": {"external_blob_mode": "ingest"},
-    }[how]
+    }[case]
     data = table(extended(references(objects) * 3))
     write(data, tmp_path / "t", "2.2", rows=10, **chosen)
     check_reads(tmp_path / "t")
-    got = lance_spark.open_dataset(str(tmp_path / "t")).to_table(blob_handling="all_binary")
-    assert got["b"].to_pylist() == CONTENT * 3
+    contents = lance_spark.open_dataset(str(tmp_path / "t")).to_table(blob_handling="all_binary")
+    assert contents["b"].to_pylist() == CONTENT * 3
 
 
 def test_references_move_with_their_base(tmp_path: Path, objects: Path) -> None:
@@ -235,7 +233,7 @@ def test_references_move_with_their_base(tmp_path: Path, objects: Path) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
     with pytest.raises(lance_spark.errors.MissingFileError, match=r"f\.bin"):
         dataset.to_table(blob_handling="all_binary")
-    # What says where they are needs none of them.
+    # A read of descriptions opens no file of blobs.
     assert dataset.to_table().num_rows == len(CONTENT)
     (file,) = dataset.take_blobs("b", indices=[3])
     assert file is not None

@@ -1,4 +1,4 @@
-"""Blobs that we wrote, read by pylance; and both clients writing to one table."""
+"""Blobs that this package wrote, read by pylance, and both clients writing to one table."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from lance import DatasetBasePath
-from lance.blob import Blob, blob_field
 
 import lance_spark
 from lance_spark.errors import (
     InvalidInputError,
     SchemaMismatchError,
-    StorageError,
     UnsupportedTypeError,
 )
+from tests.interop.files.written_blobs import VERSIONS, content, in_pieces, kinds, read
 from tests.support.interop import blobs
 from tests.support.interop.blobs import (
     CASES,
@@ -32,41 +30,10 @@ from tests.support.interop.blobs import (
     table,
 )
 
-VERSIONS = ("2.0", "2.1", "2.2")
-
-
-def read(path: Path, **rest: Any) -> pa.Table:
-    dataset = lance.dataset(str(path))
-    dataset.validate()
-    return dataset.to_table(**rest)
-
-
-def content(path: Path, column: str = "b") -> list[Any]:
-    return read(path, blob_handling="all_binary")[column].to_pylist()
-
-
-def kinds(path: Path, column: str = "b") -> list[Any]:
-    """What is said of each blob, but for where in the data file it is."""
-    return [
-        said
-        and (
-            said["kind"],
-            said["kind"] and said["position"],
-            said["size"],
-            said["blob_id"],
-            said["blob_uri"],
-        )
-        for said in read(path)[column].to_pylist()
-    ]
-
 
 def sidecars(path: Path) -> dict[str, int]:
-    """Sizes of the files of blobs of a table of one data file."""
+    """Return the sizes of the blob files of a table with one data file."""
     return {file.name: file.stat().st_size for file in path.glob("data/*/*.blob")}
-
-
-def in_pieces(data: pa.Table, rows: int) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(data.schema, data.to_batches(max_chunksize=rows))
 
 
 @pytest.mark.parametrize(
@@ -86,8 +53,8 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
         data_storage_version=version,
         max_rows_per_file=rows,
     )
-    got = read(tmp_path / "t", blob_handling="all_binary")
-    assert blobs.same(got, read(tmp_path / "p", blob_handling="all_binary"))
+    ours_read = read(tmp_path / "t", blob_handling="all_binary")
+    assert blobs.same(ours_read, read(tmp_path / "p", blob_handling="all_binary"))
     ours, theirs = (lance.dataset(str(tmp_path / name)) for name in "tp")
     assert [(f.name, f.type, f.nullable) for f in ours.schema] == [
         (f.name, f.type, f.nullable) for f in theirs.schema
@@ -95,7 +62,7 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     assert [d.fields for f in ours.get_fragments() for d in f.data_files()] == [
         d.fields for f in theirs.get_fragments() for d in f.data_files()
     ]
-    # Batches of several columns are packed together, and those of pylance are of another size.
+    # Batches of several columns are packed together. The batches of pylance have another size.
     if version == "2.2" and "b" in data.schema.names and "c" not in data.schema.names:
         assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
     check_reads(tmp_path / "t")
@@ -108,11 +75,11 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
 
 def test_limits(tmp_path: Path) -> None:
     sizes = [65_535, 65_536, 65_537, 4_194_304, 4_194_305, 0, 1]
-    values = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+    values = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
     data = table(marked(values))
     lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2")
     lance_spark.write_dataset(data, str(tmp_path / "t"))
-    assert [said[0] for said in kinds(tmp_path / "t")] == [0, 0, 1, 1, 2, 0, 0]
+    assert [description[0] for description in kinds(tmp_path / "t")] == [0, 0, 1, 1, 2, 0, 0]
     assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
     assert sidecars(tmp_path / "t") == sidecars(tmp_path / "p")
     assert content(tmp_path / "t") == values
@@ -140,7 +107,7 @@ def test_limits_of_a_column(tmp_path: Path, limits: dict[str, int], rows: int) -
     assert content(tmp_path / "t") == content(tmp_path / "p")
     metadata = [lance.dataset(str(tmp_path / name)).schema.field("b").metadata for name in "tp"]
     assert metadata[0] == metadata[1]
-    # Rows that are appended go by the limits of the table.
+    # The limits of the table also hold for appended rows.
     for name in "tp":
         lance.write_dataset(data, str(tmp_path / name), mode="append")
     lance_spark.write_dataset(data, str(tmp_path / "t"), "append")
@@ -186,24 +153,25 @@ def shapes(values: blobs.Values) -> dict[str, pa.Table]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("made", ["marked", "extended", "minimal"])
-@pytest.mark.parametrize("given", list(shapes([])))
-def test_appends(tmp_path: Path, version: str, made: str, given: str) -> None:
+@pytest.mark.parametrize("first_shape", ["marked", "extended", "minimal"])
+@pytest.mark.parametrize("second_shape", list(shapes([])))
+def test_appends(tmp_path: Path, version: str, first_shape: str, second_shape: str) -> None:
     first, second = blobs.random_values(30), blobs.random_values(30, 9)
-    if version < "2.2" and made != "marked":
+    if version < "2.2" and first_shape != "marked":
         return
     path = tmp_path / "t"
-    lance.write_dataset(shapes(first)[made], str(path), data_storage_version=version)
-    if version < "2.2" and given in ("extended", "minimal"):
-        # There is no place for URIs, and these have none; bytes are bytes.
+    lance.write_dataset(shapes(first)[first_shape], str(path), data_storage_version=version)
+    if version < "2.2" and second_shape in ("extended", "minimal"):
+        # Version 2.0 and 2.1 cannot store URIs. These blobs have none, and their bytes can be
+        # stored.
         with pytest.raises((SchemaMismatchError, UnsupportedTypeError)):
-            lance_spark.write_dataset(shapes(second)[given], str(path), "append")
+            lance_spark.write_dataset(shapes(second)[second_shape], str(path), "append")
         return
-    lance_spark.write_dataset(shapes(second)[given].select(["b", "i"]), str(path), "append")
+    lance_spark.write_dataset(shapes(second)[second_shape].select(["b", "i"]), str(path), "append")
     assert content(path) == first + second
     before = lance.dataset(str(path)).schema
-    # And pylance goes on.
-    lance.write_dataset(shapes(first)[made], str(path), mode="append")
+    # pylance appends to the table.
+    lance.write_dataset(shapes(first)[first_shape], str(path), mode="append")
     assert content(path) == first + second + first
     assert lance.dataset(str(path)).schema == before
     check_reads(path)
@@ -214,8 +182,8 @@ def test_pylance_appends_to_ours(tmp_path: Path, version: str) -> None:
     first, second = blobs.random_values(30), blobs.random_values(30, 9)
     path = tmp_path / "t"
     lance_spark.write_dataset(table(marked(first)), str(path), data_storage_version=version)
-    given = table(minimal(second)) if version == "2.2" else table(marked(second))
-    lance.write_dataset(given, str(path), mode="append")
+    appended = table(minimal(second)) if version == "2.2" else table(marked(second))
+    lance.write_dataset(appended, str(path), mode="append")
     assert content(path) == first + second
     lance.dataset(str(path)).update({"i": "i + 7"}, where="i < 9")
     lance.dataset(str(path)).optimize.compact_files()
@@ -233,12 +201,12 @@ def test_overwrites(tmp_path: Path, version: str) -> None:
     lance_spark.write_dataset(table(marked(values, name="c")), str(path), "overwrite")
     assert lance.dataset(str(path)).data_storage_version == version
     assert content(path, "c") == values
-    # What was read is written again as what it was.
+    # Values that were read are written again as blobs.
     copy = lance_spark.open_dataset(str(path)).to_table(blob_handling="all_binary")
     lance_spark.write_dataset(copy, str(tmp_path / "copy"))
     assert content(tmp_path / "copy", "c") == values
     assert blobs.blob_paths(lance.dataset(str(tmp_path / "copy")).schema) == ["c"]
-    # Without the mark they are binaries as any other.
+    # Without the mark of blobs they are binary values.
     plain = pa.table({"c": pa.array(values, pa.large_binary())})
     lance_spark.write_dataset(plain, str(path), "overwrite")
     assert read(path)["c"].to_pylist() == values
@@ -273,15 +241,15 @@ def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
 
     expected = list(rows[0])
     check(expected)
-    # What is declared as blobs, what a read gave, and binary values without any mark.
+    # Append declared blobs, blobs that were read, and binary values without a mark.
     read_again = lance_spark.open_dataset(path).to_table(blob_handling="all_binary")
-    for given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
-        lance_spark.write_dataset(given, path, "append")
-        expected += rows[0] if given is read_again else rows[1]
+    for rows_given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
+        lance_spark.write_dataset(rows_given, path, "append")
+        expected += rows[0] if rows_given is read_again else rows[1]
         check(expected)
-    # pylance appends what was declared in the same way.
-    given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
-    lance.write_dataset(given, path, mode="append")
+    # pylance appends blobs that were declared in the same way.
+    rows_given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
+    lance.write_dataset(rows_given, path, mode="append")
     expected += rows[1]
     check(expected)
     lance_spark.open_dataset(path).update({"i": -1}, [("i", "==", 4)])
@@ -289,7 +257,7 @@ def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
     lance.dataset(path).validate()
     after = lance.dataset(path).to_table(blob_handling="all_binary")["l"].to_pylist()
     assert sorted(after, key=repr) == sorted(expected, key=repr)
-    # The table's columns are blobs again after an overwrite with what was read.
+    # After an overwrite with rows that were read, the columns are blobs again.
     lance_spark.write_dataset(read_again, path, "overwrite")
     check(rows[0])
     schema = lance_spark.open_dataset(path)._table.schema
@@ -318,8 +286,8 @@ def test_the_key_marks_a_blob_whatever_its_value(tmp_path: Path, version: str, v
             assert file.read() == b"some bytes"
         described = lance_spark.open_dataset(path).to_table()["b"].to_pylist()
         assert described == lance.dataset(path).to_table()["b"].to_pylist()
-    kinds = [lance.dataset(str(tmp_path / name)).schema for name in ("theirs", "ours")]
-    assert kinds[0].equals(kinds[1], check_metadata=True)
+    schemas = [lance.dataset(str(tmp_path / name)).schema for name in ("theirs", "ours")]
+    assert schemas[0].equals(schemas[1], check_metadata=True)
 
 
 def test_the_key_means_nothing_in_version_0_1(tmp_path: Path) -> None:
@@ -334,8 +302,8 @@ def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:
     for version in ("2.0", "2.1"):
         with pytest.raises(UnsupportedTypeError, match=r"'b'.*version 2\.2"):
             lance_spark.write_dataset(table(extended([b"a"])), path, data_storage_version=version)
-    for kind, value in ((pa.string(), "a"), (pa.int64(), 1), (pa.binary(1), b"a")):
-        column = pa.array([value], kind), pa.field("b", kind, metadata=MARK)
+    for dtype, value in ((pa.string(), "a"), (pa.int64(), 1), (pa.binary(1), b"a")):
+        column = pa.array([value], dtype), pa.field("b", dtype, metadata=MARK)
         with pytest.raises(UnsupportedTypeError, match="'b': blobs must be binary"):
             lance_spark.write_dataset(table(column), path)
     for place in (
@@ -358,160 +326,12 @@ def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:
 def test_what_says_where_blobs_are_is_no_blob(tmp_path: Path, version: str) -> None:
     path = tmp_path / "t"
     lance.write_dataset(table(marked([b"a"])), str(path), data_storage_version=version)
-    said = lance_spark.open_dataset(str(path)).to_table()
+    descriptions = lance_spark.open_dataset(str(path)).to_table()
     with pytest.raises(
         (SchemaMismatchError, InvalidInputError, UnsupportedTypeError), match="all_binary"
     ):
-        lance_spark.write_dataset(said, str(path), "append")
+        lance_spark.write_dataset(descriptions, str(path), "append")
     assert content(path) == [b"a"]
-
-
-def spoilt(data: Any, uri: Any, position: Any, size: Any) -> pa.Table:
-    """One value whose parts do not fit, which pylance's own constructors refuse."""
-    kind = blob_field("b").type
-    parts = [
-        pa.array([b"good", part], field.type)
-        if field.name == "data"
-        else pa.array([None, part], field.type)
-        for field, part in zip(kind.storage_type, (data, uri, position, size), strict=True)
-    ]
-    storage = pa.StructArray.from_arrays(parts, fields=list(kind.storage_type))
-    return table((pa.ExtensionArray.from_storage(kind, storage), blob_field("b")))
-
-
-@pytest.mark.parametrize(
-    ("parts", "what"),
-    [
-        ((b"x", "file:///f", None, None), "both bytes and a URI"),
-        ((b"", "file:///f", None, None), "both bytes and a URI"),
-        ((None, None, None, None), "neither bytes nor a URI"),
-        ((None, "file:///f", 1, None), "both, or neither"),
-        ((None, "file:///f", None, 1), "both, or neither"),
-        ((None, "file:///f", 0, 0), "range of no bytes"),
-        ((b"x", None, 0, 1), "no URI"),
-        ((None, "file:///f", 1 << 63, 1), "no file can have"),
-        ((None, "file:///f", 1, (1 << 64) - 1), "no file can have"),
-    ],
-)
-def test_values_that_contradict_themselves(tmp_path: Path, parts: Any, what: str) -> None:
-    data = spoilt(*parts)
-    for chosen in ({"allow_external_blob_outside_bases": True}, {"external_blob_mode": "ingest"}):
-        with pytest.raises(InvalidInputError, match=f"'b': value 1 .*{what}"):
-            lance_spark.write_dataset(data, str(tmp_path / "t"), **chosen)
-        if parts[2] != 1 << 63 and parts[3] != (1 << 64) - 1:
-            with pytest.raises(OSError, match="Blob v2 field 'b' row 1"):
-                lance.write_dataset(data, str(tmp_path / "t"), data_storage_version="2.2", **chosen)
-    assert not list(tmp_path.glob("t/data/*"))
-
-
-@pytest.fixture
-def objects(tmp_path: Path) -> Path:
-    folder = tmp_path / "objects"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "f.bin").write_bytes(bytes(range(256)) * 8)
-    (folder / "sub" / "a b%20é.bin").write_bytes(b"name with escapes")
-    (tmp_path / "beside.bin").write_bytes(b"beside")
-    return folder
-
-
-def references(folder: Path) -> tuple[list[Any], list[bytes | None]]:
-    whole, named = (folder / "f.bin").as_uri(), (folder / "sub" / "a b%20é.bin").as_uri()
-    data = bytes(range(256)) * 8
-    given = [
-        (Blob.from_uri(whole), data),
-        (Blob.from_uri(whole, 10, 50), data[10:60]),
-        (None, None),
-        (Blob.from_bytes(b"inline"), b"inline"),
-        (Blob.from_uri(named), b"name with escapes"),
-        (Blob.empty(), b""),
-        (Blob.from_uri(whole, 2_000, 48), data[2_000:]),
-        (Blob.from_bytes(bytes(200)), bytes(200)),
-    ]
-    return [value for value, _ in given], [expected for _, expected in given]
-
-
-@pytest.mark.parametrize(
-    "chosen", [{"allow_external_blob_outside_bases": True}, {"external_blob_mode": "ingest"}]
-)
-def test_objects_outside_the_table(tmp_path: Path, objects: Path, chosen: Any) -> None:
-    given, expected = references(objects)
-    data = table(extended(given * 4))
-    lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2", **chosen)
-    lance_spark.write_dataset(in_pieces(data, 5), str(tmp_path / "t"), **chosen)
-    assert content(tmp_path / "t") == expected * 4
-    assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
-    check_reads(tmp_path / "t")
-
-
-def test_references_below_a_base_path(tmp_path: Path, objects: Path) -> None:
-    bases = [
-        DatasetBasePath((tmp_path / "elsewhere").as_uri(), name="a", is_dataset_root=True),
-        DatasetBasePath(objects.as_uri(), name="b", is_dataset_root=False),
-        DatasetBasePath((objects / "sub").as_uri(), name="c", is_dataset_root=False),
-    ]
-    given, expected = references(objects)
-    # As paths, with steps to go back, and in other spellings.
-    given += [
-        str(objects / "f.bin"),
-        f"file:{objects}/sub/../f.bin",
-        f"file://localhost{objects}//f.bin",
-    ]
-    expected += [expected[0]] * 3
-    data = table(extended(given))
-    lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2", initial_bases=bases)
-    lance.write_dataset(
-        data.slice(0, 0), str(tmp_path / "t"), data_storage_version="2.2", initial_bases=bases
-    )
-    lance_spark.write_dataset(data, str(tmp_path / "t"), "append")
-    assert content(tmp_path / "t") == expected
-    check_reads(tmp_path / "t")
-    uris = [said and said[4] for said in kinds(tmp_path / "t")]
-    assert uris[0] == "f.bin"
-    assert uris[4] == "a b%20é.bin"
-    assert [said and said[2:] for said in kinds(tmp_path / "t")] == [
-        said and said[2:] for said in kinds(tmp_path / "p")
-    ]
-    # An overwrite keeps the bases.
-    lance_spark.write_dataset(data, str(tmp_path / "t"), "overwrite")
-    assert content(tmp_path / "t") == expected
-    for uri in (
-        (tmp_path / "beside.bin").as_uri(),
-        f"{objects.as_uri()}/../beside.bin",
-        objects.as_uri(),
-    ):
-        with pytest.raises(InvalidInputError, match="below no base path"):
-            lance_spark.write_dataset(table(extended([uri])), str(tmp_path / "t"), "append")
-
-
-def test_references_are_refused_unless_allowed(tmp_path: Path, objects: Path) -> None:
-    path = str(tmp_path / "t")
-    whole = (objects / "f.bin").as_uri()
-    with pytest.raises(
-        InvalidInputError, match=r"'b': value 1 .*ingest.*allow_external_blob_outside_bases"
-    ):
-        lance_spark.write_dataset(table(extended([b"a", whole])), path)
-    for uri in ("f.bin", str(objects / "f.bin"), "../f.bin"):
-        with pytest.raises(InvalidInputError, match="absolute URI"):
-            lance_spark.write_dataset(
-                table(extended([uri])), path, allow_external_blob_outside_bases=True
-            )
-    for uri in (whole + "x", "nosuch://a/b"):
-        with pytest.raises(StorageError):
-            lance_spark.write_dataset(table(extended([uri])), path, external_blob_mode="ingest")
-    for uri in (objects.as_uri(), "", "file:///"):
-        data = spoilt(None, uri, None, None)
-        with pytest.raises((InvalidInputError, StorageError)):
-            lance_spark.write_dataset(data, path, external_blob_mode="ingest")
-    with pytest.raises(InvalidInputError, match="neither reference nor ingest"):
-        lance_spark.write_dataset(table(extended([b"a"])), path, external_blob_mode="copy")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="is for references"):
-        lance_spark.write_dataset(
-            table(extended([b"a"])),
-            path,
-            external_blob_mode="ingest",
-            allow_external_blob_outside_bases=True,
-        )
-    assert not list(tmp_path.glob("t/data/*"))
 
 
 def test_values_below_nulls_are_not_stored(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def some(count: int, share: float = 0.2) -> np.ndarray:
     return np.random.default_rng(count).random(count) < share
 
 
-def made(kind: pa.DataType, count: int = ROWS, nulls: float = 0.2) -> pa.Array:
-    return build(kind, numbers(count), nulls, np.random.default_rng(2))
+def made(dtype: pa.DataType, count: int = ROWS, nulls: float = 0.2) -> pa.Array:
+    return build(dtype, numbers(count), nulls, np.random.default_rng(2))
 
 
 def dictionary(index: pa.DataType, values: pa.DataType) -> pa.Array:
@@ -60,13 +60,13 @@ def vectors(items: pa.Array, size: int, nulls: bool = True) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(items, size, mask=mask)
 
 
-def decimals(kind: pa.DataType, nulls: bool = True) -> pa.Array:
+def decimals(dtype: pa.DataType, nulls: bool = True) -> pa.Array:
     return pa.array(
         [
-            None if nulls and i % 5 == 0 else Decimal(i * 7919 % 997 - 400).scaleb(-kind.scale)
+            None if nulls and i % 5 == 0 else Decimal(i * 7919 % 997 - 400).scaleb(-dtype.scale)
             for i in range(ROWS)
         ],
-        kind,
+        dtype,
     )
 
 
@@ -83,15 +83,15 @@ def empties(count: int = ROWS) -> pa.Array:
     return pa.array([{}] * count, pa.struct([]))
 
 
-def deep_vectors(kind: pa.DataType, sizes: tuple[int, ...]) -> pa.Array:
-    array = build(kind, numbers(), 0.3, np.random.default_rng(5))
+def deep_vectors(dtype: pa.DataType, sizes: tuple[int, ...]) -> pa.Array:
+    array = build(dtype, numbers(), 0.3, np.random.default_rng(5))
     for size in sizes:
         array = vectors(array, size)
     return array
 
 
-def list_of(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(kind)
+def list_of(dtype: pa.DataType) -> pa.DataType:
+    return pa.list_(dtype)
 
 
 MAP = pa.map_(pa.string(), pa.int32())
@@ -148,8 +148,8 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[], pa.Array]]] = {
         ),
     ),
     **{
-        str(kind): (BOTH, lambda k=kind: decimals(k))
-        for kind in (
+        str(dtype): (BOTH, lambda k=dtype: decimals(k))
+        for dtype in (
             pa.decimal128(10, -3),
             pa.decimal128(38, 0),
             pa.decimal128(5, 5),
@@ -167,8 +167,8 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[], pa.Array]]] = {
         lambda: vectors(decimals(pa.decimal128(10, -3)), 4),
     ),
     **{
-        str(kind): (BOTH, lambda k=kind: made(k))
-        for kind in (
+        str(dtype): (BOTH, lambda k=dtype: made(k))
+        for dtype in (
             pa.date64(),
             pa.time32("s"),
             pa.time32("ms"),
@@ -278,13 +278,13 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[], pa.Array]]] = {
 PAIRS = [(name, version) for name, (versions, _) in CASES.items() for version in versions]
 
 
-def stored(kind: pa.DataType) -> pa.DataType:
-    """Return a type with its extension types replaced by what they are stored as."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return stored(kind.storage_type)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(stored(kind.value_type), kind.list_size)
-    return kind
+def stored(dtype: pa.DataType) -> pa.DataType:
+    """Return a type in which storage types replace extension types."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return stored(dtype.storage_type)
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(stored(dtype.value_type), dtype.list_size)
+    return dtype
 
 
 def column_of(table: pa.Table) -> pa.Array:
@@ -302,11 +302,11 @@ def check(path: str, expected: pa.Array) -> None:
     assert same(column_of(batches), expected)
 
 
-def same(found: pa.Array, expected: pa.Array) -> bool:
-    assert found.type == expected.type
-    if pa.types.is_dictionary(found.type) or "dictionary" in str(found.type):
-        return bool(found.to_pylist() == expected.to_pylist())
-    return bool(found.equals(expected))
+def same(array: pa.Array, expected: pa.Array) -> bool:
+    assert array.type == expected.type
+    if pa.types.is_dictionary(array.type) or "dictionary" in str(array.type):
+        return bool(array.to_pylist() == expected.to_pylist())
+    return bool(array.equals(expected))
 
 
 @pytest.mark.parametrize(("name", "version"), PAIRS)
@@ -335,39 +335,39 @@ def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-@pytest.mark.parametrize("who", ["pylance", "we"])
-def test_no_rows(tmp_path: Path, who: str, version: str) -> None:
-    """Every type in a table without rows."""
+@pytest.mark.parametrize("writer", ["pylance", "we"])
+def test_no_rows(tmp_path: Path, writer: str, version: str) -> None:
+    """Tables without rows are read with every type."""
     arrays = {
         name: case()
         for name, (versions, case) in CASES.items()
         if version in versions and not isinstance(case().type, pa.BaseExtensionType)
     }
-    # Only the last columns of a file can be structs without fields; see test_empty_structs.
+    # Structs without fields can only be the last columns of a file; see test_empty_structs.
     arrays |= {name: arrays.pop(name) for name in [*arrays] if name.startswith("structs around")}
     arrays |= {name: arrays.pop(name) for name in ["structs without children"]}
     table = pa.table({name.replace(".", " "): array.slice(0, 0) for name, array in arrays.items()})
     path = str(tmp_path / "t.lance")
-    if who == "we":
+    if writer == "we":
         lance_spark.write_dataset(table, path, data_storage_version=version)
     else:
         lance.write_dataset(table, path, data_storage_version=version)
-    for found in (lance.dataset(path).to_table(), lance_spark.open_dataset(path).to_table()):
-        assert found.num_rows == 0
-        assert [stored(kind) for kind in found.schema.types] == [
-            stored(kind) for kind in table.schema.types
+    for table_read in (lance.dataset(path).to_table(), lance_spark.open_dataset(path).to_table()):
+        assert table_read.num_rows == 0
+        assert [stored(dtype) for dtype in table_read.schema.types] == [
+            stored(dtype) for dtype in table.schema.types
         ]
 
 
-@pytest.mark.parametrize("who", ["pylance", "we"])
-def test_beside_vectors_of_structs(tmp_path: Path, who: str) -> None:
-    """pylance writes a column beside such vectors in one struct, but counts its rows wrong when
-    it reads them.
+@pytest.mark.parametrize("writer", ["pylance", "we"])
+def test_beside_vectors_of_structs(tmp_path: Path, writer: str) -> None:
+    """pylance writes a column beside such vectors in a struct, but counts its rows wrong when it
+    reads them.
     """
     fields = [vectors(structs(), 3), pa.array(range(400))]
     array = pa.StructArray.from_arrays(fields, ["v", "x"])
     path = str(tmp_path / "t.lance")
-    if who == "we":
+    if writer == "we":
         lance_spark.write_dataset(pa.table({"c": array}), path, data_storage_version="2.2")
     else:
         lance.write_dataset(pa.table({"c": array}), path, data_storage_version="2.2")
@@ -376,8 +376,8 @@ def test_beside_vectors_of_structs(tmp_path: Path, who: str) -> None:
 
 @pytest.mark.parametrize("version", BOTH)
 def test_struct_without_children_first(tmp_path: Path, version: str) -> None:
-    """pylance takes what stands beside such a struct for null if the struct comes first; the
-    values are there.
+    """pylance reads values beside such a struct as null if the struct is the first column. The file
+    has the values.
     """
     array = pa.StructArray.from_arrays([empties(), pa.array(numbers())], ["e", "x"])
     path = str(tmp_path / "t.lance")

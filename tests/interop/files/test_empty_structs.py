@@ -23,7 +23,7 @@ EMPTY = pa.struct([])
 
 
 def struct(*types: pa.DataType) -> pa.StructType:
-    return pa.struct([(f"c{at}", kind) for at, kind in enumerate(types)])
+    return pa.struct([(f"c{index}", dtype) for index, dtype in enumerate(types)])
 
 
 SHAPES = {
@@ -57,39 +57,41 @@ PLACES = {
 VERSIONS = ["2.0", "2.1", "2.2"]
 
 
-def value(kind: pa.DataType, row: int, nulls: bool) -> Any:
+def value(dtype: pa.DataType, row: int, nulls: bool) -> Any:
     if nulls and row % 3 == 1:
         return None
-    if pa.types.is_struct(kind):
-        return {field.name: value(field.type, row + 1, nulls) for field in kind}
-    if pa.types.is_map(kind):
-        return [(f"k{at}", value(kind.item_type, row + at, nulls)) for at in range(row % 3)]
-    if pa.types.is_fixed_size_list(kind):
-        return [value(kind.value_type, row + at, nulls) for at in range(kind.list_size)]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [value(kind.value_type, row + at, nulls) for at in range(row % 3)]
+    if pa.types.is_struct(dtype):
+        return {field.name: value(field.type, row + 1, nulls) for field in dtype}
+    if pa.types.is_map(dtype):
+        return [
+            (f"k{index}", value(dtype.item_type, row + index, nulls)) for index in range(row % 3)
+        ]
+    if pa.types.is_fixed_size_list(dtype):
+        return [value(dtype.value_type, row + index, nulls) for index in range(dtype.list_size)]
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        return [value(dtype.value_type, row + index, nulls) for index in range(row % 3)]
     return row
 
 
 def tables(nulls: bool) -> dict[tuple[str, str], pa.Table]:
-    found = {}
-    for shape, kind in SHAPES.items():
-        array = pa.array([value(kind, row, nulls) for row in range(ROWS)], kind)
+    tables_by_case = {}
+    for shape, dtype in SHAPES.items():
+        array = pa.array([value(dtype, row, nulls) for row in range(ROWS)], dtype)
         number = pa.array(range(ROWS), pa.int32())
         columns = {"c": array, "d": array, "i": number, "s": pa.array(["text"] * ROWS)}
         for place, names in PLACES.items():
-            found[shape, place] = pa.table({name: columns[name] for name in names})
-    return found
+            tables_by_case[shape, place] = pa.table({name: columns[name] for name in names})
+    return tables_by_case
 
 
 def reads(dataset: lance.LanceDataset, table: pa.Table) -> bool:
-    """Tell whether pylance reads all columns, and each of them alone."""
+    """Return whether pylance reads all columns together, and each column alone."""
     selections = [table.column_names, *([name] for name in table.column_names)]
     return all(dataset.to_table(names).equals(table.select(names)) for names in selections)
 
 
 def readable_by_pylance(path: Path, table: pa.Table, version: str) -> bool:
-    """Tell whether pylance writes the table, and reads it as it was."""
+    """Return whether pylance writes the table, and reads the same values."""
     try:
         return reads(lance.write_dataset(table, str(path), data_storage_version=version), table)
     except BaseException as error:
@@ -104,9 +106,9 @@ def test_what_pylance_reads_is_written_and_nothing_else(
     tmp_path: Path, version: str, nulls: bool
 ) -> None:
     wrong, written = [], 0
-    for at, ((shape, place), table) in enumerate(tables(nulls).items()):
-        ours = tmp_path / f"ours{at}"
-        expected = readable_by_pylance(tmp_path / f"theirs{at}", table, version)
+    for index, ((shape, place), table) in enumerate(tables(nulls).items()):
+        ours = tmp_path / f"ours{index}"
+        expected = readable_by_pylance(tmp_path / f"theirs{index}", table, version)
         try:
             lance_spark.write_dataset(table, str(ours), data_storage_version=version)
         except LanceError:
@@ -149,7 +151,7 @@ def test_changes_keep_tables_readable(tmp_path: Path, version: str, change: str)
     CHANGES[change](lance_spark.open_dataset(path))
     after = lance_spark.open_dataset(path).to_table()
     assert reads(lance.dataset(path), after)
-    # The new column is in a file of its own, after which no new file can have all columns.
+    # The new column is in a file of its own. After that, no new file can have all columns.
     lance.dataset(path).add_columns({"x": "i + 1"})
     after = lance_spark.open_dataset(path).to_table()
     assert reads(lance.dataset(path), after)

@@ -19,7 +19,7 @@ VERSIONS = ("2.0", "2.1", "2.2")
 
 
 class Unknown(pa.ExtensionType):
-    """A type that neither Arrow nor Lance knows."""
+    """An extension type that neither Arrow nor Lance knows."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "acme.unknown")
@@ -43,14 +43,14 @@ def bools() -> pa.Array:
 
 
 def tensors() -> pa.Array:
-    kind = pa.fixed_shape_tensor(pa.float32(), (2, 3), dim_names=["x", "y"], permutation=[1, 0])
+    dtype = pa.fixed_shape_tensor(pa.float32(), (2, 3), dim_names=["x", "y"], permutation=[1, 0])
     values = pa.array([[i / 2] * 6 for i in range(ROWS)], pa.list_(pa.float32(), 6))
-    return pa.ExtensionArray.from_storage(kind, values)
+    return pa.ExtensionArray.from_storage(dtype, values)
 
 
 def opaque() -> pa.Array:
-    kind = pa.opaque(pa.string(), "name", "vendor")
-    return pa.ExtensionArray.from_storage(kind, pa.array([str(i) for i in range(ROWS)]))
+    dtype = pa.opaque(pa.string(), "name", "vendor")
+    return pa.ExtensionArray.from_storage(dtype, pa.array([str(i) for i in range(ROWS)]))
 
 
 def floats(count: int = ROWS) -> pa.Array:
@@ -90,9 +90,7 @@ def table_of(name: str) -> pa.Table:
 
 
 def with_extensions(table: pa.Table) -> pa.Table:
-    """Send a table through Arrow's own format, which makes extensions of what the metadata
-    names.
-    """
+    """Send a table through Arrow's IPC format, which creates extension types from the metadata."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -108,14 +106,14 @@ def test_both_ways(tmp_path: Path, name: str, version: str) -> None:
     read = lance_spark.open_dataset(str(tmp_path / "theirs")).to_table()
     assert not isinstance(read.schema.field("c").type, pa.BaseExtensionType)
     expected = theirs.to_table()
-    again = with_extensions(read)
-    assert again.schema.equals(with_extensions(expected).schema, check_metadata=True)
-    assert again.equals(expected)
+    extended = with_extensions(read)
+    assert extended.schema.equals(with_extensions(expected).schema, check_metadata=True)
+    assert extended.equals(expected)
 
-    # What was read is written again: its metadata alone says what it is.
-    for given in (table, read):
-        path = str(tmp_path / f"ours{given is read}")
-        lance_spark.write_dataset(given, path, data_storage_version=version)
+    # The table that was read is written again: its metadata names the extension types.
+    for written in (table, read):
+        path = str(tmp_path / f"ours{written is read}")
+        lance_spark.write_dataset(written, path, data_storage_version=version)
         ours = lance.dataset(path)
         ours.validate()
         assert ours.schema.equals(theirs.schema, check_metadata=True)

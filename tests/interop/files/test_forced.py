@@ -1,5 +1,5 @@
-"""Encodings that field metadata forces on pylance: they must really occur in what it writes, and we
-must read them.
+"""Encodings that field metadata forces on pylance: pages must have them, and this package must read
+them.
 
 A page is described in one line, ``mini(general:zstd(variable(flat:32)))``, so that a case can say
 what it covers.
@@ -59,17 +59,17 @@ def told(encoding: pb.CompressiveEncoding) -> str:
 
 def page_told(layout: pb.PageLayout) -> str:
     """Return a page's encoding in one line."""
-    kind = layout.WhichOneof("layout")
-    message = getattr(layout, kind)
-    if kind == "mini_block_layout":
-        found = f"mini({told(message.value_compression)})"
+    layout_name = layout.WhichOneof("layout")
+    message = getattr(layout, layout_name)
+    if layout_name == "mini_block_layout":
+        description = f"mini({told(message.value_compression)})"
         for name in ("dictionary", "rep_compression", "def_compression"):
             if message.HasField(name):
-                found += f" {name[:4].rstrip('_')}({told(getattr(message, name))})"
-        return found
-    if kind == "full_zip_layout":
+                description += f" {name[:4].rstrip('_')}({told(getattr(message, name))})"
+        return description
+    if layout_name == "full_zip_layout":
         return f"zip({told(message.value_compression)})"
-    return "constant" if kind == "constant_layout" else str(kind)
+    return "constant" if layout_name == "constant_layout" else str(layout_name)
 
 
 def values_of(pattern: str) -> np.ndarray:
@@ -94,11 +94,11 @@ STRUCT = pa.struct([pa.field("a", pa.int32(), False), pa.field("b", pa.float64()
 
 
 def column(name: str) -> pa.Array:
-    kind, _, rest = name.partition(" ")
-    pattern = rest or "random"
+    shape, _, suffix = name.partition(" ")
+    pattern = suffix or "random"
     rng = np.random.default_rng(11)
     values = values_of(pattern)
-    if kind == "text" and pattern == "random":
+    if shape == "text" and pattern == "random":
         return words()
     types = {
         "int64": (pa.int64(), 0.0),
@@ -111,8 +111,8 @@ def column(name: str) -> pa.Array:
         "struct": (STRUCT, 0.0),
         "decimal": (pa.decimal128(30, 4), 0.0),
     }
-    found, nulls = types[kind]
-    return build(found, values, nulls, rng)
+    dtype, nulls = types[shape]
+    return build(dtype, values, nulls, rng)
 
 
 COLUMNS = [
@@ -134,8 +134,8 @@ COLUMNS = [
     "decimal few",
 ]
 
-#: What pylance writes: keys, columns and their pages, in 2.1 and 2.2 if these differ. Columns that
-#: are not listed under some keys are read as well, whatever they are stored as.
+#: What pylance writes: keys, columns and their pages, in 2.1 and in 2.2 if they differ. Columns
+#: that are not listed for some keys are read too, with any encoding.
 FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
     "": {
         "int64": "mini(inline:64)",
@@ -316,7 +316,8 @@ FORCED: dict[str, dict[str, str | tuple[str, str]]] = {
     "minichunk-size=128": {},
     "minichunk-size=65536": {},
 }
-#: What we write: what a page's description must have in it, or after a `!` must not have.
+#: What this package writes: the text that the description of a page must contain, or after `!` must
+#: not contain.
 ASKED: dict[str, dict[str, str]] = {
     "compression=none": {
         "int64 runs": "mini(flat:64)",
@@ -378,16 +379,16 @@ ASKED: dict[str, dict[str, str]] = {
 
 
 def field_of(name: str, keys: str) -> tuple[pa.Array, pa.Field]:
-    """Return a column and its field with the keys, which for lists are those of the items too."""
+    """Return a column and its field with the keys. Items of lists have the keys too."""
     array = column(name)
     metadata = {PREFIX + key: value for key, value in (pair.split("=") for pair in keys.split())}
     if name == "struct":
         metadata[PREFIX + "packed"] = "true"
-    kind = array.type
-    if pa.types.is_list(kind):
-        kind = pa.list_(pa.field("item", kind.value_type, metadata=metadata))
-        array = array.cast(kind)
-    return array, pa.field("c", kind, metadata=metadata)
+    dtype = array.type
+    if pa.types.is_list(dtype):
+        dtype = pa.list_(pa.field("item", dtype.value_type, metadata=metadata))
+        array = array.cast(dtype)
+    return array, pa.field("c", dtype, metadata=metadata)
 
 
 def by_pylance(path: Path, array: pa.Array, field: pa.Field, version: str) -> WrittenPage:
@@ -399,13 +400,13 @@ def by_pylance(path: Path, array: pa.Array, field: pa.Field, version: str) -> Wr
 
 
 def check(path: Path, array: pa.Array, note: str) -> None:
-    """We read the file whole, in ranges and at places."""
+    """Check that this package reads the whole file, ranges and positions."""
     rows = len(array)
     assert ours(path).equals(array), note
     for part in (range(1), range(rows - 1, rows), range(1_000, 1_100), range(rows // 3, rows)):
         assert ours(path, part).equals(array.slice(part.start, len(part))), f"{note} {part}"
-    some = np.unique(np.random.default_rng(rows).integers(0, rows, 20))
-    assert ours(path, some).equals(array.take(pa.array(some))), f"{note} take"
+    positions = np.unique(np.random.default_rng(rows).integers(0, rows, 20))
+    assert ours(path, positions).equals(array.take(pa.array(positions))), f"{note} take"
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -428,7 +429,7 @@ def test_pylance_wrote(tmp_path: Path, keys: str, version: str) -> None:
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("keys", ASKED)
 def test_we_wrote(tmp_path: Path, keys: str, version: str) -> None:
-    for name, asked in ASKED[keys].items():
+    for name, expected in ASKED[keys].items():
         array, field = field_of(name, keys)
         path = tmp_path / f"{name}.lance"
         table = pa.table([array], schema=pa.schema([field]))
@@ -436,7 +437,7 @@ def test_we_wrote(tmp_path: Path, keys: str, version: str) -> None:
         (file,) = (path / "data").iterdir()
         (page,) = pages_of(file.read_bytes())
         told_of = page_told(page.layout)
-        assert (asked[1:] not in told_of) if asked[0] == "!" else (asked in told_of), (
+        assert (expected[1:] not in told_of) if expected[0] == "!" else (expected in told_of), (
             name,
             told_of,
         )
@@ -469,8 +470,8 @@ def test_sizes_of_chunks(tmp_path: Path, version: str, size: int, least: int, mo
 
 
 def test_chunks_of_many_values(tmp_path: Path) -> None:
-    """An environment variable, read once by pylance, allows chunks the 32,768 values that a
-    chunk's word can tell.
+    """An environment variable, which pylance reads once, allows chunks of up to 32,768 values, the
+    limit of a chunk's word.
     """
     code = """
 import sys

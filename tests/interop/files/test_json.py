@@ -1,4 +1,6 @@
-"""JSON columns, both ways: text to users, JSONB in the files, wherever such a column may stand."""
+"""JSON columns, both ways: text for users, JSONB in files, at every place where such a column can
+be.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ TAGGED = {"ARROW:extension:name": "arrow.json"}
 
 def texts(count: int = ROWS, nulls: bool = True) -> pa.Array:
     drawn = np.random.default_rng(5)
-    kinds: list[Callable[[int], object]] = [
+    values_of: list[Callable[[int], object]] = [
         lambda i: {"name": f"user {i}", "id": i, "tags": ["x"] * (i % 4), "score": i / 7},
         lambda i: [i, -i, {"b": None, "a": {"é": i % 2 == 0}}],
         lambda i: f'line\n"{i}"',
@@ -37,8 +39,8 @@ def texts(count: int = ROWS, nulls: bool = True) -> pa.Array:
         lambda i: {},
     ]
     values = [
-        json.dumps(kinds[kind](i), indent=int(i) % 2)
-        for i, kind in enumerate(drawn.integers(0, 6, count))
+        json.dumps(values_of[choice](i), indent=int(i) % 2)
+        for i, choice in enumerate(drawn.integers(0, 6, count))
     ]
     mask = drawn.random(count) < 0.2 if nulls else None
     return pa.array(values, mask=mask).cast(JSON)
@@ -48,10 +50,10 @@ def some(count: int) -> pa.Array:
     return pa.array(np.random.default_rng(count).random(count) < 0.2)
 
 
-def lists(items: pa.Array, kind: type[pa.ListArray] = pa.ListArray) -> pa.Array:
+def lists(items: pa.Array, array_type: type[pa.ListArray] = pa.ListArray) -> pa.Array:
     offsets = np.arange(len(items) // 3 + 1) * 3
-    width = pa.int64() if kind is pa.LargeListArray else pa.int32()
-    return kind.from_arrays(pa.array(offsets, width), items, mask=some(len(items) // 3))
+    width = pa.int64() if array_type is pa.LargeListArray else pa.int32()
+    return array_type.from_arrays(pa.array(offsets, width), items, mask=some(len(items) // 3))
 
 
 def structs(mask: bool = True) -> pa.Array:
@@ -89,7 +91,9 @@ PAIRS = [(name, version) for name, (versions, _) in CASES.items() for version in
 
 
 def check(path: str, theirs: pa.Table) -> None:
-    """We read what pylance reads: all, some rows, and windows that do not begin at the first."""
+    """Check that this package reads what pylance reads: all rows, some rows, and windows that do
+    not begin at the first row.
+    """
     ours = lance_spark.open_dataset(path)
     values = theirs["c"].to_pylist()
     assert ours.to_table()["c"].to_pylist() == values
@@ -101,9 +105,9 @@ def check(path: str, theirs: pa.Table) -> None:
     assert [value for batch in batches for value in batch] == values
 
 
-def plain(kind: pa.DataType) -> str:
-    """A type with JSON as the string that it is."""
-    return str(kind).replace("extension<arrow.json>", "string")
+def plain(dtype: pa.DataType) -> str:
+    """Return a type with strings in place of JSON."""
+    return str(dtype).replace("extension<arrow.json>", "string")
 
 
 @pytest.mark.parametrize(("name", "version"), [*PAIRS, ("plain", "0.1"), ("plain", "2.3")])
@@ -122,7 +126,7 @@ def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
     table = pa.table({"c": CASES[name][1]()})
     ours, theirs = str(tmp_path / "ours.lance"), str(tmp_path / "theirs.lance")
     expected = lance.write_dataset(table, theirs, data_storage_version=version)
-    # A slice has offsets that do not begin at 0.
+    # The offsets of a slice do not begin at 0.
     halves = [table.slice(0, 5), table.slice(5)] if len(table) else [table]
     batches = [batch for half in halves for batch in half.to_batches()]
     lance_spark.write_dataset(batches, ours, schema=table.schema, data_storage_version=version)
@@ -135,13 +139,13 @@ def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
 
 def test_the_files_hold_the_same_bytes(tmp_path: Path) -> None:
     table = pa.table({"c": texts()})
-    found = []
+    tables = []
     for name, write in (("ours", lance_spark.write_dataset), ("theirs", lance.write_dataset)):
         write(table, str(tmp_path / name), data_storage_version="2.1")
         (path,) = (tmp_path / name / "data").iterdir()
-        found.append(LanceFileReader(str(path)).read_all().to_table())
-    assert found[0].schema.equals(found[1].schema, check_metadata=True)
-    assert found[0].equals(found[1])
+        tables.append(LanceFileReader(str(path)).read_all().to_table())
+    assert tables[0].schema.equals(tables[1].schema, check_metadata=True)
+    assert tables[0].equals(tables[1])
 
 
 def test_schemas_say_that_it_is_json(tmp_path: Path) -> None:
@@ -172,7 +176,7 @@ def test_filters_compare_texts(tmp_path: Path, version: str) -> None:
 
 def test_parts_of_structs_beside_blobs(tmp_path: Path) -> None:
     tag = {"lance-encoding:blob": "true"}
-    kind = pa.struct(
+    dtype = pa.struct(
         [("i", pa.int64()), ("j", JSON), pa.field("b", pa.large_binary(), metadata=tag)]
     )
     rows = [{"i": 1, "j": '{"a":1}', "b": b"xyz"}, None, {"i": 2, "j": None, "b": b""}]
@@ -182,7 +186,7 @@ def test_parts_of_structs_beside_blobs(tmp_path: Path) -> None:
             pa.array(['{"a": 1}', None, None], JSON),
             pa.array([b"xyz", None, b""], pa.large_binary()),
         ],
-        fields=list(kind),
+        fields=list(dtype),
         mask=pa.array([False, True, False]),
     )
     path = str(tmp_path / "t.lance")
@@ -196,19 +200,19 @@ def test_parts_of_structs_beside_blobs(tmp_path: Path) -> None:
 
 
 STRINGS = [
-    pa.array(['{"b":1, "a":2}', None, "null"], kind)
-    for kind in (pa.string(), pa.large_string(), pa.string_view())
+    pa.array(['{"b":1, "a":2}', None, "null"], dtype)
+    for dtype in (pa.string(), pa.large_string(), pa.string_view())
 ]
 
 
 @pytest.mark.parametrize("version", BOTH)
 def test_appends(tmp_path: Path, version: str) -> None:
-    """JSON of every kind of string, strings that say nothing, and what a read gave."""
+    """Append JSON in every type of strings, strings without metadata, and rows that were read."""
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": texts(5)}), path, data_storage_version=version)
     before = lance.dataset(path).to_table()["c"].to_pylist()
     tagged = pa.field("c", pa.string(), metadata=TAGGED)
-    given = [
+    tables = [
         pa.table({"c": STRINGS[0].cast(JSON)}),
         pa.table({"c": STRINGS[1].cast(pa.json_(pa.large_string()))}),
         pa.table({"c": pa.ExtensionArray.from_storage(pa.json_(pa.string_view()), STRINGS[2])}),
@@ -216,10 +220,10 @@ def test_appends(tmp_path: Path, version: str) -> None:
         pa.table([STRINGS[2]], schema=pa.schema([tagged.with_type(pa.string_view())])),
         *(pa.table({"c": strings}) for strings in STRINGS),
     ]
-    for table in given:
+    for table in tables:
         lance_spark.write_dataset(table, path, mode="append")
     lance_spark.write_dataset(lance_spark.open_dataset(path).take([0, 5]), path, mode="append")
-    expected = before + ['{"a":2,"b":1}', None, "null"] * len(given)
+    expected = before + ['{"a":2,"b":1}', None, "null"] * len(tables)
     expected += [expected[0], expected[5]]
     dataset = lance.dataset(path)
     dataset.validate()
@@ -241,7 +245,7 @@ def test_binary_json_is_taken_as_pylance_takes_it(tmp_path: Path) -> None:
 
 
 def test_tables_that_hold_json_as_strings_take_json(tmp_path: Path) -> None:
-    """As release 0.33 made them; their text stays what it is."""
+    """A table of release 0.33. Its old text does not change."""
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": pa.array(['{ "b":1}'])}), path, data_storage_version="2.0")
     dataset = lance.dataset(path)
@@ -251,21 +255,21 @@ def test_tables_that_hold_json_as_strings_take_json(tmp_path: Path) -> None:
     lance_spark.write_dataset(
         pa.table({"c": pa.array(['{ "z":1, "a":2}'], JSON)}), path, mode="append"
     )
-    found = lance_spark.open_dataset(path).to_table()["c"].to_pylist()
-    assert found == ['{ "b":1}', '{ "z":1, "a":2}']
+    texts_read = lance_spark.open_dataset(path).to_table()["c"].to_pylist()
+    assert texts_read == ['{ "b":1}', '{ "z":1, "a":2}']
 
 
 def test_text_that_is_no_json_is_refused_by_row_and_column(tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     good = pa.array(["1", None, "[]"] * 10).cast(JSON)
     bad = pa.array(["1", None, '{"a": nil}', "nor this"]).cast(JSON)
-    for array, said in [
+    for array, message in [
         (pa.concat_arrays([good, bad]), r"'c', row 32: '\{\"a\": nil\}' cannot be stored as JSON"),
         (lists(pa.concat_arrays([good, good, bad, good])), "'c', row 2[0-9]: .*nil"),
         (pa.StructArray.from_arrays([pa.concat_arrays([good, bad])], ["x"]), "'c', row 32: .*nil"),
     ]:
         batches = pa.table({"c": array}).to_batches(max_chunksize=7)
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             lance_spark.write_dataset(batches, path, data_storage_version="2.1")
         assert not any((tmp_path / "t.lance" / "data").iterdir())
         assert not (tmp_path / "t.lance" / "_versions").exists()
@@ -301,7 +305,7 @@ def test_types_that_hold_no_json(tmp_path: Path) -> None:
 def test_damage_names_file_and_column(tmp_path: Path) -> None:
     field = pa.field("c", pa.large_binary(), metadata={"ARROW:extension:name": "lance.json"})
     values = pa.array([b"\x20\0\0\0"] * 3, pa.large_binary())
-    # pylance stores such bytes as they are given.
+    # pylance stores such bytes without a change.
     lance.write_dataset(pa.table([values], schema=pa.schema([field])), str(tmp_path / "t.lance"))
     (file,) = (tmp_path / "t.lance" / "data").iterdir()
     with pytest.raises(CorruptFileError, match=rf"{file.name}, column 'c': JSONB is damaged"):

@@ -25,9 +25,9 @@ def lists(lengths: np.ndarray, items: pa.Array, nulls: np.ndarray | None = None)
     return array if nulls is None else with_nulls(array, nulls)
 
 
-def numbers(count: int, kind: pa.DataType | None = None, nulls: float = 0.0) -> pa.Array:
+def numbers(count: int, dtype: pa.DataType | None = None, nulls: float = 0.0) -> pa.Array:
     rng = np.random.default_rng(count)
-    return build(kind or pa.int32(), rng.integers(0, 1 << 30, count), nulls, rng)
+    return build(dtype or pa.int32(), rng.integers(0, 1 << 30, count), nulls, rng)
 
 
 def many_rows() -> pa.Array:
@@ -49,7 +49,7 @@ def rows_over_chunks() -> pa.Array:
 
 
 def sparse() -> pa.Array:
-    """Values, 200,000 null or empty lists in a row, values."""
+    """Return values, then 200,000 null or empty lists, then values."""
     lengths = np.concatenate(
         [[3, 2], np.zeros(200_000, np.int64), [1, 4], np.zeros(70_000, np.int64)]
     )
@@ -58,7 +58,7 @@ def sparse() -> pa.Array:
 
 
 def sparse_inside() -> pa.Array:
-    """One row of 200,000 null and empty lists with few items in between, among other rows."""
+    """Return a row of 200,000 null and empty lists with few items, among other rows."""
     inner = np.zeros(200_010, np.int64)
     inner[::40_000] = 2
     nulls = (inner == 0) & (np.arange(len(inner)) % 2 == 0)
@@ -107,12 +107,12 @@ def wide_null_items() -> pa.Array:
 
 def vectors_of_structs() -> pa.Array:
     rng = np.random.default_rng(8)
-    kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())]), 3)
-    items = build(kind.value_type, rng.integers(0, 1 << 20, 30_000), 0.0, rng)
-    return pa.FixedSizeListArray.from_arrays(items, type=kind)
+    dtype = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())]), 3)
+    items = build(dtype.value_type, rng.integers(0, 1 << 20, 30_000), 0.0, rng)
+    return pa.FixedSizeListArray.from_arrays(items, type=dtype)
 
 
-#: The versions that have each case.
+#: The versions that can store each case.
 CASES: dict[Callable[[], pa.Array], list[str]] = {
     many_rows: ["2.0", "2.1", "2.2"],
     one_long_row: ["2.0", "2.1", "2.2"],
@@ -172,25 +172,25 @@ def test_we_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: str) ->
 
 
 def dictionaries() -> pa.ChunkedArray:
-    """Dictionary arrays of several pages, each with a dictionary of its own."""
+    """Return dictionary arrays of several pages, each with a dictionary of its own."""
     rng = np.random.default_rng(9)
-    kind = pa.dictionary(pa.int32(), pa.string())
+    dtype = pa.dictionary(pa.int32(), pa.string())
     chunks = []
     for part in range(6):
         items = pa.array([f"part {part}, word {i}" for i in range(50 + part)])
         places = pa.array(rng.integers(0, 50, 20_000), pa.int32(), mask=rng.random(20_000) < 0.1)
-        chunks.append(pa.DictionaryArray.from_arrays(places, items).cast(kind))
+        chunks.append(pa.DictionaryArray.from_arrays(places, items).cast(dtype))
     return pa.chunked_array(chunks)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("who", ["pylance", "we"])
-def test_dictionaries(tmp_path: Path, who: str, version: str) -> None:
-    if (who, version) == ("we", "2.0"):
+@pytest.mark.parametrize("writer", ["pylance", "we"])
+def test_dictionaries(tmp_path: Path, writer: str, version: str) -> None:
+    if (writer, version) == ("we", "2.0"):
         pytest.skip("not written")
     table = pa.table({"c": dictionaries()})
     path = tmp_path / "t.lance"
-    if who == "we":
+    if writer == "we":
         lance_spark.write_dataset(table, str(path), data_storage_version=version)
     else:
         lance.write_dataset(table, str(path), data_storage_version=version)

@@ -28,15 +28,15 @@ from tests.support.interop.tables import (
 
 ALL = {**SCALARS, **VECTORS, **NESTED}
 
-#: What pylance itself refuses to write in 2.0: nulls of structs.
-STRUCTS = {name for name, kind in ALL.items() if "struct" in str(kind)}
+#: Nulls of structs, which pylance refuses to write in version 2.0.
+STRUCTS = {name for name, dtype in ALL.items() if "struct" in str(dtype)}
 
 VERSIONS = ("2.0", "2.1", "2.2")
 LARGE = max(SIZES)
 
 
 def is_chosen(version: int, pattern: int, nulls: int, rows: int) -> bool:
-    """Tell whether to try a cell, from the numbers of its version, pattern and nulls."""
+    """Return whether to try a cell, from the numbers of its version, pattern and nulls."""
     return ALL_CELLS or rows < LARGE or (version + pattern + 3 * nulls) % 6 == 0
 
 
@@ -63,11 +63,11 @@ def test_we_read_pylance(
 ) -> None:
     table = matrix_table(pattern, nulls, rows, version)
     pylance.write(table, tmp_path / "t.lance", version)
-    got = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
-    # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is
-    # there.
+    table_read = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
+    # Version 2.0 does not keep everything, for example lists with only nulls: the expected values
+    # are the values that pylance reads.
     expected = pylance.read(tmp_path / "t.lance") if version == "2.0" else table
-    assert_same(got, expected, f"{version} {pattern} {nulls} {rows}")
+    assert_same(table_read, expected, f"{version} {pattern} {nulls} {rows}")
 
 
 @pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)

@@ -34,8 +34,8 @@ def test_we_read_pylance(pylance: Pylance, tmp_path: Path, version: str, first: 
         table = table_of(seed, version)
         path = tmp_path / f"{seed}.lance"
         pylance.write(table, path, version)
-        # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what
-        # is there.
+        # Version 2.0 does not keep everything, for example lists with only nulls: the expected
+        # values are the values that pylance reads.
         expected = pylance.read(path) if version == "2.0" else table
         dataset = lance_spark.open_dataset(str(path))
         assert_same(dataset.to_table(), expected, f"{version} seed {seed}")

@@ -1,4 +1,5 @@
-"""Rows of pages of some MiB, in every layout: how many reads they take, and how many bytes.
+"""Reads of single rows in pages of some MiB, in every layout: how many reads they take, and how
+many bytes.
 
 `random_access` says what each layout may cost. Reads are counted in rounds: all ranges of a round
 are asked for at once.
@@ -21,7 +22,7 @@ from tests.support.interop.random_access import COLUMNS, Cost, column, costs
 
 READ = ("2.0", "2.1", "2.2", "2.3")
 WRITTEN = tuple(f"{major}.{minor}" for major, minor in container._WRITABLE)
-#: What versions 2.0 and 2.1 cannot store.
+#: Columns that versions 2.0 and 2.1 cannot store.
 LATER = {"packed strings": ("2.2", "2.3")}
 ROWS = 8
 
@@ -37,7 +38,7 @@ def by_us(array: pa.Array, field: pa.Field, version: str) -> bytes:
 
 
 class Counted:
-    """A file whose reads are counted; the first round, that of opening it, is not."""
+    """A file whose reads are counted. The first round, which opens the file, is not counted."""
 
     def __init__(self, data: bytes) -> None:
         self.source = MemorySource(data)
@@ -45,7 +46,7 @@ class Counted:
         self.opening = list(self.source.calls)
 
     def take(self, rows: list[int]) -> tuple[pa.Array, int, int]:
-        """Return rows, the rounds they took and the bytes."""
+        """Return rows, and the rounds and bytes of their reads."""
         self.source.calls.clear()
         (array,) = self.reader.read(self.reader.schema.fields, np.array(rows))
         calls = self.source.calls
@@ -56,13 +57,17 @@ class Counted:
         data = self.source._data
         version = self.reader.version
         return [
-            costs(meta, version, lambda at: data[at.offset : at.offset + at.length])
+            costs(
+                meta,
+                version,
+                lambda location: data[location.offset : location.offset + location.length],
+            )
             for meta in self.reader._columns.values()
         ]
 
 
 def check(data: bytes, array: pa.Array, note: str) -> set[str]:
-    """Take rows of a file of one column; return the kinds of its pages."""
+    """Take rows of a file of one column; return the names of the layouts of its pages."""
     count = len(array)
     file = Counted(data)
     assert [len(call) for call in file.opening] == [1]
@@ -73,7 +78,7 @@ def check(data: bytes, array: pa.Array, note: str) -> set[str]:
     leaves = [leaf for leaf in file.costs() if leaf]
     depth = 1
     if file.reader.version == (2, 0):
-        # One column below the other, not side by side.
+        # The columns of a field are read one below the other, not at the same time.
         depth = sum(max(page.rounds for page in leaf) for leaf in leaves)
     rounds = max(depth, *(page.rounds for page in pages), 0)
     assert first <= max(depth, *(page.first for page in pages)), f"{note}: first take"
@@ -81,36 +86,37 @@ def check(data: bytes, array: pa.Array, note: str) -> set[str]:
         assert first <= 2
         assert rounds <= 2
 
-    # The first take reads search structures too; once all pages are known, a row costs what the
-    # layout says.
+    # The first take reads search structures too. After that, a row costs what its layout allows.
     every = np.unique(np.linspace(0, count - 1, 400).astype(int)).tolist()
     file = Counted(data)
     _, _, size = file.take(every)
     known = sum(page.search for page in pages)
     most = sum(max(page.row for page in leaf) for leaf in leaves)
-    own = any(page.own for page in pages)
+    reads_values = any(page.own for page in pages)
     gap = sum(max(page.gap for page in leaf) for leaf in leaves)
-    assert first_size <= known + most + 2 * middle * own, f"{note}: {first_size} bytes at first"
-    plain = 2 * array.take(pa.array(every)).nbytes * own
+    assert first_size <= known + most + 2 * middle * reads_values, (
+        f"{note}: {first_size} bytes at first"
+    )
+    plain = 2 * array.take(pa.array(every)).nbytes * reads_values
     assert size <= known + len(every) * (most + gap) + plain, f"{note}: search structures"
     for row in [0, count - 1, *places]:
         expected = array.take(pa.array([row]))
-        found, took, size = file.take([row])
-        assert found.equals(expected), f"{note}: row {row}"
+        array_read, took, size = file.take([row])
+        assert array_read.equals(expected), f"{note}: row {row}"
         assert took <= rounds, f"{note}: {took} reads for row {row}"
-        limit = most + 2 * expected.nbytes * own
+        limit = most + 2 * expected.nbytes * reads_values
         assert size <= limit, f"{note}: {size} bytes for row {row}, not {limit}"
     rows = sorted({0, count - 1, *places})
     expected = array.take(pa.array(rows))
-    found, took, size = file.take(rows)
-    assert found.equals(expected), note
+    array_read, took, size = file.take(rows)
+    assert array_read.equals(expected), note
     assert took <= rounds, f"{note}: {took} reads for {len(rows)} rows"
-    limit = len(rows) * (most + gap) + 2 * expected.nbytes * own
+    limit = len(rows) * (most + gap) + 2 * expected.nbytes * reads_values
     assert size <= limit, f"{note}: {size} bytes for {len(rows)} rows, not {limit}"
     return {page.kind for page in pages}
 
 
-#: What must have been seen, so that no layout goes unchecked because writers choose another one.
+#: Layouts that must occur, so that none goes unchecked because writers choose another layout.
 KINDS = {
     "2.0": {
         "2.0 nullable",
@@ -129,25 +135,25 @@ KINDS = {
 
 @pytest.mark.parametrize("version", READ)
 def test_pylance_wrote(tmp_path: Path, version: str) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in COLUMNS:
         if version not in LATER.get(name, READ):
             continue
         array, field = column(name)
         data = by_pylance(tmp_path / name, array, field, version)
-        seen |= check(data, array, f"{name} {version}")
-    assert seen >= KINDS[version], KINDS[version] - seen
+        names |= check(data, array, f"{name} {version}")
+    assert names >= KINDS[version], KINDS[version] - names
 
 
 @pytest.mark.parametrize("version", WRITTEN)
 def test_we_wrote(version: str) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for name in COLUMNS:
         array, field = column(name)
         if version not in LATER.get(name, READ):
             with pytest.raises(UnsupportedTypeError):
                 by_us(array, field, version)
             continue
-        seen |= check(by_us(array, field, version), array, f"{name} {version}")
-    missing = KINDS[version] - seen - {"2.0 fsst"}
+        names |= check(by_us(array, field, version), array, f"{name} {version}")
+    missing = KINDS[version] - names - {"2.0 fsst"}
     assert not missing

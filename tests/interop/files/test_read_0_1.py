@@ -58,19 +58,19 @@ TYPES = {**SCALARS, **VECTORS, **NESTED, **OTHERS, **DICTIONARIES}
 
 def write(table: pa.Table, path: Path, **options: int) -> lance.LanceDataset:
     lance.write_dataset(table, str(path), data_storage_version="0.1", **options)
-    # What the writer remembers of the dictionaries is not what it stored.
+    # The dataset that the writer returns remembers dictionaries that it did not store.
     return lance.dataset(str(path))
 
 
 def check(theirs: lance.LanceDataset, *, seed: int = 1) -> pa.Table:
-    """Everything that pylance reads: all rows, rows by position, batches, single columns."""
+    """Check everything that pylance reads: all rows, rows by position, batches, single columns."""
     expected = theirs.to_table()
     ours = lance_spark.open_dataset(theirs.uri)
     assert ours.data_storage_version == "0.1"
     assert ours.count_rows() == theirs.count_rows() == expected.num_rows
-    found = ours.to_table()
-    found.validate(full=True)
-    assert_same(found, expected, "all")
+    table = ours.to_table()
+    table.validate(full=True)
+    assert_same(table, expected, "all")
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, 3_000))
     batches = list(ours.to_batches(batch_size=size))
@@ -80,32 +80,32 @@ def check(theirs: lance.LanceDataset, *, seed: int = 1) -> pa.Table:
         rows = rng.integers(0, expected.num_rows, 40)
         assert_same(ours.take(rows), expected.take(pa.array(rows)), "take")
         first = int(rows.min())
-        some = np.arange(first, min(first + 1_500, expected.num_rows))
-        assert_same(ours.take(some), expected.take(pa.array(some)), "range")
+        positions = np.arange(first, min(first + 1_500, expected.num_rows))
+        assert_same(ours.take(positions), expected.take(pa.array(positions)), "range")
     names = expected.column_names[-1:]
     assert_same(ours.to_table(names), expected.select(names), f"{names}")
     return expected
 
 
-def array_of(kind: pa.DataType, rows: int, nulls: float, seed: int = 5) -> pa.Array:
+def array_of(dtype: pa.DataType, rows: int, nulls: float, seed: int = 5) -> pa.Array:
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 2**40, rows)
-    if pa.types.is_struct(kind):
-        children = [array_of(field.type, rows, nulls, seed + i) for i, field in enumerate(kind)]
-        return pa.StructArray.from_arrays(children, fields=list(kind))
-    if pa.types.is_list(kind):
+    if pa.types.is_struct(dtype):
+        children = [array_of(field.type, rows, nulls, seed + i) for i, field in enumerate(dtype)]
+        return pa.StructArray.from_arrays(children, fields=list(dtype))
+    if pa.types.is_list(dtype):
         ends = np.cumsum(values % 4)
-        items = array_of(kind.value_type, int(ends[-1]), nulls, seed)
+        items = array_of(dtype.value_type, int(ends[-1]), nulls, seed)
         offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
         return pa.ListArray.from_arrays(offsets, items, mask=pa.array(rng.random(rows) < nulls))
-    if pa.types.is_decimal256(kind):
-        return array_of(pa.decimal128(kind.precision - 20, kind.scale), rows, nulls, seed).cast(
-            kind
+    if pa.types.is_decimal256(dtype):
+        return array_of(pa.decimal128(dtype.precision - 20, dtype.scale), rows, nulls, seed).cast(
+            dtype
         )
-    if not pa.types.is_dictionary(kind):
-        return build(kind, values, nulls, rng)
-    items = build(kind.value_type, np.arange(11), 0.0, rng)
-    indices = pa.array(values % 11, mask=rng.random(rows) < nulls).cast(kind.index_type)
+    if not pa.types.is_dictionary(dtype):
+        return build(dtype, values, nulls, rng)
+    items = build(dtype.value_type, np.arange(11), 0.0, rng)
+    indices = pa.array(values % 11, mask=rng.random(rows) < nulls).cast(dtype.index_type)
     return pa.DictionaryArray.from_arrays(indices, items)
 
 
@@ -125,8 +125,10 @@ def test_sizes_of_batches(tmp_path: Path, rows: int, group: int) -> None:
         pytest.skip("thousands of pages say no more than hundreds")
     rng = np.random.default_rng(rows)
     values = rng.integers(0, 2**40, rows)
-    kinds = ("int64", "bool", "string", "list_string", "struct_list", "bools", "list_bool")
-    table = pa.table({kind: build(TYPES[kind], values, 0.2, rng) for kind in kinds})
+    type_names = ("int64", "bool", "string", "list_string", "struct_list", "bools", "list_bool")
+    table = pa.table(
+        {type_name: build(TYPES[type_name], values, 0.2, rng) for type_name in type_names}
+    )
     check(write(table, tmp_path / "t", max_rows_per_group=group), seed=rows)
 
 
@@ -135,14 +137,16 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     check(write(empty, tmp_path / "t"))
 
 
-def nullable_items(kind: pa.DataType) -> pa.DataType:
-    """The type with items of lists that may be null: pylance fails on others inside of structs."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(nullable_items(field.type)) for field in kind])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        item = kind.value_field.with_type(nullable_items(kind.value_type)).with_nullable(True)
-        return pa.list_(item) if pa.types.is_list(kind) else pa.large_list(item)
-    return kind
+def nullable_items(dtype: pa.DataType) -> pa.DataType:
+    """Return a type whose lists have nullable items: inside structs, pylance fails on other
+    lists.
+    """
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(nullable_items(field.type)) for field in dtype])
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        item = dtype.value_field.with_type(nullable_items(dtype.value_type)).with_nullable(True)
+        return pa.list_(item) if pa.types.is_list(dtype) else pa.large_list(item)
+    return dtype
 
 
 @pytest.mark.parametrize("first", range(0, TABLES, GROUP))
@@ -173,7 +177,9 @@ def people(first: int, rows: int) -> pa.Table:
 
 @pytest.fixture
 def evolving(tmp_path: Path) -> lance.LanceDataset:
-    """Three fragments of three batches each, a dictionary column that all files share."""
+    """Write three fragments of three batches each, with a dictionary column that all files
+    share.
+    """
     path = tmp_path / "t.lance"
     dictionary = pa.array(["red", "green", "blue"])
     for first in (0, 2_500, 5_000):
@@ -247,9 +253,9 @@ def test_compaction(evolving: lance.LanceDataset) -> None:
 
 def test_parts_of_structs(evolving: lance.LanceDataset) -> None:
     ours = lance_spark.open_dataset(evolving.uri).to_table(["s.b", "id"])
-    whole = evolving.to_table()
-    assert ours["s"].combine_chunks().field("b") == whole["s"].combine_chunks().field("b")
-    assert ours["id"] == whole["id"]
+    all_columns = evolving.to_table()
+    assert ours["s"].combine_chunks().field("b") == all_columns["s"].combine_chunks().field("b")
+    assert ours["id"] == all_columns["id"]
 
 
 def test_older_versions(evolving: lance.LanceDataset) -> None:
@@ -261,9 +267,7 @@ def test_older_versions(evolving: lance.LanceDataset) -> None:
 
 
 def early(path: Path, *, keep_writer: bool = True, delete: bool = False) -> table_pb2.Manifest:
-    """Rewrite the newest manifest as early releases wrote it: without counts, and without a file
-    version.
-    """
+    """Rewrite the newest manifest as early releases wrote it, without counts and file version."""
     newest = min((path / "_versions").glob("*.manifest"))
     manifest = decode(newest.read_bytes(), str(newest))
     proto = manifest.to_proto()
@@ -271,7 +275,7 @@ def early(path: Path, *, keep_writer: bool = True, delete: bool = False) -> tabl
     if not keep_writer:
         proto.ClearField("writer_version")
     for fragment in proto.fragments:
-        # Without a writer's version what is noted may be wrong.
+        # If the manifest names no version of the writer, its counts may be wrong.
         fragment.physical_rows = 0 if keep_writer else 3
         if delete:
             fragment.deletion_file.num_deleted_rows = 0
@@ -314,7 +318,7 @@ def test_manifests_of_early_releases(tmp_path: Path) -> None:
     early(path)
     shutil.copy(path / "_versions" / "1.manifest", path / "_latest.manifest")
     check(lance.dataset(str(path)))
-    # pylance does not open a table of which only the copy is left.
+    # pylance does not open a table of which only the copy of the manifest is left.
     expected = lance.dataset(str(path)).to_table()
     shutil.rmtree(path / "_versions")
     assert_same(lance_spark.open_dataset(str(path)).to_table(), expected, "_latest.manifest")

@@ -1,5 +1,5 @@
-"""On disk no column takes 1.2 times (and 4 KiB) what pylance makes of it, and no column of
-strings 1.1 times.
+"""No column takes more than 1.2 times the bytes (and 4 KiB) of pylance's column, no column of
+strings more than 1.1 times.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ SYLLABLES = ["ka", "lo", "mi", "ter", "an", "os", "vel", "in", "dra", "su", "en"
 
 
 def column_bytes(path: Path) -> dict[str, int]:
-    """Bytes of the pages of each column, over all files."""
-    found: dict[str, int] = {}
+    """Return the bytes of the pages of each column in all files."""
+    num_bytes: dict[str, int] = {}
     for file in sorted((path / "data").iterdir()):
         reader = FileReader.open(LocalSource(str(file)))
         for field in reader.schema.fields:
-            found[field.name] = found.get(field.name, 0) + reader.column_bytes([field])
+            num_bytes[field.name] = num_bytes.get(field.name, 0) + reader.column_bytes([field])
         reader.close()
-    return found
+    return num_bytes
 
 
 def sizes(table: pa.Table, folder: Path, version: str) -> dict[str, tuple[int, int]]:
-    """Ours and theirs, for each column."""
+    """Return the bytes of this package and of pylance for each column."""
     batches, schema = table.to_batches(), table.schema
     lance_spark.write_dataset(
         batches, str(folder / "ours"), schema=schema, data_storage_version=version
@@ -46,10 +46,10 @@ def sizes(table: pa.Table, folder: Path, version: str) -> dict[str, tuple[int, i
     return {name: (ours[name], theirs[name]) for name in table.column_names}
 
 
-def check(found: dict[str, tuple[int, int]], most: float = 1.2) -> None:
+def check(column_sizes: dict[str, tuple[int, int]], most: float = 1.2) -> None:
     large = {
         name: f"{ours} > {theirs}"
-        for name, (ours, theirs) in found.items()
+        for name, (ours, theirs) in column_sizes.items()
         if ours > most * theirs + 4096
     }
     assert not large
@@ -124,7 +124,7 @@ def realistic() -> pa.Table:
             pa.array(rng.normal(0, 1, ROWS * 8).astype(np.float32)), 8
         ),
     }
-    # Rows come in batches, as they do from Spark.
+    # Rows come in batches, as Spark sends them.
     return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=10_000))
 
 
@@ -136,9 +136,9 @@ def test_realistic(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("hint", [None, "fsst"])
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_strings(tmp_path: Path, version: str, hint: str | None) -> None:
-    found = {}
+    column_sizes = {}
     for number, (name, array) in enumerate(corpus.columns(30_000).items()):
         metadata = {"lance-encoding:compression": hint} if hint else None
         schema = pa.schema([pa.field(name, array.type, metadata=metadata)])
-        found |= sizes(pa.table([array], schema), tmp_path / str(number), version)
-    check(found, 1.1)
+        column_sizes |= sizes(pa.table([array], schema), tmp_path / str(number), version)
+    check(column_sizes, 1.1)

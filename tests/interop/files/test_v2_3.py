@@ -70,18 +70,18 @@ def typed(pattern: str, nulls: str, rows: int) -> pa.Table:
     rng = np.random.default_rng(21)
     values = PATTERNS[pattern](rows, rng).astype(np.int64)
     columns = {
-        name: build(kind, values, NULLS[nulls], rng, long=pattern == "long")
-        for name, kind in TYPES.items()
-        if not pa.types.is_decimal256(kind)
+        name: build(dtype, values, NULLS[nulls], rng, long=pattern == "long")
+        for name, dtype in TYPES.items()
+        if not pa.types.is_decimal256(dtype)
     }
-    whole = pa.array(values % 10**9).cast(pa.decimal256(60, 0))
-    wider = pa.Array.from_buffers(pa.decimal256(60, 3), rows, whole.buffers())
+    integers = pa.array(values % 10**9).cast(pa.decimal256(60, 0))
+    wider = pa.Array.from_buffers(pa.decimal256(60, 3), rows, integers.buffers())
     columns["decimal256"] = nulls_at(wider, NULLS[nulls]) if rows else wider
     return pa.table(columns)
 
 
 def check(path: Path, expected: pa.Table, note: str = "") -> None:
-    """Read a table of pylance whole, in ranges, and by some rows."""
+    """Read a table of pylance completely, in ranges, and by some rows."""
     dataset = lance_spark.open_dataset(str(path))
     assert dataset.data_storage_version == "2.3"
     assert_same(dataset.to_table(), expected, note)
@@ -93,8 +93,8 @@ def check(path: Path, expected: pa.Table, note: str = "") -> None:
         np.array([expected.num_rows - 1, 0]),
         np.arange(expected.num_rows // 3, expected.num_rows // 2),
     ):
-        got = lance_spark.open_dataset(str(path)).take(rows)
-        assert_same(got, expected.take(pa.array(rows)), f"{note}, take")
+        taken_rows = lance_spark.open_dataset(str(path)).take(rows)
+        assert_same(taken_rows, expected.take(pa.array(rows)), f"{note}, take")
     size = int(rng.integers(1 + expected.num_rows // 20, 700 + expected.num_rows // 20))
     batches = list(dataset.to_batches(batch_size=size))
     for batch in batches:
@@ -103,7 +103,7 @@ def check(path: Path, expected: pa.Table, note: str = "") -> None:
 
 
 def written(path: Path) -> list[WrittenPage]:
-    """Return all pages of a table; their messages hold nothing unknown."""
+    """Return all pages of a table. Their messages must have no unknown fields."""
     files = (path / "data").glob("*.lance")
     pages = [page for file in files for page in pages_of(file.read_bytes())]
     assert all(strangers(page.layout) == [] for page in pages)
@@ -126,15 +126,15 @@ def test_types(pylance: Pylance, tmp_path: Path, pattern: str, nulls: str, force
     path = tmp_path / "t.lance"
     pylance.write(with_metadata(table, FORCED[forced]), path, "2.3")
     check(path, table)
-    kinds = choices(written(path))
+    chosen = choices(written(path))
     if forced == "sparse" and nulls == "some":
-        assert kinds >= {"structure.sparse", "values.chunked", "layer.list"}
+        assert chosen >= {"structure.sparse", "values.chunked", "layer.list"}
     if forced in ("sparse", "full_zip") and pattern == "random" and nulls != "all":
-        assert "values.zipped" in kinds
+        assert "values.zipped" in chosen
     if forced == "full_zip" and pattern == "random" and nulls != "all":
-        assert kinds >= {"structure.dense", "values.zipped"}
+        assert chosen >= {"structure.dense", "values.zipped"}
     if nulls == "all":
-        assert "values.no_values" in kinds
+        assert "values.no_values" in chosen
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1_024, 1_025])
@@ -197,10 +197,10 @@ def test_sparse(pylance: Pylance, tmp_path: Path, rate: float) -> None:
     table = pa.table(sparse_columns(rate))
     pylance.write(with_metadata(table, SPARSE), tmp_path / "t.lance", "2.3")
     check(tmp_path / "t.lance", table)
-    kinds = choices(written(tmp_path / "t.lance"))
-    assert kinds >= {"structure.sparse", "layer.validity", "layer.list", "layer.fixed_size_list"}
+    chosen = choices(written(tmp_path / "t.lance"))
+    assert chosen >= {"structure.sparse", "layer.validity", "layer.list", "layer.fixed_size_list"}
     if rate < 1:
-        assert kinds >= {"values.chunked", "values.zipped"}
+        assert chosen >= {"values.chunked", "values.zipped"}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_sparse(pylance: Pylance, tmp_path: Path, rate: float) -> None:
     ],
 )
 def test_counts(pylance: Pylance, tmp_path: Path, counts: np.ndarray) -> None:
-    """How long lists are is said in many ways."""
+    """The format has several encodings of the lengths of lists."""
     items = pa.array(np.random.default_rng(5).integers(0, 1 << 40, int(counts.sum())))
     table = pa.table({"c": lists_of(items, counts)})
     pylance.write(with_metadata(table, SPARSE), tmp_path / "t.lance", "2.3")
@@ -279,24 +279,25 @@ def keyed() -> Iterator[tuple[str, pa.Array, dict[str, str]]]:
         [numbers, pa.array(rng.integers(0, 99, count), pa.int16())], ["a", "b"]
     )
     mixed = pa.StructArray.from_arrays([numbers, words(count)], ["a", "b"])
-    # Wide values that come again: worth a dictionary, but not one that is read whole.
+    # Wide values that occur several times: a dictionary saves bytes, but must not be read
+    # completely.
     pool = pa.array([rng.bytes(5000) for _ in range(40)])
-    again = pool.take(pa.array(rng.integers(0, 40, count)))
+    repeated = pool.take(pa.array(rng.integers(0, 40, count)))
     dictionary = pa.DictionaryArray.from_arrays(pa.array(rng.integers(0, 40, count)), words(40))
-    for kind, forced in (("", PLAIN), ("_sparse", SPARSE)):
+    for suffix, forced in (("", PLAIN), ("_sparse", SPARSE)):
         for scheme in ("lz4", "zstd"):
             key = {KEY + "compression": scheme, **forced}
-            yield f"numbers_{scheme}{kind}", nulls_at(numbers, 0.3), key
-            yield f"words_{scheme}{kind}", nulls_at(words(count), 0.3), key
-        yield f"fsst{kind}", nulls_at(words(count), 0.3), {KEY + "compression": "fsst", **forced}
-        yield f"bss{kind}", nulls_at(floats, 0.3), {KEY + "bss": "on", KEY + "compression": "lz4"}
-        yield f"runs{kind}", nulls_at(runs, 0.3), {KEY + "rle-threshold": "1.0", **forced}
-        yield f"dictionary{kind}", nulls_at(low, 0.3), {KEY + "dict-divisor": "2", **forced}
-        yield f"dictionary_type{kind}", nulls_at(dictionary, 0.3), forced
-        yield f"packed{kind}", fixed, {KEY + "packed": "true", **forced}
-        yield f"packed_nulls{kind}", nulls_at(fixed, 0.3), {KEY + "packed": "true", **forced}
-        yield f"packed_words{kind}", nulls_at(mixed, 0.3), {KEY + "packed": "true", **forced}
-        yield f"again{kind}", nulls_at(again, 0.3), forced
+            yield f"numbers_{scheme}{suffix}", nulls_at(numbers, 0.3), key
+            yield f"words_{scheme}{suffix}", nulls_at(words(count), 0.3), key
+        yield f"fsst{suffix}", nulls_at(words(count), 0.3), {KEY + "compression": "fsst", **forced}
+        yield f"bss{suffix}", nulls_at(floats, 0.3), {KEY + "bss": "on", KEY + "compression": "lz4"}
+        yield f"runs{suffix}", nulls_at(runs, 0.3), {KEY + "rle-threshold": "1.0", **forced}
+        yield f"dictionary{suffix}", nulls_at(low, 0.3), {KEY + "dict-divisor": "2", **forced}
+        yield f"dictionary_type{suffix}", nulls_at(dictionary, 0.3), forced
+        yield f"packed{suffix}", fixed, {KEY + "packed": "true", **forced}
+        yield f"packed_nulls{suffix}", nulls_at(fixed, 0.3), {KEY + "packed": "true", **forced}
+        yield f"packed_words{suffix}", nulls_at(mixed, 0.3), {KEY + "packed": "true", **forced}
+        yield f"again{suffix}", nulls_at(repeated, 0.3), forced
     yield "full_zip_zstd", nulls_at(words(count), 0.3), {KEY + "compression": "zstd", **FULL_ZIP}
     yield "full_zip_packed", fixed, {KEY + "packed": "true", **FULL_ZIP}
 
@@ -414,7 +415,7 @@ def test_writing_is_refused_by_name(pylance: Pylance, tmp_path: Path) -> None:
 
 
 READS = {
-    # Rows of a dense page: its tables, then the chunk.
+    # Rows of a dense page are read by its tables, then the chunk.
     "dense": (lambda: pa.array(np.random.default_rng(1).integers(0, 1 << 62, 60_000)), PLAIN, 2),
     "dense_offsets": (lambda: text(np.full(60_000, 16)), PLAIN, 2),
     "sparse": (lambda: nulls_at(pa.array(range(60_000)), 0.3), SPARSE, 3),
@@ -439,8 +440,8 @@ READS = {
 
 @pytest.mark.parametrize("name", READS)
 def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
-    """The structure of a sparse page is read once; of values only those chunks that hold the
-    rows.
+    """The structure of a sparse page is read once. Of the values, only chunks with the rows are
+    read.
     """
     make, metadata, rounds = READS[name]
     array = make()
@@ -454,17 +455,17 @@ def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
     reader = FileReader.open(source)
     fields = reader.schema.fields
     data = max(len(buffer) for buffer in page.buffers)
-    others = sum(len(buffer) for buffer in page.buffers) - data
-    # The metadata of the column lies in the end of the file, which is in memory.
+    other_bytes = sum(len(buffer) for buffer in page.buffers) - data
+    # The metadata of the column is at the end of the file, which is in memory.
     source.calls.clear()
     rows = np.array([len(array) // 2 + 1])
     assert reader.read(fields, rows)[0].equals(array.take(pa.array(rows)))
     assert len(source.calls) <= rounds
-    assert bytes_of(source) < others + data / 4
+    assert bytes_of(source) < other_bytes + data / 4
     source.calls.clear()
     rows = np.array([5, len(array) - 3])
     assert reader.read(fields, rows)[0].equals(array.take(pa.array(rows)))
-    # Full-zip values of their own widths: where they are, then they themselves.
+    # Full-zip values of varying width: first their positions are read, then the values.
     assert len(source.calls) <= 2
     assert bytes_of(source) < data / 4
 

@@ -1,5 +1,5 @@
-"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that it
-would have written.
+"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that
+pylance would write.
 
 Version 0.1 loses most nulls. What a file of it holds, as pylance reads it, must survive being
 written by us: this gives rows of any type that the version can store.
@@ -7,7 +7,6 @@ written by us: this gives rows of any type that the version can store.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,36 +18,19 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
-from lance_spark.file.open import open_file
-from lance_spark.file.v0_1.reader import LegacyFileReader
-from lance_spark.storage.local import LocalSource
+from tests.interop.files.legacy_tables import GROUP, as_stored, data_file, extremes
 from tests.interop.files.test_read_0_1 import TYPES, array_of, nullable_items
 from tests.support.interop.tables import TABLES, assert_same, random_table
 
-GROUP = 25
 
-
-def as_stored(table: pa.Table, path: Path) -> lance.LanceDataset:
-    """Write a table with pylance; what it reads of that is what version 0.1 can hold."""
-    lance.write_dataset(table, str(path), data_storage_version="0.1")
-    return lance.dataset(str(path))
-
-
-def data_file(path: Path) -> LegacyFileReader:
-    (file,) = (path / "data").glob("*.lance")
-    reader = open_file(LocalSource(str(file)))
-    assert isinstance(reader, LegacyFileReader)
-    return reader
-
-
-def has_fixed_bools(kind: pa.DataType) -> bool:
-    if pa.types.is_fixed_size_list(kind):
-        return pa.types.is_boolean(kind.value_type) or has_fixed_bools(kind.value_type)
-    return any(has_fixed_bools(kind.field(at).type) for at in range(kind.num_fields))
+def has_fixed_bools(dtype: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.types.is_boolean(dtype.value_type) or has_fixed_bools(dtype.value_type)
+    return any(has_fixed_bools(dtype.field(index).type) for index in range(dtype.num_fields))
 
 
 def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
-    """Read a table that we wrote with pylance: all rows, a range, scattered rows, one column."""
+    """Read a table of this package with pylance: all rows, a range, scattered rows, one column."""
     dataset = lance.dataset(str(path))
     dataset.validate()
     assert dataset.data_storage_version == "0.1"
@@ -57,7 +39,7 @@ def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.integers(0, expected.num_rows, 20))
     if not any(has_fixed_bools(field.type) for field in expected.schema):
-        # pylance panics on rows by number of these, in its own files too.
+        # pylance panics on takes of these types, in its own files too.
         assert_same(dataset.take(rows.tolist()), expected.take(pa.array(rows)), "take")
     first, last = int(rows[3]), int(rows[15]) + 1
     part = dataset.to_table(offset=first, limit=last - first)
@@ -68,36 +50,46 @@ def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
 
 
 def check_statistics(ours: Path, theirs: Path) -> None:
-    """Compare the statistics of two tables of one file each, and the schemas that these have."""
-    mine, other = data_file(ours), data_file(theirs)
-    assert [f.logical_type for f in mine.schema.walk()] == [
-        f.logical_type for f in other.schema.walk()
+    """Compare the statistics of two tables of one file each, and the schemas of the statistics."""
+    ours_reader, theirs_reader = data_file(ours), data_file(theirs)
+    assert [f.logical_type for f in ours_reader.schema.walk()] == [
+        f.logical_type for f in theirs_reader.schema.walk()
     ]
-    for node in other.schema.walk():
-        wanted, found = other.statistics(node.id), mine.statistics(node.id)
-        if found is None and wanted is not None:
-            # pylance leaves NaN out of its bounds, and loses rows by them.
-            top = next(f for f in other.schema.fields if node in f.walk())
-            (array,) = other.read([top], range(other.num_rows))
+    for node in theirs_reader.schema.walk():
+        theirs_statistics, ours_statistics = (
+            theirs_reader.statistics(node.id),
+            ours_reader.statistics(node.id),
+        )
+        if ours_statistics is None and theirs_statistics is not None:
+            # pylance leaves NaN out of its bounds, and loses rows by these bounds.
+            top = next(f for f in theirs_reader.schema.fields if node in f.walk())
+            (array,) = theirs_reader.read([top], range(theirs_reader.num_rows))
             assert "nan" in repr(array.to_pylist()), node.name
-        if wanted is None or found is None:
-            assert found is None, node.name
+        if theirs_statistics is None or ours_statistics is None:
+            assert ours_statistics is None, node.name
             continue
-        assert (wanted.bounds == found.bounds).all(), node.name
+        assert (theirs_statistics.bounds == ours_statistics.bounds).all(), node.name
         for name in ("null_count", "minimum", "maximum"):
-            expected, actual = getattr(wanted, name).to_pylist(), getattr(found, name).to_pylist()
+            expected, actual = (
+                getattr(theirs_statistics, name).to_pylist(),
+                getattr(ours_statistics, name).to_pylist(),
+            )
             if name == "maximum":
-                # Pages of nulls and one value: pylance takes their nulls for that value.
-                pages = zip(wanted.null_count.to_pylist(), wanted.minimum.to_pylist(), strict=True)
-                for at, (nulls, low) in enumerate(pages):
-                    if nulls and low is not None and low == expected[at]:
-                        assert actual[at] is None or actual[at] > expected[at], node.name
-                        expected[at] = actual[at]
+                # Pages with nulls and one value: pylance takes the nulls for this value.
+                pages = zip(
+                    theirs_statistics.null_count.to_pylist(),
+                    theirs_statistics.minimum.to_pylist(),
+                    strict=True,
+                )
+                for page, (nulls, low) in enumerate(pages):
+                    if nulls and low is not None and low == expected[page]:
+                        assert actual[page] is None or actual[page] > expected[page], node.name
+                        expected[page] = actual[page]
             # The bytes differ between -0.0 and 0.0, which compare as equal.
             assert expected == actual, (node.name, name)
             assert repr(expected) == repr(actual), (node.name, name)
-    mine.close()
-    other.close()
+    ours_reader.close()
+    theirs_reader.close()
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -165,12 +157,12 @@ CHANGED = {
 def test_values_that_would_change_are_refused(tmp_path: Path, name: str) -> None:
     array, message = CHANGED[name]
     table = pa.table({"id": range(len(array)), "x": array})
-    # pylance writes them, and reads other values.
+    # pylance writes these types, and reads other values.
     assert as_stored(table, tmp_path / "theirs").to_table()["x"].to_pylist() != array.to_pylist()
     with pytest.raises(InvalidInputError, match=f"{message}.*data storage version 2.2"):
         lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
     assert not list((tmp_path / "t").rglob("*.*"))
-    # A batch further back, of a table that there is.
+    # The same rows after a good row, appended to an existing table, are refused too.
     good = table.slice(0, 0 if array[0].as_py() is None else 1)
     with pytest.raises(InvalidInputError, match="would be read as"):
         lance_spark.write_dataset(
@@ -216,8 +208,8 @@ def test_rows_must_have_all_columns(tmp_path: Path) -> None:
 
 def test_items_of_lists_may_be_null(tmp_path: Path) -> None:
     # pylance fails on lists whose items must not be null, in its own files too.
-    kind = pa.struct([("l", pa.list_(pa.field("item", pa.int64(), nullable=False)))])
-    table = pa.table({"x": pa.array([{"l": [1, 2]}, {"l": []}], kind)})
+    dtype = pa.struct([("l", pa.list_(pa.field("item", pa.int64(), nullable=False)))])
+    table = pa.table({"x": pa.array([{"l": [1, 2]}, {"l": []}], dtype)})
     lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
     assert lance.dataset(str(tmp_path / "t")).to_table()["x"].to_pylist() == table["x"].to_pylist()
 
@@ -252,8 +244,8 @@ def test_rows_of_many_bytes_make_short_batches(tmp_path: Path) -> None:
     reader.close()
     check(tmp_path / "t", lance.dataset(str(tmp_path / "t")).to_table())
     assert lance.dataset(str(tmp_path / "t")).to_table().to_pylist() == table.to_pylist()
-    found = lance.dataset(str(tmp_path / "t")).to_table(filter="i > 290 or i = 7")
-    assert found["i"].to_pylist() == [7, *range(291, 300)]
+    filtered = lance.dataset(str(tmp_path / "t")).to_table(filter="i > 290 or i = 7")
+    assert filtered["i"].to_pylist() == [7, *range(291, 300)]
 
 
 def test_bytes_under_nulls_are_not_written(tmp_path: Path) -> None:
@@ -265,31 +257,6 @@ def test_bytes_under_nulls_are_not_written(tmp_path: Path) -> None:
     assert lance.dataset(str(tmp_path / "t")).to_table().to_pylist() == table.to_pylist()
 
 
-def extremes(rows: int) -> pa.Table:
-    """Values whose bounds have rules of their own, in runs of a batch."""
-    run = np.arange(rows) // 1_024
-    floats = np.choose(run % 4, [np.nan, -0.0, np.inf, run * 1.5])
-    floats[::5] = np.nan
-    floats[1::7] = np.where(floats[1::7] == 0, 0.0, floats[1::7])
-    long = ["é" * 40, "x" * 64, "y" * 65, "\U0010ffff" * 17]
-    texts = [f"{long[r % 4]}{i % 3}" if i % 2 else "b" for i, r in enumerate(run.tolist())]
-    raw = [b"\xff" * 70 if r % 2 else b"\x00" * 66 + bytes([i % 251]) for i, r in enumerate(run)]
-    return pa.table(
-        {
-            "f": floats,
-            "h": np.where(np.isnan(floats), -run, floats),
-            "g": floats.astype(np.float32),
-            "s": pa.array([None if i % 9 == 0 else text for i, text in enumerate(texts)]),
-            "n": pa.array([None] * rows, pa.string()),
-            "b": pa.array(raw, pa.binary()),
-            "u": pa.array(run.astype(np.uint64) + np.uint64(2**63)),
-            "d": pa.array((run - 2) * 10**12).cast(pa.decimal128(38, 3)),
-            "t": pa.array(run.astype(np.int32), pa.date32()),
-            "z": run % 3 == 0,
-        }
-    )
-
-
 @pytest.mark.parametrize("rows", [1, 1_024, 7_000])
 def test_bounds_are_those_of_pylance(tmp_path: Path, rows: int) -> None:
     table = extremes(rows)
@@ -297,184 +264,6 @@ def test_bounds_are_those_of_pylance(tmp_path: Path, rows: int) -> None:
     lance_spark.write_dataset(table, str(ours), data_storage_version="0.1")
     as_stored(table, theirs)
     check_statistics(ours, theirs)
-
-
-FILTERS = [
-    "f > 3.0",
-    "f < 0.0",
-    "f = 0.0",
-    "f <= -0.0",
-    "g >= 4.5",
-    "h > 3.0",
-    "h <= -0.0",
-    "h = 0.0",
-    "s > 'y'",
-    "s >= 'éé'",
-    f"s = '{'x' * 64}1'",
-    "s < 'c'",
-    "s is null",
-    "n is not null",
-    "u = 9223372036854775810",
-    "d < 0",
-    "t > date '1970-01-03'",
-    "z",
-    "not z and f > 1.0",
-]
-
-
-def test_filters_over_pages(tmp_path: Path) -> None:
-    table = extremes(7_000).append_column("id", pa.array(range(7_000)))
-    path = str(tmp_path / "t")
-    lance_spark.write_dataset(table, path, data_storage_version="0.1")
-    lance.write_dataset(table, str(tmp_path / "model"), data_storage_version="2.2")
-    theirs, model = lance.dataset(path), lance.dataset(str(tmp_path / "model"))
-    counts = []
-    for text in FILTERS:
-        expected = model.to_table(["id"], filter=text)
-        for use_stats in (True, False):
-            found = theirs.to_table(["id"], filter=text, use_stats=use_stats)
-            assert found == expected, (text, use_stats)
-        counts.append(expected.num_rows)
-    assert sum(0 < count < 7_000 for count in counts) > 10
-
-
-CONDITIONS = [
-    ("f", ">", 3.0),
-    ("f", "==", 0.0),
-    ("g", "<=", 4.5),
-    ("s", ">", "y"),
-    ("s", "==", "x" * 64 + "1"),
-    ("s", "is_null", None),
-    ("u", "==", 2**63 + 2),
-    ("z", "==", True),
-]
-
-
-def test_our_filters_over_pages(tmp_path: Path) -> None:
-    table = extremes(7_000).append_column("id", pa.array(range(7_000)))
-    for name, version in (("t", "0.1"), ("model", "2.2")):
-        lance_spark.write_dataset(table, str(tmp_path / name), data_storage_version=version)
-    ours, model = (lance_spark.open_dataset(str(tmp_path / name)) for name in ("t", "model"))
-    for condition in CONDITIONS:
-        chosen = condition if condition[2] is not None else condition[:2]
-        expected = model.to_table(["id"], filters=[chosen])
-        assert ours.to_table(["id"], filters=[chosen]) == expected, chosen
-
-
-def filtered_rows(count: int, seed: int) -> pa.Table:
-    """Rows whose values come in runs and at random, with the bounds of their types, signed
-    zeros, NaN in a few batches, null strings.
-    """
-    rng = np.random.default_rng(seed)
-    runs = np.arange(count) // 500
-    floats = np.where(rng.random(count) < 0.1, -0.0, runs - 3.0)
-    floats[count // 2 : count // 2 + 40 : 4] = np.nan
-    words = [f"{run:03}" + "é" * int(run % 40) for run in runs]
-    limits = rng.choice(np.array([-(2**63), -1, 0, 2**63 - 1]), count)
-    return pa.table(
-        {
-            "id": np.arange(count),
-            "i": np.where(runs % 3 == 0, limits, runs - 5),
-            "u": pa.array((runs * 3).astype(np.uint8)),
-            "f": floats,
-            "g": pa.array(floats.astype(np.float32)),
-            "h": pa.array(np.nan_to_num(floats)),
-            "s": pa.array(words, mask=rng.random(count) < np.where(runs % 4 == 1, 1.0, 0.1)),
-            "z": runs % 2 == 0,
-            "d": pa.array((runs - 4).astype(np.int32)).cast(pa.date32()),
-            "t": pa.array(runs * 10**9).cast(pa.timestamp("us")),
-            "m": pa.array(runs - 5).cast(pa.decimal128(22, 2)),
-        }
-    )
-
-
-def random_filter(
-    rng: np.random.Generator, table: pa.Table
-) -> tuple[str, str, object] | tuple[str, str]:
-    """A comparison with a value of the column, or one next to it."""
-    name = str(rng.choice([n for n in table.column_names if n != "id"]))
-    if rng.random() < 0.15:
-        return name, str(rng.choice(["is_null", "is_not_null"]))
-    op = str(rng.choice(["==", "!=", "<", "<=", ">", ">="]))
-    value = None
-    while value is None or repr(value) == "nan":
-        value = table[name][int(rng.integers(table.num_rows))].as_py()
-    if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.3:
-        kind = np.iinfo(table[name].type.to_pandas_dtype())
-        value = min(max(value + int(rng.integers(-1, 2)), kind.min), kind.max)
-    if isinstance(value, float) and rng.random() < 0.3:
-        value = float(rng.choice([value + 0.5, 0.0, -0.0]))
-    if isinstance(value, str) and rng.random() < 0.3:
-        value = value[: int(rng.integers(len(value) + 1))]
-    return name, op, value
-
-
-def theirs_of(condition: tuple[str, str, object] | tuple[str, str]) -> str:
-    """The condition as pylance reads it."""
-    name, op = condition[:2]
-    if len(condition) == 2:
-        return f"{name} is {'not ' if op == 'is_not_null' else ''}null"
-    value = condition[2]
-    kinds = {"d": "date", "t": "timestamp"}
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if name in kinds:
-        text = f"{kinds[name]} '{value}'"
-    elif isinstance(value, str):
-        text = f"'{value}'"
-    elif name == "m":
-        text = f"cast({value} as decimal(22, 2))"
-    return f"{name} {'=' if op == '==' else op} {text}"
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("LANCE_SPARK_TEST_FILTERS", "2"))))
-def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
-    # The model has no statistics of pages: version 2.0, written by pylance.
-    table = filtered_rows(9_000, seed)
-    ours = str(tmp_path / "ours")
-    batches = table.to_batches(max_chunksize=1 + 777 * seed % 2_000)
-    lance_spark.write_dataset(
-        pa.Table.from_batches(batches, table.schema),
-        ours,
-        data_storage_version="0.1",
-        max_rows_per_file=4_000,
-    )
-    lance_spark.open_dataset(ours).delete([("id", "in", list(range(0, 9_000, 17)))])
-    kept = pa.array(np.arange(9_000) % 17 != 0)
-    lance.write_dataset(table.filter(kept), str(tmp_path / "model"), data_storage_version="2.0")
-    dataset, model = (
-        lance_spark.open_dataset(ours),
-        lance_spark.open_dataset(str(tmp_path / "model")),
-    )
-    pylance = lance.dataset(ours)
-    rng = np.random.default_rng(seed)
-    some = 0
-    for _ in range(60):
-        conditions = [random_filter(rng, table) for _ in range(int(rng.integers(1, 3)))]
-        found = dataset.to_table(["id"], filters=conditions)["id"].to_pylist()
-        expected = model.to_table(["id"], filters=conditions)["id"].to_pylist()
-        assert found == expected, conditions
-        some += 0 < len(found) < model.count_rows()
-        if any(name in "fg" for name, *_ in conditions):
-            # DataFusion sorts NaN, and tells signed zeros apart.
-            continue
-        text = " and ".join(map(theirs_of, conditions))
-        for use_stats in (True, False):
-            rows = pylance.to_table(["id"], filter=text, use_stats=use_stats)["id"].to_pylist()
-            assert rows == expected, (text, use_stats)
-    assert some > 20
-
-
-@pytest.mark.parametrize("value", ["b", "b" * 64, "\U0010ffff" * 16, b"b", b"\xff" * 64], ids=repr)
-def test_nulls_beside_one_value_are_found(tmp_path: Path, value: str | bytes) -> None:
-    # Where both bounds of a page are one value, pylance takes the nulls of the page for it.
-    table = pa.table({"id": range(1_500), "s": [value if at % 3 else None for at in range(1_500)]})
-    lance_spark.write_dataset(table, str(tmp_path), data_storage_version="0.1")
-    theirs, ours = lance.dataset(str(tmp_path)), lance_spark.open_dataset(str(tmp_path))
-    zero = "''" if isinstance(value, str) else "X''"
-    for text, count in (("s is null", 500), ("s is not null", 1_000), (f"s > {zero}", 1_000)):
-        assert theirs.to_table(["id"], filter=text).num_rows == count, text
-        assert ours.to_table(["id"], filter=text).num_rows == count, text
-    assert ours.to_table(["id"], filters=[("s", "==", value)]).num_rows == 1_000
 
 
 def test_values_of_a_dictionary_that_are_no_text(tmp_path: Path) -> None:
@@ -528,7 +317,7 @@ print(highest - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it there")
 @pytest.mark.parametrize(("size", "rows"), [(100_000, 6_000_000), (700, 700_000)])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, size: int, rows: int) -> None:
-    # 150 MB in large batches, and batches of fewer rows than those of the file.
+    # Large batches of 150 MB, and batches with fewer rows than the batches of the file.
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "t"), str(size), str(rows)]
     root = Path(__file__).parents[3]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
@@ -540,7 +329,7 @@ def test_a_table_keeps_its_version_until_an_overwrite_names_another(tmp_path: Pa
     path = str(tmp_path)
     full = pa.table({"id": [1, 2], "s": ["a", None]})
     lance_spark.write_dataset(full, path, data_storage_version="0.1")
-    # pylance's overwrite keeps the table's version too.
+    # An overwrite by pylance keeps the file version of the table too.
     twin = str(tmp_path / "twin")
     lance.write_dataset(full, twin, data_storage_version="0.1")
     for mode, version in (("append", None), ("overwrite", None), ("overwrite", "2.2")):
@@ -554,7 +343,7 @@ def test_a_table_keeps_its_version_until_an_overwrite_names_another(tmp_path: Pa
     nulls = pa.table({"id": [1, None], "s": ["a", ""]})
     lance_spark.write_dataset(nulls, path, mode="overwrite")
     assert lance.dataset(path).to_table() == nulls
-    # The versions before stay what they were.
+    # The versions before do not change.
     old = lance_spark.open_dataset(path, 2)
     assert (old.data_storage_version, old.count_rows()) == ("0.1", 4)
     lance_spark.write_dataset(full, path, mode="overwrite", data_storage_version="legacy")

@@ -1,5 +1,5 @@
-"""Files of version 2.0 as this package writes them: what pylance makes of them, and what it
-would have written.
+"""Files of version 2.0 as this package writes them: what pylance reads, and the pages that pylance
+would write.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_file(
 
 
 def messages(path: Path) -> Iterator[list[pb.ArrayEncoding]]:
-    """What the pages of each column say."""
+    """Return the messages of the pages of each column."""
     tail = Tail(LocalSource(str(path)))
     footer = read_footer(tail)
     for meta in read_columns(tail, footer, range(len(footer.column_metadata))):
@@ -100,8 +100,8 @@ def packed(rows: int) -> pa.StructArray:
 
 def all_types(rows: int, nulls: str) -> pa.Table:
     columns = {
-        name: column(kind, "low", nulls, rows, zlib.crc32(name.encode()))
-        for name, kind in {**SCALARS, **VECTORS, **NESTED}.items()
+        name: column(dtype, "low", nulls, rows, zlib.crc32(name.encode()))
+        for name, dtype in {**SCALARS, **VECTORS, **NESTED}.items()
     }
     columns |= {
         "decimal256": column(pa.int64(), "low", nulls, rows, 1).cast(pa.decimal256(50, 3)),
@@ -118,7 +118,7 @@ def all_types(rows: int, nulls: str) -> pa.Table:
 
 
 def check(path: Path, table: pa.Table) -> None:
-    """Read a file with pylance: whole, a part and scattered rows; and with this package."""
+    """Read a file with pylance (all rows, a range, scattered rows) and with this package."""
     rows = table.num_rows
     reader = LanceFileReader(str(path))
     assert reader.metadata().num_rows == rows
@@ -129,8 +129,8 @@ def check(path: Path, table: pa.Table) -> None:
         part = LanceFileReader(str(path), columns=[name])
         assert values(part.read_all().to_table()[name]) == wanted[name], name
         if rows:
-            some = values(part.take_rows(chosen).to_table()[name])
-            assert some == [wanted[name][row] for row in chosen], name
+            taken_values = values(part.take_rows(chosen).to_table()[name])
+            assert taken_values == [wanted[name][row] for row in chosen], name
             middle = values(part.read_range(rows // 4, rows // 2).to_table()[name])
             assert middle == wanted[name][rows // 4 : rows // 4 + rows // 2], name
     for name, array in zip(
@@ -152,7 +152,7 @@ def test_every_type(tmp_path: Path, page_bytes: int, nulls: str, rows: int) -> N
 @pytest.mark.parametrize("rows", [1, 99, 100, 1000])
 @pytest.mark.parametrize("nulls", NULLS)
 def test_a_page_is_encoded_as_pylance_does(tmp_path: Path, nulls: str, rows: int) -> None:
-    # pylance writes what lies under nulls, so that there must be nothing.
+    # pylance writes values under nulls, so the test has none.
     table = all_types(rows, nulls)
     bare = [pa.array(values(c), c.type) for c in table.columns]
     table = pa.table(bare, schema=table.schema)
@@ -160,10 +160,13 @@ def test_a_page_is_encoded_as_pylance_does(tmp_path: Path, nulls: str, rows: int
     with LanceFileWriter(str(tmp_path / "theirs.lance"), table.schema, version="2.0") as writer:
         writer.write_batch(table)
     ours, theirs = messages(tmp_path / "ours.lance"), messages(tmp_path / "theirs.lance")
-    for number, (own, their) in enumerate(zip(ours, theirs, strict=True)):
-        # It makes a dictionary of fewer than 100 items only.
-        if not (own[0].dictionary.num_dictionary_items >= 100 and their[0].HasField("binary")):
-            assert own == their, number
+    for number, (our_message, their_message) in enumerate(zip(ours, theirs, strict=True)):
+        # pylance makes a dictionary only of fewer than 100 items.
+        if not (
+            our_message[0].dictionary.num_dictionary_items >= 100
+            and their_message[0].HasField("binary")
+        ):
+            assert our_message == their_message, number
 
 
 def test_slices_are_written_without_what_surrounds_them(tmp_path: Path) -> None:
@@ -205,10 +208,10 @@ def test_strings_are_compressed_on_request(tmp_path: Path, scheme: str, level: s
     if level is not None:
         metadata["lance-encoding:compression-level"] = level
     text = pa.array([None if i % 9 == 4 else f"row number {i}" for i in range(3000)])
-    kinds = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.list_(pa.string())]
-    arrays = [text.cast(kind) for kind in kinds[:4]]
+    dtypes = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.list_(pa.string())]
+    arrays = [text.cast(dtype) for dtype in dtypes[:4]]
     arrays.append(pa.ListArray.from_arrays(pa.array(range(3001), pa.int32()), text))
-    fields = [pa.field(f"c{i}", kind, metadata=metadata) for i, kind in enumerate(kinds[:4])]
+    fields = [pa.field(f"c{i}", dtype, metadata=metadata) for i, dtype in enumerate(dtypes[:4])]
     fields.append(pa.field("l", pa.list_(pa.field("item", pa.string(), metadata=metadata))))
     table = pa.table(arrays, schema=pa.schema(fields))
     write_file(tmp_path / "f.lance", table)
@@ -237,7 +240,7 @@ def test_a_dictionary_for_few_strings_only(tmp_path: Path) -> None:
     assert kinds(text.cast(pa.large_string())) == "binary"
     assert kinds(text.slice(0, 99)) == "binary"
     assert kinds(pa.array([f"{i % 256}" for i in range(20_000)])) == "binary"
-    # The sample at the start has few, the whole has many.
+    # The sample at the start has few distinct values, the whole column has many.
     late = pa.array(["a"] * 10_000 + [str(i) for i in range(10_000)])
     assert kinds(late) == "binary"
 
@@ -248,7 +251,7 @@ def test_indices_that_have_no_room_for_a_null(tmp_path: Path) -> None:
     full = pa.DictionaryArray.from_arrays(pa.array(index, pa.int8()), text)
     with pytest.raises(InvalidInputError, match="wider index type"):
         write_file(tmp_path / "f.lance", pa.table({"c": full}))
-    # Items that nothing refers to make room.
+    # Items without references are not stored.
     table = pa.table({"c": full.slice(64)})
     write_file(tmp_path / "g.lance", table)
     check(tmp_path / "g.lance", table)
@@ -265,8 +268,8 @@ def test_random_tables_in_small_pages(tmp_path: Path, first: int) -> None:
         assert_same(LanceFileReader(str(path)).read_all().to_table(), table, f"seed {seed}")
         if table.num_rows:
             rows = sorted(set(rng.integers(0, table.num_rows, 9).tolist()))
-            found = LanceFileReader(str(path)).take_rows(rows).to_table()
-            assert_same(found, table.take(rows), f"take, seed {seed}")
+            taken_rows = LanceFileReader(str(path)).take_rows(rows).to_table()
+            assert_same(taken_rows, table.take(rows), f"take, seed {seed}")
 
 
 @pytest.mark.parametrize("nulls", ["none", "some"])
@@ -274,8 +277,8 @@ def test_random_tables_in_small_pages(tmp_path: Path, first: int) -> None:
 def test_files_are_no_larger_than_those_of_pylance(
     tmp_path: Path, pattern: str, nulls: str
 ) -> None:
-    for name, kind in {**SCALARS, **VECTORS, **NESTED}.items():
-        array = column(kind, pattern, nulls, 5_000, zlib.crc32(name.encode()))
+    for name, dtype in {**SCALARS, **VECTORS, **NESTED}.items():
+        array = column(dtype, pattern, nulls, 5_000, zlib.crc32(name.encode()))
         table = for_2_0(pa.table({"c": array}))
         ours, theirs = tmp_path / f"{name}.lance", tmp_path / f"{name}.theirs"
         write_file(ours, table)
@@ -327,9 +330,11 @@ def test_a_table_of_pylance_is_appended_to(pylance: Pylance, tmp_path: Path, row
 def test_an_overwrite_keeps_or_changes_the_version(pylance: Pylance, tmp_path: Path) -> None:
     path, table = tmp_path / "t.lance", pa.table({"a": [1, 2]})
     pylance.write(table, path, "2.0")
-    for asked, found in [(None, "2.0"), ("2.1", "2.1"), ("2.0", "2.0"), ("stable", "2.2")]:
-        lance_spark.write_dataset(table, str(path), mode="overwrite", data_storage_version=asked)
-        assert lance.dataset(str(path)).data_storage_version == found
+    for requested, expected in [(None, "2.0"), ("2.1", "2.1"), ("2.0", "2.0"), ("stable", "2.2")]:
+        lance_spark.write_dataset(
+            table, str(path), mode="overwrite", data_storage_version=requested
+        )
+        assert lance.dataset(str(path)).data_storage_version == expected
         assert pylance.read(path).equals(table)
     for refused in ("next", "2.3"):
         with pytest.raises(InvalidOptionError, match=f"{refused!r} is not written"):
@@ -370,12 +375,12 @@ REFUSED = {
 def test_types_it_cannot_store_are_refused_before_anything_is_written(
     tmp_path: Path, name: str
 ) -> None:
-    field, said = REFUSED[name]
+    field, message = REFUSED[name]
     table = pa.schema([pa.field("id", pa.int64()), field]).empty_table()
     path = tmp_path / "t.lance"
-    with pytest.raises(UnsupportedTypeError, match=said):
+    with pytest.raises(UnsupportedTypeError, match=message):
         lance_spark.write_dataset(table, str(path), data_storage_version="2.0")
-    assert not [found for found in tmp_path.rglob("*") if found.is_file()]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 NULLED = {
@@ -406,14 +411,14 @@ NULLED = {
 
 @pytest.mark.parametrize("name", NULLED)
 def test_nulls_it_cannot_store_are_refused_and_leave_no_file(tmp_path: Path, name: str) -> None:
-    array, metadata, said = NULLED[name]
+    array, metadata, message = NULLED[name]
     schema = pa.schema([pa.field("c", array.type, metadata=metadata)])
     path = tmp_path / "t.lance"
-    with pytest.raises(InvalidInputError, match=said):
+    with pytest.raises(InvalidInputError, match=message):
         lance_spark.write_dataset(
             pa.table([array], schema=schema), str(path), data_storage_version="2.0"
         )
-    assert not [found for found in tmp_path.rglob("*") if found.is_file()]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 def test_structs_below_null_lists_may_be_null(tmp_path: Path) -> None:

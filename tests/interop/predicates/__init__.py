@@ -1,5 +1,4 @@
-"""Predicates in SQL keep the rows that Spark itself keeps, whichever way they are given to this
-package.
+"""Predicates in SQL keep the rows that Spark keeps, at every entry point of this package.
 
 | module | what |
 | --- | --- |

@@ -1,5 +1,6 @@
-"""Random predicates for as long as wanted: ``python -m tests.interop.predicates --first 0
---predicates 50000``.
+"""Random predicates for some time: ``python -m tests.interop.predicates --first 0 --predicates
+50000``. Prints counts of outcomes, refusals by reason and every difference; exits with 1 after a
+difference.
 
 Prints counts of what came of them, refusals by reason and every difference; ends with 1 if there is
 one.
@@ -23,7 +24,7 @@ from tests.support.spark.processes import JAVA_OPTIONS, environment
 
 
 def main() -> int:
-    """Run the predicates that the command line asks for."""
+    """Run the predicates of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop.predicates")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--predicates", type=int, default=2000)
@@ -38,16 +39,16 @@ def main() -> int:
         default="",
         help="families of columns that most predicates are about: hours,span",
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     session = _session()
-    end = time.monotonic() + 60 * given.minutes
+    end = time.monotonic() + 60 * arguments.minutes
     total = Report()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         tables = [make(session, version, path) for version in VERSIONS]
-        families = [one for one in given.families.split(",") if one]
-        harness = Harness(session, tables, path, jobs=given.jobs, families=families)
-        for seed in range(given.first, given.first + -(-given.predicates // BATCH)):
+        families = [family for family in arguments.families.split(",") if family]
+        harness = Harness(session, tables, path, jobs=arguments.jobs, families=families)
+        for seed in range(arguments.first, arguments.first + -(-arguments.predicates // BATCH)):
             if time.monotonic() > end:
                 break
             report = harness.random_batch(seed)

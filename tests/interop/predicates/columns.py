@@ -95,17 +95,17 @@ CLOCKS = [
     *(dt.datetime(1970, 1, 1), dt.datetime(2024, 1, 31), dt.datetime(2024, 1, 31, 12, 30, 15)),
     dt.datetime(2024, 1, 31, 12, 30, 15, 123456),
     dt.datetime(2024, 1, 31, 23, 0),
-    # Hours that time zones skip or repeat.
+    # Times of day that time zones skip or repeat.
     *(dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 3, 10, 7, 0)),
     *(dt.datetime(2024, 3, 31, 1, 0), dt.datetime(2024, 3, 31, 2, 30)),
     *(dt.datetime(2024, 11, 3, 5, 30), dt.datetime(2024, 11, 3, 6, 30)),
     *(dt.datetime(2024, 11, 3, 1, 30), dt.datetime(2024, 10, 27, 0, 30)),
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
 ]
-INSTANTS = [one.replace(tzinfo=UTC) for one in CLOCKS]
-SECONDS = [one.replace(microsecond=0) for one in CLOCKS]
-#: What 64 bits of nanoseconds reach.
-NANOS = [one for one in CLOCKS if 1700 < one.year < 2200]
+INSTANTS = [clock.replace(tzinfo=UTC) for clock in CLOCKS]
+SECONDS = [clock.replace(microsecond=0) for clock in CLOCKS]
+#: Years that 64 bits of nanoseconds reach.
+NANOS = [clock for clock in CLOCKS if 1700 < clock.year < 2200]
 
 HOURS = [
     *(dt.time(0), dt.time(0, 0, 1), dt.time(1, 2, 3), dt.time(9, 5, 3), dt.time(11, 59, 59)),
@@ -138,7 +138,7 @@ def decimals(precision: int, scale: int) -> list[Decimal]:
     unit = Decimal((0, (1,), -scale))
     near = [Decimal(text) for text in ("0", "1", "-1", "5", "100", "0.5", "0.1", "1.05", "0.3")]
     limit = Decimal((0, (1,), precision - scale))
-    fitting = [one for one in near if abs(one) < limit and _digits(one, scale)]
+    fitting = [number for number in near if abs(number) < limit and _digits(number, scale)]
     return [most, most.copy_negate(), unit, unit.copy_negate(), *fitting]
 
 
@@ -178,7 +178,7 @@ PLAIN: list[tuple[str, pa.DataType, list[Any], str]] = [
     ("day", pa.date32(), DAYS, "day"),
     ("day64", pa.date64(), DAYS, "day"),
     ("at", pa.timestamp("us", "UTC"), INSTANTS, "instant"),
-    ("at_ns", pa.timestamp("ns", "UTC"), [one.replace(tzinfo=UTC) for one in NANOS], "instant"),
+    ("at_ns", pa.timestamp("ns", "UTC"), [clock.replace(tzinfo=UTC) for clock in NANOS], "instant"),
     ("clock", pa.timestamp("us"), CLOCKS, "clock"),
     ("clock_s", pa.timestamp("s"), SECONDS, "clock"),
     ("time_us", pa.time64("us"), MICRO_HOURS, "hours"),
@@ -198,7 +198,7 @@ PLAIN: list[tuple[str, pa.DataType, list[Any], str]] = [
     ("列", pa.string(), TEXTS, "text"),
     ("1st", pa.int32(), integers(32), "integer"),
 ]
-#: Only asked whether they are null.
+#: Columns that are only compared with null.
 OPAQUE: list[tuple[str, pa.DataType, list[Any]]] = [
     ("list", pa.list_(pa.int32()), [[], [1, None], [2]]),
     ("vector", pa.list_(pa.float32(), 2), [[1.0, 2.0], [NAN, 0.0]]),
@@ -206,7 +206,7 @@ OPAQUE: list[tuple[str, pa.DataType, list[Any]]] = [
 ]
 MAP = ("map", pa.map_(pa.string(), pa.int32()), [[], [("a", 1)], [("b", None)]])
 
-#: How predicates name the columns that need no backticks, or do.
+#: The texts by which predicates name columns without backticks, or with them.
 _QUOTED = {"a-b", "with space", "größe", "列", "1st"}
 
 
@@ -234,9 +234,7 @@ NULLABLE = ["deep", "deep.`in ner`", *(name for name, *_ in OPAQUE)]
 
 
 def values_of(rng: random.Random, choices: list[Any], rows: int, nulls: float = 0.12) -> list[Any]:
-    """Return values of a column: each choice once at least if they are so few, in an order that
-    the seed says.
-    """
+    """Return values of a column in a random order, each choice at least once if they are few."""
     values = [*choices, *(rng.choice(choices) for _ in range(max(rows - len(choices), 0)))][:rows]
     rng.shuffle(values)
     return [None if rng.random() < nulls else value for value in values]

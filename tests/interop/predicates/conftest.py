@@ -1,4 +1,4 @@
-"""The session, and the tables that all predicates are tried on."""
+"""The session, and the tables on which all predicates are tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["harness", "spark"]
 
 @pytest.fixture(scope="session")
 def harness(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
-    """Predicates on a table of every file version that can be written."""
+    """A harness with a table of every file version that can be written."""
     folder: Path = tmp_path_factory.mktemp("predicates")
     lance_spark.enable(spark)
     yield Harness(spark, [make(spark, version, folder) for version in VERSIONS], folder)

@@ -1,4 +1,4 @@
-"""Random predicates of Spark's SQL, the same ones for a seed.
+"""Random predicates of Spark's SQL; the same seed gives the same predicates.
 
 A predicate is a tree: `Tree` has a template with a place for each of its parts, so that a part can
 stand for the whole when a failure is made smaller.
@@ -21,9 +21,9 @@ _TYPES = [
     *("decimal(38, 18)", "string", "date", "timestamp", "timestamp_ntz", "boolean", "binary"),
     *("interval day to second", *(["time"] if HAS_TIME else [])),
 ]
-#: The share of predicates that are about columns of the families that are wanted often.
+#: The share of predicates about columns of the families that are wanted often.
 _OFTEN = 0.8
-#: Templates of two predicates; some without parentheses, so that precedence decides.
+#: Templates of two predicates. Some have no parentheses, so that precedence decides.
 _BINARY = [
     *["({}) AND ({})", "({}) OR ({})"] * 6,
     *("{} AND {}", "{} OR {}", "NOT {} AND {}", "NOT {} OR {}", "{} and not {}", "{} or !({})"),
@@ -41,7 +41,7 @@ _UNARY = [
 
 @dataclass(frozen=True)
 class Tree:
-    """A predicate: a template, and the predicates that stand in its places."""
+    """A predicate: a template, and the predicates in its places."""
 
     template: str
     parts: tuple[Tree, ...] = ()
@@ -52,11 +52,13 @@ class Tree:
         return self.template.format(*map(str, self.parts))
 
     def smaller(self) -> Iterator[Tree]:
-        """Yield trees with one part less, the smallest ones first."""
+        """Yield trees with one part less, the smallest trees first."""
         yield from self.parts
-        for at, part in enumerate(self.parts):
-            for other in part.smaller():
-                yield Tree(self.template, (*self.parts[:at], other, *self.parts[at + 1 :]))
+        for index, part in enumerate(self.parts):
+            for smaller_part in part.smaller():
+                yield Tree(
+                    self.template, (*self.parts[:index], smaller_part, *self.parts[index + 1 :])
+                )
 
 
 class Predicates:
@@ -75,13 +77,13 @@ class Predicates:
         self._rng = random.Random(seed)
         self._choice = self._rng.choice
         self._values = Values(self._rng, self._column)
-        there = {name.lower() for name in names}
-        self._columns = [one for one in COMPARED if _top(one.sql) in there]
-        self._often = [one for one in self._columns if one.family in often]
-        self._nullable = [one for one in NULLABLE if _top(one) in there]
+        existing_names = {name.lower() for name in names}
+        self._columns = [column for column in COMPARED if _top(column.sql) in existing_names]
+        self._often = [column for column in self._columns if column.family in often]
+        self._nullable = [column for column in NULLABLE if _top(column) in existing_names]
 
     def predicate(self) -> Tree:
-        """Return a predicate, nested three deep at most."""
+        """Return a predicate, nested at most three deep."""
         return self._tree(self._choice([0, 0, 0, 1, 1, 2, 3]))
 
     def _tree(self, depth: int) -> Tree:
@@ -94,7 +96,7 @@ class Predicates:
     def _column(self, *families: str) -> Column:
         if not families and self._often and self._rng.random() < _OFTEN:
             return self._choice(self._often)
-        fitting = [one for one in self._columns if not families or one.family in families]
+        fitting = [column for column in self._columns if not families or column.family in families]
         return self._choice(fitting)
 
     def _literal(self, column: Column) -> str:
@@ -104,14 +106,14 @@ class Predicates:
         return literals.FAMILIES[family](self._rng)
 
     def _atom(self) -> str:
-        kinds = [
+        generators = [
             *[self._compared] * 10,
             *[self._in, self._between, self._liked] * 2,
             *(self._null, self._distinct, self._columns_compared, self._function, self._cast),
             *(self._arithmetic, self._flag, self._constant),
             *[self._values.condition] * 3,
         ]
-        return self._choice(kinds)()
+        return self._choice(generators)()
 
     def _compared(self) -> str:
         column = self._column()
@@ -168,24 +170,24 @@ class Predicates:
     def _distinct(self) -> str:
         column = self._column()
         word = self._choice(["IS DISTINCT FROM", "IS NOT DISTINCT FROM", "<=>"])
-        other = (
+        operand = (
             self._literal(column) if self._rng.random() < 0.8 else self._column(column.family).sql
         )
-        return f"{column.sql} {word} {other}"
+        return f"{column.sql} {word} {operand}"
 
     def _columns_compared(self) -> str:
-        left = self._column()
+        left_column = self._column()
         numbers = ("integer", "float", "decimal")
-        alike = numbers if left.family in numbers else (left.family,)
+        alike = numbers if left_column.family in numbers else (left_column.family,)
         times = ("day", "instant", "clock")
-        alike = times if left.family in times else alike
-        right = self._column(*alike) if self._rng.random() < 0.9 else self._column()
+        alike = times if left_column.family in times else alike
+        right_column = self._column(*alike) if self._rng.random() < 0.9 else self._column()
         if self._rng.random() < 0.1:
-            return f"{left.sql} IN ({right.sql}, {self._literal(left)})"
-        return f"{left.sql} {self._choice(COMPARISONS)} {right.sql}"
+            return f"{left_column.sql} IN ({right_column.sql}, {self._literal(left_column)})"
+        return f"{left_column.sql} {self._choice(COMPARISONS)} {right_column.sql}"
 
     def _function(self) -> str:
-        word, other = self._column("text").sql, self._column("text").sql
+        word, other_word = self._column("text").sql, self._column("text").sql
         part = literals.text(
             self._rng, self._choice(["a", "", "'", "\\", "😀", "%", "b", "O'B", "\n"])
         )
@@ -202,7 +204,7 @@ class Predicates:
             f"nvl({self._column('integer').sql}, 0) > {self._choice(literals.WHOLE)}",
             f"abs({self._column('float', 'decimal').sql}) < {self._choice(literals.POINTED)}",
             f"substring({word}, 1, 1) = {part}",
-            f"startswith({word}, {other})",
+            f"startswith({word}, {other_word})",
             f"contains({self._column('bytes').sql}, X'61')",
             f"startswith({self._column('bytes').sql}, X'ff')",
             f"year({self._column('day', 'instant', 'clock').sql}) = 2024",
@@ -237,15 +239,13 @@ class Predicates:
 
     def _arithmetic(self) -> str:
         column = self._column("integer", "float", "decimal").sql
-        left = self._choice(
+        template = self._choice(
             [
                 *("{} + 1", "{} - 0.5", "{} * 2", "{} / 2", "{} % 3", "-{}", "+{}", "{} + {}"),
                 *("{} DIV 2", "{} & 1", "~{}"),
             ]
         )
-        return (
-            f"{left.replace('{}', column)} {self._choice(COMPARISONS)} {literals.number(self._rng)}"
-        )
+        return f"{template.replace('{}', column)} {self._choice(COMPARISONS)} {literals.number(self._rng)}"
 
     def _flag(self) -> str:
         name = self._column("flag").sql

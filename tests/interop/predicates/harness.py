@@ -1,4 +1,4 @@
-"""Predicates by Spark and by every way in here: what differs, and counts of the rest."""
+"""Compares Spark and every entry point of this package for predicates, and counts outcomes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.interop.predicates.sessions import QUICK, SESSIONS, Session, settings
 from tests.interop.predicates.tables import Table
 from tests.interop.predicates.ways import Bench, LeftToSparkError
 
-#: Predicates of a batch: one table, one session.
+#: Predicates of a batch, on one table in one session.
 BATCH = 100
-#: How often a failure is tried to be made smaller.
+#: How often the harness tries to shrink a failure.
 _TRIES = 25
 _SHOWN_ROWS = 3
-#: The share of predicates that go to `Dataset` too, which has the parser of the way `text`.
+#: The share of predicates that `Dataset` evaluates too: it has the same parser as the way `text`.
 _DEFAULTS = 0.25
-#: The share that `LanceTable` reads; what it hands over is what the way `pushed` does.
+#: The share of predicates that `LanceTable` reads: it passes on what the way `pushed` evaluates.
 _NATIVE = 0.3
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A predicate that one way answers otherwise than Spark."""
+    """A predicate for which a way keeps other rows than Spark."""
 
     seed: int
     predicate: str
@@ -81,13 +81,13 @@ class Report:
     failures: list[Failure] = field(default_factory=list)
     lenient: list[str] = field(default_factory=list)
 
-    def add(self, other: Report) -> None:
-        self.predicates += other.predicates
-        self.counts += other.counts
-        self.reasons += other.reasons
-        self.examples = {**other.examples, **self.examples}
-        self.failures += other.failures
-        self.lenient += other.lenient
+    def add(self, report: Report) -> None:
+        self.predicates += report.predicates
+        self.counts += report.counts
+        self.reasons += report.reasons
+        self.examples = {**report.examples, **self.examples}
+        self.failures += report.failures
+        self.lenient += report.lenient
 
     def noted(self) -> dict[str, Any]:
         """Return the counts as JSON has them, for `from_noted`."""
@@ -104,25 +104,25 @@ class Report:
     def from_noted(cls, noted: dict[str, Any]) -> Report:
         """Return a report of counts."""
         report = cls(noted["predicates"], lenient=noted["lenient"])
-        for way, kind, count in noted["counts"]:
-            report.counts[way, kind] = count
+        for way, answer, count in noted["counts"]:
+            report.counts[way, answer] = count
         for way, reason, count, example in noted["reasons"]:
             report.reasons[way, reason] = count
             report.examples[way, reason] = example
         return report
 
     def __str__(self) -> str:
-        kinds = sorted({kind for _, kind in self.counts})
+        answers = sorted({answer for _, answer in self.counts})
         names = list(dict.fromkeys(way for way, _ in sorted(self.counts)))
-        lines = [f"{self.predicates} predicates", " | ".join(["way", *kinds])]
+        lines = [f"{self.predicates} predicates", " | ".join(["way", *answers])]
         for way in names:
-            lines.append(" | ".join([way, *(str(self.counts[way, kind]) for kind in kinds)]))
+            lines.append(" | ".join([way, *(str(self.counts[way, answer]) for answer in answers)]))
         lines.append("refusals by reason:")
         for (way, reason), count in self.reasons.most_common(40):
             example = self.examples.get((way, reason), "")
             lines.append(f"{count:6} {way}: {reason}   e.g. {example[:120]}")
         lines.append(f"answered where Spark raises for a row: {len(self.lenient)}")
-        lines += [f"       {one}" for one in self.lenient[:5]]
+        lines += [f"       {example}" for example in self.lenient[:5]]
         lines.append(f"failures: {len(self.failures)}")
         return "\n".join(lines)
 
@@ -165,7 +165,7 @@ class Harness:
         self._families = families
 
     def random_batch(self, seed: int, count: int = BATCH) -> Report:
-        """Run random predicates; table and session go by the seed too."""
+        """Run random predicates. The seed also chooses table and session."""
         table = self.tables[seed % len(self.tables)]
         session = SESSIONS[seed // len(self.tables) % len(SESSIONS)]
         source = Predicates(seed, table.names, self._families)
@@ -178,12 +178,12 @@ class Harness:
             folder = self._folder / f"seed{seed}"
             folder.mkdir(exist_ok=True)
             bench = Bench(self.spark, table, session, folder, random.Random(seed))
-            texts = [str(one) for one in predicates]
+            texts = [str(predicate) for predicate in predicates]
             expected = oracle.outcomes(self.spark, table.view, texts)
             bench.analyses = {
-                text: one.analysis
-                for text, one in zip(texts, expected, strict=True)
-                if one.analysis is not None
+                text: outcome.analysis
+                for text, outcome in zip(texts, expected, strict=True)
+                if outcome.analysis is not None
             }
             for tree, outcome in zip(predicates, expected, strict=True):
                 for way, call in self._ways(bench):
@@ -219,7 +219,7 @@ class Harness:
         expected: Outcome,
         report: Report | None,
     ) -> tuple[frozenset[int], frozenset[int], str] | None:
-        """Return missing rows, extra rows and what is wrong; None if nothing is."""
+        """Return missing rows, extra rows and the problem; None if the outcome is right."""
         report = report or Report()
         partly = False
         try:
@@ -237,7 +237,7 @@ class Harness:
         if expected.refusal:
             report.counts[way, "more than Spark takes"] += 1
             if 'of type "VOID" is not a boolean' in expected.refusal and not answer:
-                # NULL keeps no row, whatever it is taken for.
+                # NULL keeps no row, for any type.
                 return None
             return frozenset(), frozenset(), f"Spark: {expected.refusal}"
         missing = expected.rows - answer
@@ -302,12 +302,12 @@ class Harness:
     ) -> tuple[Tree, tuple[frozenset[int], frozenset[int], str]]:
         tries = _TRIES
         while tries > 0:
-            for other in tree.smaller():
+            for smaller_tree in tree.smaller():
                 tries -= 1
-                (expected,) = oracle.outcomes(self.spark, bench.table.view, [str(other)])
-                still = self._try(bench, str(other), way, call, expected, None)
+                (expected,) = oracle.outcomes(self.spark, bench.table.view, [str(smaller_tree)])
+                still = self._try(bench, str(smaller_tree), way, call, expected, None)
                 if still is not None:
-                    tree, wrong = other, still
+                    tree, wrong = smaller_tree, still
                     break
                 if tries <= 0:
                     break
@@ -317,7 +317,7 @@ class Harness:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error says, without the table, names and values that it is about."""
+    """Return the text of an error without table, names and values."""
     first = re.sub(r"^/\S+: ", "", str(error).partition("\n")[0])
     for pattern in (r"'(?:[^'\\]|\\.)*'", r'"(?:[^"\\]|\\.)*"', r"\d+"):
         first = re.sub(pattern, "…", first)
@@ -325,8 +325,8 @@ def reason_of(error: Exception) -> str:
 
 
 def _values(bench: Bench, text: str, rows: Sequence[int]) -> str:
-    """Return the values of some rows, of the columns that a text names."""
-    names = [one.name for one in bench.dataset.schema if one.name.lower() in text.lower()]
+    """Return the values of some rows, in the columns that a text names."""
+    names = [column.name for column in bench.dataset.schema if column.name.lower() in text.lower()]
     table = bench.dataset.to_table(["row", *names])
     chosen = (
         table.filter(pc.is_in(table["row"], value_set=pc.cast(list(rows), "int32")))

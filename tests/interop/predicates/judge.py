@@ -1,4 +1,4 @@
-"""`Judge.java` in the JVM of a session."""
+"""Access to `Judge.java` in the JVM of a session."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def judge(spark: Any) -> Judge:
 
 
 class Judge:
-    """Analyses many texts by one call."""
+    """Analyses many texts in one call."""
 
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm
@@ -75,31 +75,31 @@ class Judge:
         self._select = self._call(owner, "select", 2)
 
     def analyse(self, frame: Any, texts: Sequence[str]) -> list[Analysis]:
-        """Return what Spark makes of texts on a frame."""
-        found = []
+        """Return the analyses of texts on a frame by Spark."""
+        analyses = []
         for refusal, column, plan_error, pushed in self._analyse(
             frame._jdf, self._array(texts), *self._rules
         ):
             trees = {} if pushed is None else json.loads(pushed)
-            found.append(Analysis(refusal or "", column, trees, plan_error or ""))
-        return found
+            analyses.append(Analysis(refusal or "", column, trees, plan_error or ""))
+        return analyses
 
     def select(self, frame: Any, columns: Sequence[Any]) -> Any:
-        """Return a frame of the rows' numbers and of columns p0, p1, ..."""
+        """Return a frame with the numbers of the rows and columns p0, p1, ..."""
         from pyspark.sql import DataFrame
 
         return DataFrame(self._select(frame._jdf, self._array(columns)), frame.sparkSession)
 
     def _array(self, values: Sequence[Any]) -> Any:
         array = self._gateway.new_array(self._jvm.java.lang.Object, len(values))
-        for at, value in enumerate(values):
-            array[at] = value
+        for index, value in enumerate(values):
+            array[index] = value
         return array
 
     def _method(self, owner: Any, name: str, *arguments: Any) -> Any:
         types = self._gateway.new_array(self._jvm.java.lang.Class, len(arguments))
-        for at, argument in enumerate(arguments):
-            types[at] = argument
+        for index, argument in enumerate(arguments):
+            types[index] = argument
         method = owner.getDeclaredMethod(name, types)
         method.setAccessible(True)
         return method

@@ -117,29 +117,27 @@ SPANS = [
 
 
 def text(rng: random.Random, value: str) -> str:
-    """Return a string literal that means a value by Spark's defaults, most of the time, in one
-    of the spellings.
-    """
-    kind = rng.randrange(10)
-    if kind < 4:
+    """Return a string literal of a value in some spelling, by Spark's defaults most of the time."""
+    choice = rng.randrange(10)
+    if choice < 4:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{_visible(rng, escaped)}'"
-    if kind == 4:
+    if choice == 4:
         doubled = value.replace("\\", "\\\\").replace("'", "''")
         return f"'{doubled}'"
-    if kind == 5:
+    if choice == 5:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    if kind == 6:
+    if choice == 6:
         doubled = value.replace("\\", "\\\\").replace('"', '""')
         return f'"{doubled}"'
-    if kind == 7:
-        # As they are: backslashes mean what the session says.
+    if choice == 7:
+        # The text is not escaped: the settings of the session decide what backslashes mean.
         quote = "'" if "'" not in value else '"'
         return f"{rng.choice(['', 'r', 'R'])}{quote}{value}{quote}"
-    if kind == 8 and len(value) > 1:
-        at = rng.randrange(1, len(value))
-        return " ".join(text(rng, part) for part in (value[:at], value[at:]))
+    if choice == 8 and len(value) > 1:
+        position = rng.randrange(1, len(value))
+        return " ".join(text(rng, part) for part in (value[:position], value[position:]))
     return "'" + "".join(_spelt(rng, char) for char in value) + "'"
 
 
@@ -156,7 +154,7 @@ def _spelt(rng: random.Random, char: str) -> str:
         if number <= 0x7F and rng.random() < 0.4:
             return f"\\{number:03o}"
         return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08X}"
-    # A backslash before another character means that character; before the wildcards it stays.
+    # A backslash before another character is dropped. Before a wildcard it stays.
     return f"\\{char}" if char in "#-%_." and rng.random() < 0.5 else char
 
 
@@ -209,22 +207,22 @@ def boolean(rng: random.Random) -> str:
 
 
 def day(rng: random.Random) -> str:
-    kind = rng.randrange(12)
+    choice = rng.randrange(12)
     value = rng.choice(DATES)
-    if kind < 5:
+    if choice < 5:
         return f"{rng.choice(['DATE', 'date'])}{rng.choice(['', ' '])}'{value}'"
-    if kind < 8:
+    if choice < 8:
         return f"'{value}'"
-    if kind == 8:
+    if choice == 8:
         return rng.choice(
             [
                 *(f"cast('{value}' as date)", f"date('{value}')", f"to_date('{value}')"),
                 f"'{value}'::date",
             ]
         )
-    if kind == 9:
+    if choice == 9:
         return instant(rng)
-    if kind == 10:
+    if choice == 10:
         return rng.choice(
             [
                 *("DATE '2024-01-31' + INTERVAL '1' DAY", "DATE '2024-01-31' + 1"),
@@ -236,24 +234,24 @@ def day(rng: random.Random) -> str:
 
 
 def instant(rng: random.Random) -> str:
-    kind = rng.randrange(14)
+    choice = rng.randrange(14)
     value = rng.choice(TIMES)
-    if kind < 5:
+    if choice < 5:
         return f"TIMESTAMP{rng.choice(['', ' '])}'{value}'"
-    if kind < 7:
+    if choice < 7:
         return f"TIMESTAMP_NTZ '{value}'"
-    if kind < 9:
+    if choice < 9:
         return f"TIMESTAMP_LTZ '{value}'"
-    if kind < 11:
+    if choice < 11:
         return f"'{value}'"
-    if kind == 11:
+    if choice == 11:
         return rng.choice(
             [
                 *(f"cast('{value}' as timestamp)", f"timestamp('{value}')"),
                 *(f"'{value}'::timestamp_ntz", f"to_timestamp('{value}')"),
             ]
         )
-    if kind == 12:
+    if choice == 12:
         return f"DATE '{rng.choice(DATES)}'"
     return rng.choice(
         [
@@ -264,12 +262,12 @@ def instant(rng: random.Random) -> str:
 
 
 def hour(rng: random.Random) -> str:
-    kind, value = rng.randrange(12), rng.choice(HOURS)
-    if kind < 6:
+    choice, value = rng.randrange(12), rng.choice(HOURS)
+    if choice < 6:
         return f"{rng.choice(['TIME', 'time'])}{rng.choice(['', ' '])}'{value}'"
-    if kind < 9:
+    if choice < 9:
         return f"'{value}'"
-    if kind == 9:
+    if choice == 9:
         return rng.choice(
             [
                 *(f"cast('{value}' as time)", f"try_cast('{value}' as time(6))"),

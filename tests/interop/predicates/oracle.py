@@ -1,4 +1,4 @@
-"""What Spark itself keeps: many predicates in one job over Parquet.
+"""The rows that Spark keeps: many predicates in one job over Parquet.
 
 | outcome | Spark |
 | --- | --- |
@@ -21,13 +21,13 @@ from pyspark.errors import PySparkException
 
 from tests.interop.predicates.judge import Analysis, judge
 
-#: Expressions of one job.
+#: Expressions in one job.
 _TOGETHER = 100
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What Spark makes of a predicate.
+    """The outcome of a predicate in Spark.
 
     Attributes
     ----------
@@ -47,31 +47,33 @@ class Outcome:
 
 
 def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
-    """Return what Spark makes of predicates on a view, by the settings of the session."""
+    """Return the outcomes of predicates on a view, by the settings of the session."""
     frame = spark.table(view)
     analyses = judge(spark).analyse(frame, texts)
-    known = [at for at, one in enumerate(analyses) if not one.refusal]
-    found = {
-        at: Outcome(refusal=one.refusal[:200]) for at, one in enumerate(analyses) if one.refusal
+    known = [number for number, analysis in enumerate(analyses) if not analysis.refusal]
+    by_number = {
+        number: Outcome(refusal=analysis.refusal[:200])
+        for number, analysis in enumerate(analyses)
+        if analysis.refusal
     }
     for start in range(0, len(known), _TOGETHER):
-        found.update(_run(spark, frame, analyses, known[start : start + _TOGETHER]))
-    return [replace(found[at], analysis=one) for at, one in enumerate(analyses)]
+        by_number.update(_run(spark, frame, analyses, known[start : start + _TOGETHER]))
+    return [
+        replace(by_number[number], analysis=analysis) for number, analysis in enumerate(analyses)
+    ]
 
 
 def _run(
     spark: Any, frame: Any, analyses: Sequence[Analysis], known: Sequence[int]
 ) -> dict[int, Outcome]:
-    """Return the outcomes of analysed predicates; those of a job that fails all the same are
-    tried one by one.
-    """
+    """Return the outcomes of analysed predicates. If their job fails, try each predicate alone."""
     try:
-        columns = [analyses[at].column for at in known]
+        columns = [analyses[number].column for number in known]
         rows = judge(spark).select(frame, columns).toArrow()
     except (PySparkException, Py4JJavaError):
         if len(known) == 1:
-            # It raises outside of TRY_EVAL, as BETWEEN does, whose value is computed apart: no row
-            # is known.
+            # An error outside of TRY_EVAL, as of BETWEEN, whose value is computed before: no row is
+            # known.
             every = judge(spark).select(frame, []).toArrow()["row"].to_pylist()
             return {known[0]: Outcome(raised=frozenset(every))}
         half = len(known) // 2
@@ -80,10 +82,10 @@ def _run(
             **_run(spark, frame, analyses, known[half:]),
         }
     numbers = rows["row"].to_numpy()
-    found = {}
-    for place, at in enumerate(known):
+    by_number = {}
+    for place, number in enumerate(known):
         values = rows[f"p{place}"]
         kept = numbers[values.fill_null(False).to_numpy()]
         raised = numbers[values.is_null().to_numpy()]
-        found[at] = Outcome(frozenset(kept.tolist()), frozenset(raised.tolist()))
-    return found
+        by_number[number] = Outcome(frozenset(kept.tolist()), frozenset(raised.tolist()))
+    return by_number

@@ -1,4 +1,4 @@
-"""Settings of Spark that change what the text of a predicate means."""
+"""Settings of Spark that change the meaning of a predicate's text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 TIMESTAMP = "spark.sql.timestampType"
 #: Whether Spark casts to and from TIME.
 TIME = "spark.sql.timeType.enabled"
-#: What is set for all of them: rows are few, so that compiling takes longer than running.
+#: Settings of all sessions: for few rows, compiling takes longer than running.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -45,12 +45,12 @@ class Session:
 
     @property
     def is_default(self) -> bool:
-        """Whether a text means what it means without any session."""
+        """Whether the settings leave the meaning of texts unchanged."""
         return not self.conf.keys() - {ZONE}
 
     @property
     def zone(self) -> str:
-        """The time zone: UTC, unless the settings name another."""
+        """The time zone: UTC, unless the settings name another zone."""
         return self.conf.get(ZONE, "UTC")
 
 
@@ -68,13 +68,13 @@ SESSIONS = (
 
 @contextmanager
 def settings(spark: Any, conf: dict[str, str]) -> Iterator[None]:
-    """Give a session some settings, and take them back."""
+    """Apply settings to a session, and restore the old settings at the end."""
     before = {name: spark.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         spark.conf.set(name, value)
-    # It prints the stack of each error of the analyzer. Spark's own function makes it: a plain
-    # logger of this name does not take the arguments that Spark gives, and each later error would
-    # be a TypeError.
+    # The logger prints the stack of each error of the analyzer. Spark's own function creates it: a
+    # plain logger of this name does not take Spark's arguments, and each later error would be a
+    # TypeError.
     errors = PySparkLogger.getLogger("SQLQueryContextLogger")
     level = errors.level
     errors.setLevel(logging.CRITICAL + 1)

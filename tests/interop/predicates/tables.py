@@ -29,13 +29,13 @@ VERSIONS = ("2.2", "2.1", "2.0", "0.1")
 ROWS = 230
 _FRAGMENT = 70
 _DELETED = "row % 9 = 4 or (row > 100 and row < 112)"
-#: The family of a column that gets a zone map.
+#: The columns of this family get a zone map.
 _INDEXED = ("integer", "float", "decimal", "text", "day", "instant", "clock", "hours", "span")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A Lance table and the same rows as a view of Parquet.
+    """A Lance table, and a view of Parquet with the same rows.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Table:
 
 
 def rows(version: str, seed: int = 21) -> pa.Table:
-    """Return the rows, as they are given to the writer of a version."""
+    """Return the rows for the writer of a version."""
     rng = random.Random(seed)
     nulls = 0.0 if version == "0.1" else 0.12
     columns: dict[str, Any] = {"row": pa.array(range(ROWS), pa.int32())}
@@ -69,21 +69,23 @@ def rows(version: str, seed: int = 21) -> pa.Table:
         columns[name] = pa.array(values_of(rng, choices, ROWS, nulls), dtype)
     deep = deep_values(rng, ROWS)
     if version in ("0.1", "2.0"):
-        # They have no place for a struct that is null.
+        # These versions cannot store a struct that is null.
         empty = {"x": None, "Text": None, "f": None, "in ner": None}
-        deep = [one or empty for one in deep]
-        for one in deep:
-            one["in ner"] = one["in ner"] or dict.fromkeys(INNER.names)
+        deep = [value or empty for value in deep]
+        for value in deep:
+            value["in ner"] = value["in ner"] or dict.fromkeys(INNER.names)
     columns["deep"] = pa.array(deep, DEEP)
     return pa.table(columns)
 
 
 def _array(values: list[Any], dtype: pa.DataType) -> pa.Array:
     if pat.is_float16(dtype):
-        return pa.array([None if one is None else np.float16(one) for one in values], dtype)
+        return pa.array([None if value is None else np.float16(value) for value in values], dtype)
     if pat.is_duration(dtype):
-        # Arrow takes no `timedelta` as long as the longest of its own.
-        micros = [None if one is None else one // dt.timedelta(microseconds=1) for one in values]
+        # Arrow accepts no `timedelta` as long as its own longest duration.
+        micros = [
+            None if value is None else value // dt.timedelta(microseconds=1) for value in values
+        ]
         return pa.array(micros, pa.int64()).cast(pa.duration("us")).cast(dtype)
     if pat.is_dictionary(dtype):
         return pa.array(values, dtype.value_type).dictionary_encode().cast(dtype)
@@ -91,7 +93,7 @@ def _array(values: list[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def write(version: str, folder: Path) -> Path:
-    """Write a table by pylance, and return its path."""
+    """Write a table with pylance, and return its path."""
     path = folder / f"v{version.replace('.', '_')}.lance"
     table = rows(version)
     lance.write_dataset(
@@ -114,12 +116,12 @@ def _index(dataset: lance.LanceDataset, name: str) -> None:
     try:
         dataset.create_scalar_index(name, "ZONEMAP", rows_per_zone=16)
     except (ValueError, OSError, NotImplementedError, RuntimeError):
-        # Types that pylance makes no zone map of.
+        # Types for which pylance makes no zone map.
         return
 
 
 def as_spark_reads(table: pa.Table) -> pa.Table:
-    """Return rows with the types that Spark has for them; see docs/reference/types.md."""
+    """Return rows with the types that Spark reads; see docs/reference/types.md."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         dtype = column.type
@@ -150,14 +152,14 @@ def as_spark_reads(table: pa.Table) -> pa.Table:
 
 def _write_parquet(table: pa.Table, path: str) -> None:
     """Write rows with durations as their microseconds."""
-    for at, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pat.is_duration(field.type):
-            table = table.set_column(at, field.name, table.column(at).cast(pa.int64()))
+            table = table.set_column(index, field.name, table.column(index).cast(pa.int64()))
     pq.write_table(table, path)
 
 
 def make(spark: Any, version: str, folder: Path) -> Table:
-    """Write a table of a version, and make the view of the same rows."""
+    """Write a table of a version, and make a view of the same rows."""
     path = write(version, folder)
     stored = lance.dataset(str(path)).to_table()
     view = f"rows_{version.replace('.', '_')}"
@@ -168,7 +170,7 @@ def make(spark: Any, version: str, folder: Path) -> Table:
         for field in schema:
             if pat.is_duration(stored.schema.field(field.name).type):
                 field.dataType = DayTimeIntervalType()
-        # Read once: files cost more than the rows.
+        # Cache the rows: opening files costs more than the rows.
         frame = spark.read.schema(schema).parquet(parquet)
         frame.coalesce(1).cache().createOrReplaceTempView(view)
     numbers = frozenset(stored["row"].to_pylist())

@@ -1,4 +1,4 @@
-"""Thousands of random predicates, and those that tests of other projects try, by every way.
+"""Thousands of random predicates, and predicates of tests of other projects, at every entry point.
 
 A seed is all it takes to see a failure again: ``harness.random_batch(seed)``.
 `LANCE_SPARK_TEST_PREDICATES` sets how many predicates are tried,
@@ -24,7 +24,7 @@ LONG = PREDICATES > 10_000
 SEEDS = range(FIRST, FIRST + -(-PREDICATES // BATCH))
 Check = Callable[[Report], None]
 
-#: Texts that once chose other rows: the example, and the session that it needs.
+#: Texts for which a way once kept other rows: the example, and the session that it needs.
 ONCE_WRONG = [
     (r"word = 'O''Brien'", SESSIONS[0]),
     (r"word LIKE '%''%'", SESSIONS[0]),
@@ -35,7 +35,7 @@ ONCE_WRONG = [
     ("single <= 16777215.5", SESSIONS[0]),
     ("`comment` = 'a' and comment = 'a'", SESSIONS[0]),
     ("values = 5 or key = 5", SESSIONS[0]),
-    # A row of an inline table to Spark, not the column.
+    # Spark reads this as a row of an inline table, not as the column.
     ("(values IN (5, 128)) IS TRUE", SESSIONS[0]),
     ("number IN (values - 5)", SESSIONS[0]),
     ("(-99999999999999999999999999999999999999 BETWEEN u8 AND -128) IS NOT NULL", SESSIONS[0]),
@@ -59,11 +59,11 @@ ONCE_WRONG = [
 
 @pytest.fixture
 def check(record_property: Callable[[str, object], None]) -> Check:
-    """Fail a test by what differs, after the counts are noted for the summary of the run."""
+    """Record the counts for the summary of the run, then fail the test if outcomes differ."""
 
     def run(report: Report) -> None:
         record_property("predicates", json.dumps(report.noted()))
-        failures = "\n".join(str(one) for one in report.failures[:10])
+        failures = "\n".join(str(failure) for failure in report.failures[:10])
         assert not report.failures, f"{len(report.failures)} differ\n{failures}"
 
     return run
@@ -76,16 +76,18 @@ def test_random(harness: Harness, check: Check, seed: int) -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_listed(harness: Harness, check: Check, subject: str) -> None:
-    """By Spark's defaults, and some in another session; all in every session in a long run."""
-    at = list(SUBJECTS).index(subject)
+    """Try all texts by Spark's defaults, and some texts in another session. A long run tries all
+    texts in all sessions.
+    """
+    position = list(SUBJECTS).index(subject)
     trees = [Tree(text) for text in SUBJECTS[subject]]
     report = Report()
     for seed, session in enumerate(SESSIONS):
-        table = harness.tables[(at + seed) % len(harness.tables)]
+        table = harness.tables[(position + seed) % len(harness.tables)]
         if LONG or seed == 0:
             report.add(harness.run(seed, trees, table, session))
-        elif seed == 1 + at % (len(SESSIONS) - 1):
-            report.add(harness.run(seed, trees[at % 3 :: 3], table, session))
+        elif seed == 1 + position % (len(SESSIONS) - 1):
+            report.add(harness.run(seed, trees[position % 3 :: 3], table, session))
     check(report)
 
 

@@ -1,4 +1,5 @@
-"""The parser of texts alone, without Spark: whatever the text, an answer or a `LanceError`.
+"""The parser of texts alone, without Spark: for any text, the result is an answer or a
+`LanceError`.
 
 What holds for a row is false for its opposite, and a predicate that was pickled keeps the same
 rows.
@@ -48,13 +49,13 @@ def test_texts(rows: pa.RecordBatch, seed: int) -> None:
     for text in texts(seed, rows.schema.names):
         try:
             predicate = parse_predicate(text, schema, settings)
-            kept, others = predicate.holds(rows), predicate.negated().holds(rows)
+            kept, rejected = predicate.holds(rows), predicate.negated().holds(rows)
         except LanceError:
             continue
         except Exception as error:
             raise AssertionError(f"seed {seed}: {text!r}") from error
         answered += 1
-        assert not pc.any(pc.and_(kept, others)).as_py(), f"seed {seed}: {text!r}"
-        again = pickle.loads(pickle.dumps(predicate))
-        assert again.holds(rows).equals(kept), f"seed {seed}: {text!r}"
+        assert not pc.any(pc.and_(kept, rejected)).as_py(), f"seed {seed}: {text!r}"
+        unpickled = pickle.loads(pickle.dumps(predicate))
+        assert unpickled.holds(rows).equals(kept), f"seed {seed}: {text!r}"
     assert answered > BATCH // 3

@@ -1,4 +1,4 @@
-"""Random computed values: expressions of a family of types, nested two deep at most."""
+"""Random computed values: expressions of a family of types, nested at most two deep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Values:
         self._rng = rng
         self._choice = rng.choice
         self._column = column
-        #: Computed values of the newer types of times.
+        #: Computed values of the new types of times.
         self._families = ["span", *(["hours"] if HAS_TIME else [])]
 
     def condition(self) -> str:
@@ -43,13 +43,13 @@ class Values:
         form = self._choice(["{} {} {}"] * 6 + ["{} IS NULL", "{} IN ({})", "{} BETWEEN {} AND {}"])
         if form == "{} IS NULL":
             return f"({value}) IS NULL"
-        others = [self._of(family, self._choice([0, 0, 1])) for _ in range(2)]
+        operands = [self._of(family, self._choice([0, 0, 1])) for _ in range(2)]
         if form == "{} IN ({})":
-            return f"({value}) IN ({', '.join(others)})"
+            return f"({value}) IN ({', '.join(operands)})"
         if form.count("{}") == 3 and "BETWEEN" in form:
-            return f"({value}) BETWEEN {others[0]} AND {others[1]}"
+            return f"({value}) BETWEEN {operands[0]} AND {operands[1]}"
         op = self._choice(["=", "<", "<=", ">", ">=", "<>", "<=>"])
-        return f"{value} {op} {others[0]}"
+        return f"{value} {op} {operands[0]}"
 
     def _of(self, family: str, depth: int) -> str:
         if depth == 0 or self._rng.random() < 0.15:
@@ -87,36 +87,36 @@ class Values:
         return sql
 
     def _chosen(self, family: str, depth: int) -> str:
-        one, other = self._of(family, depth - 1), self._of(family, depth - 1)
+        first, second = self._of(family, depth - 1), self._of(family, depth - 1)
         flag = self._choice([self._column("flag").sql, f"{self._column('integer').sql} > 1"])
         return self._choice(
             [
-                f"coalesce({one}, {other})",
-                f"nvl({one}, {other})",
-                f"if({flag}, {one}, {other})",
-                f"CASE WHEN {flag} THEN {one} ELSE {other} END",
-                f"CASE WHEN {flag} THEN {one} END",
-                f"nullif({one}, {other})",
-                f"nvl2({flag}, {one}, {other})",
+                f"coalesce({first}, {second})",
+                f"nvl({first}, {second})",
+                f"if({flag}, {first}, {second})",
+                f"CASE WHEN {flag} THEN {first} ELSE {second} END",
+                f"CASE WHEN {flag} THEN {first} END",
+                f"nullif({first}, {second})",
+                f"nvl2({flag}, {first}, {second})",
             ]
         )
 
     def _number(self, depth: int) -> str:
-        one, other = self._of("number", depth), self._of("number", depth)
+        first, second = self._of("number", depth), self._of("number", depth)
         text, date, time = (self._of(name, 0) for name in ("text", "date", "time"))
         size = self._choice(
             ["tinyint", "smallint", "int", "bigint", "float", "double", "decimal(20, 3)"]
         )
         return self._choice(
             [
-                *(f"({one} {op} {other})" for op in ("+", "-", "*", "%")),
-                *(f"({one} {op} {other})" for op in ("/", "DIV")),
-                f"({one} % 1000 {self._choice('+-*')} {other} % 100)",
-                f"-({one})",
-                f"abs({one})",
-                f"floor({one})",
-                f"cast({one} as {size})",
-                f"try_cast({one} as {size})",
+                *(f"({first} {op} {second})" for op in ("+", "-", "*", "%")),
+                *(f"({first} {op} {second})" for op in ("/", "DIV")),
+                f"({first} % 1000 {self._choice('+-*')} {second} % 100)",
+                f"-({first})",
+                f"abs({first})",
+                f"floor({first})",
+                f"cast({first} as {size})",
+                f"try_cast({first} as {size})",
                 f"try_cast({text} as {size})",
                 f"length({self._of('text', depth)})",
                 f"{self._choice(['year', 'month', 'day', 'quarter', 'dayofweek'])}({self._choice([date, time])})",
@@ -127,43 +127,43 @@ class Values:
         )
 
     def _text(self, depth: int) -> str:
-        one, other = self._of("text", depth), self._of("text", depth)
+        first, second = self._of("text", depth), self._of("text", depth)
         start, size = self._choice(["-3", "-1", "0", "1", "2"]), self._choice(["0", "1", "2", "9"])
         return self._choice(
             [
-                f"lower({one})",
-                f"upper({one})",
-                f"{self._choice(['trim', 'ltrim', 'rtrim'])}({one})",
-                f"substring({one}, {start}, {size})",
-                f"substring({one}, {start})",
-                f"{self._choice(['left', 'right'])}({one}, {size})",
-                f"concat({one}, {other})",
-                f"({one} || {other})",
-                f"replace({one}, 'a', 'bb')",
+                f"lower({first})",
+                f"upper({first})",
+                f"{self._choice(['trim', 'ltrim', 'rtrim'])}({first})",
+                f"substring({first}, {start}, {size})",
+                f"substring({first}, {start})",
+                f"{self._choice(['left', 'right'])}({first}, {size})",
+                f"concat({first}, {second})",
+                f"({first} || {second})",
+                f"replace({first}, 'a', 'bb')",
                 f"cast({self._choice([self._column('integer').sql, self._column('flag').sql, self._column('day').sql])} as string)",
             ]
         )
 
     def _date(self, depth: int) -> str:
-        one, time = self._of("date", depth), self._of("time", depth)
+        day, time = self._of("date", depth), self._of("time", depth)
         return self._choice(
             [
-                f"({one} {self._choice('+-')} {self._choice(['1', '30', '365'])})",
-                f"({one} {self._choice('+-')} {self._choice(_INTERVALS)})",
-                f"date_add({one}, 7)",
+                f"({day} {self._choice('+-')} {self._choice(['1', '30', '365'])})",
+                f"({day} {self._choice('+-')} {self._choice(_INTERVALS)})",
+                f"date_add({day}, 7)",
                 f"to_date({time})",
                 f"cast({time} as date)",
-                f"trunc({one}, {self._choice(_UNITS[:4])})",
+                f"trunc({day}, {self._choice(_UNITS[:4])})",
                 f"try_cast({self._of('text', 0)} as date)",
             ]
         )
 
     def _time(self, depth: int) -> str:
-        one, date = self._of("time", depth), self._of("date", 0)
+        instant, date = self._of("time", depth), self._of("date", 0)
         return self._choice(
             [
-                f"date_trunc({self._choice(_UNITS)}, {one})",
-                f"({one} {self._choice('+-')} {self._choice(_INTERVALS + _SHORT_INTERVALS)})",
+                f"date_trunc({self._choice(_UNITS)}, {instant})",
+                f"({instant} {self._choice('+-')} {self._choice(_INTERVALS + _SHORT_INTERVALS)})",
                 f"cast({date} as timestamp)",
                 f"to_timestamp({self._column('clock').sql})",
                 f"cast({self._column('clock').sql} as timestamp)",
@@ -175,26 +175,26 @@ class Values:
         return tuple(f"{part}({hour})" for part in ("hour", "minute", "second"))
 
     def _hours(self, depth: int) -> str:
-        one = self._of("hours", depth)
+        hour = self._of("hours", depth)
         return self._choice(
             [
-                f"({one} {self._choice('+-')} {self._choice(_SHORT_INTERVALS)})",
-                f"cast({one} as time)",
+                f"({hour} {self._choice('+-')} {self._choice(_SHORT_INTERVALS)})",
+                f"cast({hour} as time)",
                 f"cast({self._of('text', 0)} as time)",
                 f"try_cast({self._of('text', 0)} as time)",
-                f"cast(cast({one} as string) as time)",
-                f"time_trunc({self._choice(_UNITS[5:])}, {one})",
+                f"cast(cast({hour} as string) as time)",
+                f"time_trunc({self._choice(_UNITS[5:])}, {hour})",
             ]
         )
 
     def _span(self, depth: int) -> str:
-        one, other = self._of("span", depth), self._of("span", 0)
+        span, short_span = self._of("span", depth), self._of("span", 0)
         return self._choice(
             [
-                f"({one} {self._choice('+-')} {other})",
-                f"-({one})",
-                f"({one} * 2)",
-                f"abs({one})",
+                f"({span} {self._choice('+-')} {short_span})",
+                f"-({span})",
+                f"({span} * 2)",
+                f"abs({span})",
                 f"({self._of('time', 0)} - {self._of('time', 0)})",
             ]
         )

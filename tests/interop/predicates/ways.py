@@ -43,12 +43,12 @@ from tests.interop.predicates.judge import Analysis, judge
 from tests.interop.predicates.sessions import ZONE, Session
 from tests.interop.predicates.tables import Table
 
-#: Added to the numbers of rows that an update finds.
+#: An update adds this number to `row`.
 _MARK = 1_000_000
 
 
 class LeftToSparkError(Exception):
-    """A condition that this package does not answer by itself."""
+    """A condition that this package leaves to Spark."""
 
 
 @dataclass
@@ -66,13 +66,13 @@ class Bench:
         self.schema = self.dataset._table.schema
         self.settings = settings_of_session({ZONE: self.session.zone, **self.session.conf})
         self.base = LanceTable.forPath(self.spark, str(self.table.path))
-        #: What Spark makes of texts before any job.
+        #: The analyses of texts by Spark, before any job.
         self.analyses: dict[str, Analysis] = {}
         self._kept: dict[bytes, frozenset[int]] = {}
         self._copies = 0
 
     def keep(self, predicate: Predicate) -> frozenset[int]:
-        """Return the rows that a scan with a predicate gives; the same predicate is scanned
+        """Return the rows that a scan with a predicate returns. A repeated predicate is scanned
         once.
         """
         key = pickle.dumps(predicate)
@@ -86,77 +86,79 @@ class Bench:
         return rows
 
     def copy(self) -> Path:
-        """Return a copy of the table; its files are the same ones."""
+        """Return a copy of the table with hard links to its files."""
         self._copies += 1
         path = self.folder / f"copy{self._copies}.lance"
         shutil.copytree(self.table.path, path, copy_function=os.link)
         return path
 
 
-def text(bench: Bench, given: str) -> frozenset[int]:
-    return bench.keep(parse_predicate(given, bench.schema, bench.settings))
+def text(bench: Bench, predicate_text: str) -> frozenset[int]:
+    return bench.keep(parse_predicate(predicate_text, bench.schema, bench.settings))
 
 
-def dataset(bench: Bench, given: str) -> frozenset[int]:
-    return frozenset(bench.dataset.to_table(["row"], filter=given)["row"].to_pylist())
+def dataset(bench: Bench, predicate_text: str) -> frozenset[int]:
+    return frozenset(bench.dataset.to_table(["row"], filter=predicate_text)["row"].to_pylist())
 
 
-def dataset_delete(bench: Bench, given: str) -> frozenset[int]:
+def dataset_delete(bench: Bench, predicate_text: str) -> frozenset[int]:
     path = bench.copy()
     try:
-        lance_spark.open_dataset(str(path)).delete(given)
-        left = bench.rows_of(path)
+        lance_spark.open_dataset(str(path)).delete(predicate_text)
+        remaining = bench.rows_of(path)
     finally:
         shutil.rmtree(path)
-    return bench.table.rows - set(left)
+    return bench.table.rows - set(remaining)
 
 
-def dataset_update(bench: Bench, given: str) -> frozenset[int]:
+def dataset_update(bench: Bench, predicate_text: str) -> frozenset[int]:
     path = bench.copy()
     mode = bench.random.choice(["rows", "columns"])
     try:
-        lance_spark.open_dataset(str(path)).update({"row": _MARK}, given, mode=mode)
-        left = [one for one in bench.rows_of(path) if one != _MARK]
+        lance_spark.open_dataset(str(path)).update({"row": _MARK}, predicate_text, mode=mode)
+        remaining = [number for number in bench.rows_of(path) if number != _MARK]
     finally:
         shutil.rmtree(path)
-    return bench.table.rows - set(left)
+    return bench.table.rows - set(remaining)
 
 
-def native_condition(bench: Bench, given: str) -> frozenset[int]:
-    predicate = scan_predicate(bench.base, bench.dataset, given)
+def native_condition(bench: Bench, predicate_text: str) -> frozenset[int]:
+    predicate = scan_predicate(bench.base, bench.dataset, predicate_text)
     if predicate is None:
         raise LeftToSparkError
     return bench.keep(predicate)
 
 
-def pushed(bench: Bench, given: str) -> tuple[frozenset[int], bool]:
-    """Return the rows, and whether Spark has conditions left to ask of them."""
-    analysis = bench.analyses.get(given)
+def pushed(bench: Bench, predicate_text: str) -> tuple[frozenset[int], bool]:
+    """Return the rows, and whether conditions are left to Spark."""
+    analysis = bench.analyses.get(predicate_text)
     if analysis is None:
-        (analysis,) = judge(bench.spark).analyse(bench.spark.table(bench.table.view), [given])
+        (analysis,) = judge(bench.spark).analyse(
+            bench.spark.table(bench.table.view), [predicate_text]
+        )
     why = analysis.refusal or analysis.plan_error
     if why:
         raise PySparkException(why)
     if "empty" in analysis.pushed:
         return frozenset(), False
-    trees, left = analysis.pushed["trees"], analysis.pushed["left"]
+    trees, num_left = analysis.pushed["trees"], analysis.pushed["left"]
     if not trees:
-        if left:
+        if num_left:
             raise LeftToSparkError
         return bench.table.rows, False
     predicates = tuple(to_predicate(tree, bench.schema) for tree in trees)
-    return bench.keep(And(predicates)), left > 0
+    return bench.keep(And(predicates)), num_left > 0
 
 
-def where(bench: Bench, given: str) -> frozenset[int]:
+def where(bench: Bench, predicate_text: str) -> frozenset[int]:
     local = bench.random.choice(["true", "false"])
     bench.spark.conf.set("spark.lance.pushdown.local", local)
-    frame = bench.spark.read.format("lance").load(str(bench.table.path)).where(given)
+    frame = bench.spark.read.format("lance").load(str(bench.table.path)).where(predicate_text)
     return _numbers(frame)
 
 
-def option(bench: Bench, given: str) -> frozenset[int]:
-    reader = bench.spark.read.format("lance").option("filter", given)
+def option(bench: Bench, predicate_text: str) -> frozenset[int]:
+    reader = bench.spark.read.format("lance").option("filter", predicate_text)
     return _numbers(reader.load(str(bench.table.path)))
 
 
@@ -168,96 +170,103 @@ def _changed(bench: Bench, change: Callable[[LanceTable], Any]) -> frozenset[int
     path = bench.copy()
     try:
         change(LanceTable.forPath(bench.spark, str(path)))
-        left = bench.rows_of(path)
+        remaining = bench.rows_of(path)
     finally:
         shutil.rmtree(path)
-    marked = {one - _MARK for one in left if one >= _MARK}
-    assert not marked or len(left) == len(bench.table.rows)
-    return bench.table.rows - {one for one in left if one < _MARK}
+    marked = {number - _MARK for number in remaining if number >= _MARK}
+    assert not marked or len(remaining) == len(bench.table.rows)
+    return bench.table.rows - {number for number in remaining if number < _MARK}
 
 
-def delete(bench: Bench, given: str) -> frozenset[int]:
-    return _changed(bench, lambda table: table.delete(given))
+def delete(bench: Bench, predicate_text: str) -> frozenset[int]:
+    return _changed(bench, lambda table: table.delete(predicate_text))
 
 
-def update(bench: Bench, given: str) -> frozenset[int]:
+def update(bench: Bench, predicate_text: str) -> frozenset[int]:
     mode = bench.random.choice(["rows", "columns", "auto"])
-    return _changed(bench, lambda table: table.update(given, {"row": f"row + {_MARK}"}, mode=mode))
+    return _changed(
+        bench, lambda table: table.update(predicate_text, {"row": f"row + {_MARK}"}, mode=mode)
+    )
 
 
 def _no_rows(bench: Bench) -> Any:
     return bench.spark.read.format("lance").load(str(bench.table.path)).limit(0)
 
 
-def replace_where(bench: Bench, given: str) -> frozenset[int]:
-    return _changed(bench, lambda table: table.replaceWhere(_no_rows(bench), given))
+def replace_where(bench: Bench, predicate_text: str) -> frozenset[int]:
+    return _changed(bench, lambda table: table.replaceWhere(_no_rows(bench), predicate_text))
 
 
-def replace_option(bench: Bench, given: str) -> frozenset[int]:
+def replace_option(bench: Bench, predicate_text: str) -> frozenset[int]:
     def change(table: LanceTable) -> None:
         writer = (
-            _no_rows(bench).write.format("lance").mode("overwrite").option("replaceWhere", given)
+            _no_rows(bench)
+            .write.format("lance")
+            .mode("overwrite")
+            .option("replaceWhere", predicate_text)
         )
         writer.save(table.path)
 
     return _changed(bench, change)
 
 
-def merge(bench: Bench, given: str) -> frozenset[int]:
+def merge(bench: Bench, predicate_text: str) -> frozenset[int]:
     source = bench.spark.range(1 << 9).withColumnRenamed("id", "source_number")
 
     def change(table: LanceTable) -> None:
         builder = table.merge(source, "target.row = source_number")
         if bench.random.random() < 0.5:
-            builder.whenMatchedDelete(given).execute()
+            builder.whenMatchedDelete(predicate_text).execute()
         else:
-            builder.whenMatchedUpdate(given, {"row": f"row + {_MARK}"}).execute()
+            builder.whenMatchedUpdate(predicate_text, {"row": f"row + {_MARK}"}).execute()
 
     return _changed(bench, change)
 
 
-def merge_by_source(bench: Bench, given: str) -> frozenset[int]:
+def merge_by_source(bench: Bench, predicate_text: str) -> frozenset[int]:
     source = bench.spark.range(0).withColumnRenamed("id", "source_number")
 
     def change(table: LanceTable) -> None:
         builder = table.merge(source, "target.row = source_number")
         if bench.random.random() < 0.5:
-            builder.whenNotMatchedBySourceDelete(given).execute()
+            builder.whenNotMatchedBySourceDelete(predicate_text).execute()
         else:
-            builder.whenNotMatchedBySourceUpdate(given, {"row": f"row + {_MARK}"}).execute()
+            builder.whenNotMatchedBySourceUpdate(
+                predicate_text, {"row": f"row + {_MARK}"}
+            ).execute()
 
     return _changed(bench, change)
 
 
-def merge_insert(bench: Bench, given: str) -> frozenset[int]:
-    """Return the rows of the source that a condition has inserted."""
+def merge_insert(bench: Bench, predicate_text: str) -> frozenset[int]:
+    """Return the rows of the source that the merge inserted."""
     path = bench.copy()
     source = bench.spark.table(bench.table.view)
     try:
         builder = LanceTable.forPath(bench.spark, str(path)).merge(
             source, f"target.row = source.row + {_MARK}"
         )
-        builder.whenNotMatchedInsert(given, {"row": f"source.row + {_MARK}"}).execute()
-        found = bench.rows_of(path)
+        builder.whenNotMatchedInsert(predicate_text, {"row": f"source.row + {_MARK}"}).execute()
+        numbers = bench.rows_of(path)
     finally:
         shutil.rmtree(path)
-    assert {one for one in found if one < _MARK} == bench.table.rows
-    return frozenset(one - _MARK for one in found if one >= _MARK)
+    assert {number for number in numbers if number < _MARK} == bench.table.rows
+    return frozenset(number - _MARK for number in numbers if number >= _MARK)
 
 
-#: For every predicate.
+#: Ways for every predicate.
 CHEAP: dict[str, Callable[[Bench, str], Any]] = {
     "text": text,
     "dataset": dataset,
     "native": native_condition,
     "pushed": pushed,
 }
-#: For some predicates, without Spark.
+#: Ways for some predicates, without Spark jobs.
 COPYING: dict[str, Callable[[Bench, str], Any]] = {
     "dataset delete": dataset_delete,
     "dataset update": dataset_update,
 }
-#: For some predicates, by Spark jobs.
+#: Ways for some predicates, by Spark jobs.
 JOBS: dict[str, Callable[[Bench, str], Any]] = {
     "where": where,
     "option": option,
@@ -269,6 +278,6 @@ JOBS: dict[str, Callable[[Bench, str], Any]] = {
     "merge by source": merge_by_source,
     "merge insert": merge_insert,
 }
-#: By Spark's defaults, whatever the session says.
+#: Ways by Spark's defaults, in any session.
 WITHOUT_SESSION = {"dataset", "dataset delete", "dataset update"}
 __all__ = ["CHEAP", "COPYING", "JOBS", "WITHOUT_SESSION", "Bench", "LanceError", "LeftToSparkError"]

@@ -148,11 +148,12 @@ def test_the_same_as_pylance(tmp_path: Path, version: str, stable: bool) -> None
         changed = by_us(open_dataset(str(ours)))
         assert fields(ours) == fields(theirs), number
         assert layout(ours) == layout(theirs), number
-        mine, other = transaction(ours), transaction(theirs)
-        operation = mine.WhichOneof("operation")
-        assert operation == other.WhichOneof("operation")
+        our_transaction, their_transaction = transaction(ours), transaction(theirs)
+        operation = our_transaction.WhichOneof("operation")
+        assert operation == their_transaction.WhichOneof("operation")
         nullability = [
-            getattr(message, operation).preserves_nullability for message in (mine, other)
+            getattr(message, operation).preserves_nullability
+            for message in (our_transaction, their_transaction)
         ]
         assert nullability[0] == nullability[1], number
         assert checked(ours, changed) == lance.dataset(str(theirs)).to_table(), number
@@ -441,7 +442,7 @@ def test_an_interrupt_after_the_commit_deletes_nothing(
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("deleted", ["id < 2", "id in (1, 3)", "id > 3", "id < 5"])
 def test_structs_beside_deleted_rows(path: Path, version: str, deleted: str) -> None:
-    """Files of version 2.0 have no null structs, not even in deleted rows."""
+    """Files of version 2.0 cannot have null structs, also in deleted rows."""
     data = pa.table({"id": pa.array(range(10), pa.int64())})
     lance.write_dataset(data, str(path), data_storage_version=version, max_rows_per_file=5).delete(
         deleted

@@ -29,10 +29,10 @@ OPTIONS = CompactionOptions(target_rows_per_fragment=20)
 
 
 class Interrupted(Runner):
-    """Runs tasks in this process; other clients commit before it returns. Records all runs."""
+    """Runs tasks in this process. Other clients commit before it returns. Records all runs."""
 
-    def __init__(self, *others: Callable[[], object]) -> None:
-        self._others = list(others)
+    def __init__(self, *concurrent_changes: Callable[[], object]) -> None:
+        self._others = list(concurrent_changes)
         self.runs: list[list[list[int]]] = []
 
     def run(
@@ -135,7 +135,7 @@ def test_late_changes_leave_groups_out(tmp_path: Path, index: str | None, stable
         rows = table.to_table(filter=f"id = {number}").to_pydict()
         assert rows == {"id": [number], "text": [f"row {number}"]}
     assert files(path) == named(path)
-    # What was left out is taken by the next one.
+    # The next compaction takes the fragments that were left out.
     later = Interrupted()
     run(path, later)
     assert later.runs[0][0][:2] == [4, 5]
@@ -151,12 +151,12 @@ def test_nothing_is_committed_if_all_is_changed_in_the_end(tmp_path: Path) -> No
     before = lance.dataset(path).version
     with pytest.raises(CommitConflictError):
         run(path, Interrupted(*changes), retries=2)
-    kinds = {
+    operation_names = {
         type(transaction.operation).__name__
         for transaction in lance.dataset(path).get_transactions(10)
         if transaction
     }
-    assert "Rewrite" not in kinds
+    assert "Rewrite" not in operation_names
     assert lance.dataset(path).version > before
     assert files(path) == named(path)
 
@@ -197,8 +197,8 @@ def test_a_failed_compaction_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError):
         run(path, runner, retries=0)
     assert files(path) == named(path)
-    other = pa.table({"id": [1], "text": ["x"]})
-    runner = Interrupted(lambda: lance.write_dataset(other, path, mode="overwrite"))
+    other_table = pa.table({"id": [1], "text": ["x"]})
+    runner = Interrupted(lambda: lance.write_dataset(other_table, path, mode="overwrite"))
     with pytest.raises(CommitConflictError):
         run(path, runner)
     assert files(path) == named(path)
@@ -252,11 +252,11 @@ def test_fragments_of_so_many_bytes() -> None:
         ]
 
     assert groups((10, 500), (10, 500), (10, 1_500), (10, 100), (10, 100)) == [[0, 1], [3, 4]]
-    # Few rows, but large ones: these stay.
+    # Few but large rows: these fragments stay.
     assert groups((2, 5_000), (2, 5_000)) == []
     assert groups(*[(10, 500)] * 6) == [[0, 1], [2, 3], [4, 5]]
     assert options.target_rows([sized(0, 10, 500), sized(1, 30, 1_500)]) == 20
-    # Bytes that are not noted: rows decide.
+    # Without a recorded size, the number of rows decides.
     assert groups((10, 0), (10, 0)) == [[0, 1]]
     assert options.target_rows([sized(0, 10, 0)]) == options.target_rows_per_fragment
     with pytest.raises(InvalidOptionError, match="target_bytes_per_fragment"):

@@ -92,7 +92,7 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
     if index:
         (covered,) = [index["fragment_ids"] for index in open_dataset(str(path)).list_indices()]
         now = {fragment.fragment_id for fragment in theirs.get_fragments()}
-        # A BTREE holds addresses, too, which are others now.
+        # A BTREE holds row addresses, which have changed.
         assert len(now & covered) == (3 if stable and index == "BITMAP" else 0)
 
 

@@ -107,16 +107,20 @@ def test_same_fragments_as_pylance(tmp_path: Path, target: int) -> None:
     for size in rng.integers(1, 300, 6):
         lance.write_dataset(pa.table({"a": range(int(size))}), uri, mode="append")
     lance.dataset(uri).delete("a % 7 = 0 and a < 100")
-    other = copy(uri, tmp_path / "b")
+    pylance_copy = copy(uri, tmp_path / "b")
     dataset, metrics = open_dataset(uri).compact_files(target_rows_per_fragment=target)
-    theirs = lance.dataset(other).optimize.compact_files(target_rows_per_fragment=target)
-    expected = [fragment.physical_rows for fragment in lance.dataset(other).get_fragments()]
+    theirs = lance.dataset(pylance_copy).optimize.compact_files(target_rows_per_fragment=target)
+    expected = [fragment.physical_rows for fragment in lance.dataset(pylance_copy).get_fragments()]
     assert [fragment.physical_rows for fragment in dataset.fragments] == expected
     for name in ("fragments_removed", "fragments_added", "files_removed", "files_added"):
         assert getattr(metrics, name) == getattr(theirs, name)
-    assert lance.dataset(uri).to_table() == lance.dataset(other).to_table()
+    assert lance.dataset(uri).to_table() == lance.dataset(pylance_copy).to_table()
     again, metrics = dataset.compact_files(target_rows_per_fragment=target)
-    if lance.dataset(other).optimize.compact_files(target_rows_per_fragment=target).fragments_added:
+    if (
+        lance.dataset(pylance_copy)
+        .optimize.compact_files(target_rows_per_fragment=target)
+        .fragments_added
+    ):
         assert metrics.fragments_added
     else:
         assert again.version == dataset.version
@@ -176,14 +180,14 @@ def test_lineage_is_that_of_pylance(tmp_path: Path) -> None:
         lance.write_dataset(table, uri, mode="append", enable_stable_row_ids=True)
     lance.dataset(uri).delete("a % 3 = 0")
     lance.dataset(uri).update({"a": "a + 1000"}, where="a % 5 = 1")
-    other = copy(uri, tmp_path / "b")
+    pylance_copy = copy(uri, tmp_path / "b")
     ours, _ = open_dataset(uri).compact_files(target_rows_per_fragment=200)
-    lance.dataset(other).optimize.compact_files(target_rows_per_fragment=200)
+    lance.dataset(pylance_copy).optimize.compact_files(target_rows_per_fragment=200)
     columns = ["a", *LINEAGE]
-    assert ours.to_table(columns) == open_dataset(other).to_table(columns)
-    theirs = lance.dataset(other).scanner(columns=["a", *LINEAGE[1:]], with_row_id=True)
+    assert ours.to_table(columns) == open_dataset(pylance_copy).to_table(columns)
+    theirs = lance.dataset(pylance_copy).scanner(columns=["a", *LINEAGE[1:]], with_row_id=True)
     assert ours.to_table(columns) == theirs.to_table().select(columns)
-    next_ids = [open_table(table_uri).manifest.next_row_id for table_uri in (uri, other)]
+    next_ids = [open_table(table_uri).manifest.next_row_id for table_uri in (uri, pylance_copy)]
     assert next_ids[0] == next_ids[1] == 500
 
 
@@ -307,7 +311,7 @@ def test_appends_are_no_obstacle(tmp_path: Path, name: str, stable: bool, indexe
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_an_index_made_meanwhile(tmp_path: Path, indexed: bool) -> None:
-    """The index holds the old row addresses; the reuse index maps them to the new ones."""
+    """The index holds the old row addresses; the reuse index maps them to the new addresses."""
     uri = small_table(tmp_path / "table")
     if indexed:
         lance.dataset(uri).create_scalar_index("a", "BTREE")
@@ -362,14 +366,14 @@ def test_reuse_index_in_a_separate_file(tmp_path: Path) -> None:
     open_dataset(uri).update({"a": 5}, [("a", "==", 1000001)], mode="columns")
     assert lance.dataset(uri).count_rows("a = 5") == 2
     assert lance.dataset(uri).count_rows("a = 1000001") == 0
-    other = copy(uri, tmp_path / "other")
+    pylance_copy = copy(uri, tmp_path / "other")
     lance.dataset(uri).delete("a % 3 = 0")
     open_dataset(uri).compact_files(target_rows_per_fragment=10_000_000)
-    lance.dataset(other).delete("a % 3 = 0")
-    lance.dataset(other).optimize.compact_files(
+    lance.dataset(pylance_copy).delete("a % 3 = 0")
+    lance.dataset(pylance_copy).optimize.compact_files(
         target_rows_per_fragment=10_000_000, defer_index_remap=True
     )
-    for table_uri in (uri, other):
+    for table_uri in (uri, pylance_copy):
         assert lance.dataset(table_uri).count_rows("a > 5 and a < 20") == 5
 
 
@@ -377,10 +381,10 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     uri = small_table(tmp_path / "a")
     lance.dataset(uri).create_scalar_index("a", "BTREE")
     lance.dataset(uri).delete("a = 3 or a = 15")
-    other = copy(uri, tmp_path / "b")
+    pylance_copy = copy(uri, tmp_path / "b")
     open_dataset(uri).compact_files(defer_index_remap=True)
-    lance.dataset(other).optimize.compact_files(defer_index_remap=True)
-    ours, theirs = (reuse_content(table_uri) for table_uri in (uri, other))
+    lance.dataset(pylance_copy).optimize.compact_files(defer_index_remap=True)
+    ours, theirs = (reuse_content(table_uri) for table_uri in (uri, pylance_copy))
     assert len(ours.legacy_versions) == len(theirs.legacy_versions) == 1
     (our_group,), (their_group,) = (content.legacy_versions[0].groups for content in (ours, theirs))
     assert list(our_group.old_fragments) == list(their_group.old_fragments)
@@ -391,18 +395,20 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "deferred"),
+    ("index_types", "deferred"),
     [(["BTREE"], False), (["BITMAP"], True), (["BTREE", "BITMAP"], True), ([], False)],
 )
-def test_btree_addresses_are_rewritten(tmp_path: Path, kinds: list[str], deferred: bool) -> None:
+def test_btree_addresses_are_rewritten(
+    tmp_path: Path, index_types: list[str], deferred: bool
+) -> None:
     """Pylance's own compaction makes a BTREE index empty if there is a reuse index."""
     uri = small_table(tmp_path / "t")
-    for column, kind in zip("ab", kinds, strict=False):
-        lance.dataset(uri).create_scalar_index(column, kind)
+    for column, index_type in zip("ab", index_types, strict=False):
+        lance.dataset(uri).create_scalar_index(column, index_type)
     open_dataset(uri).compact_files(target_rows_per_fragment=20)
     names = {index["name"] for index in lance.dataset(uri).list_indices()}
     assert ("__lance_frag_reuse" in names) == deferred
-    if not deferred or "BTREE" not in kinds:
+    if not deferred or "BTREE" not in index_types:
         lance.dataset(uri).optimize.compact_files()
     for value in (3, 15, 39):
         assert lance.dataset(uri).count_rows(f"a = {value}") == 1
@@ -429,11 +435,11 @@ def test_btree_remapped_as_by_pylance(tmp_path: Path, dtype: str) -> None:
     lance.dataset(uri).create_scalar_index("v", "BTREE")
     lance.dataset(uri).delete("n % 5 = 0 or n < 300")
     lance.write_dataset(table.slice(0, 100), uri, mode="append")
-    other = copy(uri, tmp_path / "b")
+    pylance_copy = copy(uri, tmp_path / "b")
     open_dataset(uri).compact_files()
-    lance.dataset(other).optimize.compact_files()
+    lance.dataset(pylance_copy).optimize.compact_files()
     for name in ("page_data.lance", "page_lookup.lance"):
-        assert newest(uri, name) == newest(other, name)
+        assert newest(uri, name) == newest(pylance_copy, name)
     assert "ScalarIndex" in lance.dataset(uri).scanner(filter="v is null").explain_plan()
 
 

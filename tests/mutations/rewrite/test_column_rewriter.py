@@ -97,7 +97,7 @@ def addressed(path: Path) -> pa.Table:
 def test_new_columns(tmp_path: Path, version: str) -> None:
     path = tmp_path / "t"
     dataset = make(path, data_storage_version=version, enable_stable_row_ids=True)
-    # The first, the last and middle rows of fragments, and one fragment's first five.
+    # The first, last and middle rows of fragments, and the first five rows of one fragment.
     dataset.delete("id in (0, 6, 10, 14, 15, 16, 17, 18, 22)")
     rows = addressed(path)
     before = {file.name for file in (path / "data").iterdir()}
@@ -139,7 +139,7 @@ def test_any_rows_in_any_batches(gone: set[int], cuts: list[int], chosen: set[in
         now.validate()
         expected = pa.Table.from_batches([added(rows["id"].combine_chunks())])
         assert now.to_table(columns=ADDED.names) == expected
-        # And new values for some of them, beside what the others have.
+        # New values for some rows, beside values of other columns.
         table = open_table(str(path))
         some = rows.filter(pc.is_in(rows["id"], pa.array(sorted(chosen))))
         if len(some):
@@ -182,9 +182,7 @@ def replace_some(table: OpenTable, some: pa.Table, cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_new_values_of_existing_columns(tmp_path: Path, version: str) -> None:
-    """Structs too; with stable row ids, the rows that changed and no others have the new
-    version.
-    """
+    """Structs too. With stable row ids, only changed rows have the new version."""
     path = tmp_path / "t"
     dataset = make(path, data_storage_version=version, enable_stable_row_ids=True)
     dataset.delete("id in (3, 9)")
@@ -225,7 +223,7 @@ def test_new_values_of_existing_columns(tmp_path: Path, version: str) -> None:
 
 
 def test_rows_without_a_value(tmp_path: Path) -> None:
-    """The file has null there, and is not complete."""
+    """The file has null for these rows, and is not complete."""
     path = tmp_path / "t"
     make(path)
     rows = addressed(path)
@@ -296,6 +294,6 @@ def test_two_results_of_one_fragment(tmp_path: Path) -> None:
     table = open_table(str(path))
     patch = ColumnRewriter(table, Schema(table.schema.fields[:1]), old=True)
     patch.put(np.array([2], np.uint64), pa.record_batch({"id": pa.array([1])}))
-    (one,) = patch.finish()
+    (column_file,) = patch.finish()
     with pytest.raises(InvalidInputError, match="fragment 0"):
-        changed_columns(table, [one, one])
+        changed_columns(table, [column_file, column_file])

@@ -84,7 +84,7 @@ def test_rows_come_in_the_order_of_their_addresses(path: Path) -> None:
         for name in values.schema.names:
             column = values[name].to_pylist()
             if name == "blob":
-                # As a writer takes them: bytes, or where they are.
+                # Blobs as a writer takes them: bytes, or descriptions.
                 column = [None if value is None else value["data"] for value in column]
             assert column == expected[name].to_pylist(), name
         assert batch.row_ids.tolist() == expected["_rowid"].to_pylist()

@@ -58,7 +58,7 @@ def test_iterators_of_values_are_read_once(
 
 @pytest.mark.parametrize("filters", [("i", "==", 5), [5], ["abc"]])
 def test_malformed_filters_are_refused(table: Dataset, filters: Any) -> None:
-    for change in (table.delete, lambda given: table.update({"x": 1}, given)):
+    for change in (table.delete, lambda conditions: table.update({"x": 1}, conditions)):
         with pytest.raises(InvalidInputError, match="a filter must be"):
             change(filters)
 
@@ -143,11 +143,11 @@ def pylances_merge(uri: str) -> None:
 MOVES = [compaction, pylances_compaction, update, update_of_all, pylances_update, pylances_merge]
 
 
-@pytest.mark.parametrize("other", MOVES)
+@pytest.mark.parametrize("concurrent_change", MOVES)
 @pytest.mark.parametrize("change", [*FILTERS, *NUMBERS])
-def test_moved_rows_are_not_ignored(uri: str, change: Change, other: Other) -> None:
+def test_moved_rows_are_not_ignored(uri: str, change: Change, concurrent_change: Other) -> None:
     dataset = open_dataset(uri)
-    other(uri)
+    concurrent_change(uri)
     before, version = values(uri), open_dataset(uri).version
     with pytest.raises(
         CommitConflictError, match=r"moved or removed by another client.*find the"
@@ -157,12 +157,12 @@ def test_moved_rows_are_not_ignored(uri: str, change: Change, other: Other) -> N
     assert (values(uri), open_dataset(uri).version) == (before, version)
 
 
-@pytest.mark.parametrize("other", MOVES)
-def test_ids_that_rows_keep_find_them(tmp_path: Path, other: Other) -> None:
+@pytest.mark.parametrize("concurrent_change", MOVES)
+def test_ids_that_rows_keep_find_them(tmp_path: Path, concurrent_change: Other) -> None:
     for name, change in (("filter", id_of), ("ids", by_ids)):
         uri = str(new_table(tmp_path / name, enable_stable_row_ids=True))
         dataset = open_dataset(uri)
-        other(uri)
+        concurrent_change(uri)
         change(dataset)
         assert 2 not in values(uri)
 
@@ -185,11 +185,11 @@ def pylances_deletion(uri: str) -> None:
     lance.dataset(uri).delete("id = 2")
 
 
-@pytest.mark.parametrize("other", [deletion, pylances_deletion])
+@pytest.mark.parametrize("concurrent_change", [deletion, pylances_deletion])
 @pytest.mark.parametrize("change", [by_sql, address_of, id_of, *NUMBERS])
-def test_deleted_rows_are_ignored(uri: str, change: Change, other: Other) -> None:
+def test_deleted_rows_are_ignored(uri: str, change: Change, concurrent_change: Other) -> None:
     dataset = open_dataset(uri)
-    other(uri)
+    concurrent_change(uri)
     change(dataset)
     assert 2 not in values(uri)
     assert open_dataset(uri).version == 3
@@ -210,11 +210,11 @@ def rows_elsewhere(uri: str) -> None:
     new_values(uri)
 
 
-@pytest.mark.parametrize("other", [new_values, new_column, rows_elsewhere])
+@pytest.mark.parametrize("concurrent_change", [new_values, new_column, rows_elsewhere])
 @pytest.mark.parametrize("change", [by_sql, address_of, id_of, rows_at, columns_at, by_addresses])
-def test_rows_that_stay_are_found_again(uri: str, change: Change, other: Other) -> None:
+def test_rows_that_stay_are_found_again(uri: str, change: Change, concurrent_change: Other) -> None:
     dataset = open_dataset(uri)
-    other(uri)
+    concurrent_change(uri)
     change(dataset)
     assert values(uri).get(2) in (None, 9)
 

@@ -46,11 +46,11 @@ def test_values_computed_from_another_column_are_discarded(
     dataset = lance_spark.write_dataset(NUMBERS, uri)
     commit = columns.commit_columns
 
-    def overtaken(*given: Any, **named: Any) -> Any:
+    def overtaken(*arguments: Any, **named: Any) -> Any:
         monkeypatch.setattr(columns, "commit_columns", commit)
         lance_spark.write_dataset(NUMBERS.slice(0, 1), uri, "append")
         open_dataset(uri).alter_columns({"path": "a", "name": "x"}, {"path": "b", "name": "a"})
-        return commit(*given, **named)
+        return commit(*arguments, **named)
 
     monkeypatch.setattr(columns, "commit_columns", overtaken)
     table = change(dataset).to_table()
@@ -72,9 +72,9 @@ def another(dataset: Dataset) -> None:
     dataset.drop_columns(["v"]).add_columns({"age": pa.scalar(30, pa.int64())})
 
 
-@pytest.mark.parametrize("others", [not_null, required, another])
+@pytest.mark.parametrize("concurrent_change", [not_null, required, another])
 def test_a_partial_overwrite_refuses_changed_columns(
-    tmp_path: Path, others: Callable[[Dataset], None]
+    tmp_path: Path, concurrent_change: Callable[[Dataset], None]
 ) -> None:
     uri = str(tmp_path / "t")
     lance_spark.write_dataset(pa.table({"id": pa.array(range(4))}), uri)
@@ -85,7 +85,7 @@ def test_a_partial_overwrite_refuses_changed_columns(
     writer = job.writer()
     for batch in new.to_batches():
         writer.write(batch)
-    others(dataset)
+    concurrent_change(dataset)
     before = open_dataset(uri)
     with pytest.raises(CommitConflictError, match=r"while this overwrite was running; write"):
         commit_on_newest(job, writer.finish())

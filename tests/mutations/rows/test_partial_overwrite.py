@@ -56,10 +56,10 @@ def test_rows_with_the_same_values(
     columns = partition_columns(schema, schema.names, "t")
     collected = Partitions(columns)
     for part in (given_rows[:cut], given_rows[cut:]):
-        other = Partitions(columns)
+        part_partitions = Partitions(columns)
         if part:
-            other(batch_of(part, width))
-        values = other.values()
+            part_partitions(batch_of(part, width))
+        values = part_partitions.values()
         assert (values is None) == (not part)
         if values is not None:
             collected.merge(values)

@@ -155,5 +155,5 @@ def test_batches_are_cut_to_the_byte_limit(path: Path) -> None:
 def test_live_rows_map_to_physical_offsets(rows: int, data: st.DataObject) -> None:
     deleted = sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=rows)))
     live = [row for row in range(rows) if row not in set(deleted)]
-    got = live_to_physical(np.arange(len(live)), np.array(deleted, dtype=np.int64))
-    assert got.tolist() == live
+    offsets = live_to_physical(np.arange(len(live)), np.array(deleted, dtype=np.int64))
+    assert offsets.tolist() == live

@@ -1,4 +1,4 @@
-"""Small fragments that are read together have the rows that pylance reads one by one."""
+"""Fragments that are read together have the rows that pylance reads from each fragment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lance_spark.scan.task import FragmentSlice
 pytestmark = pytest.mark.slow
 
 FRAGMENTS = 40
-#: All rows of the others are deleted.
+#: All rows of the other fragments are deleted.
 LEFT = 36
 
 
@@ -95,19 +95,25 @@ def ours(path: Path, metrics: ScanMetrics | None = None, **plan: Any) -> pa.Tabl
     return pa.Table.from_batches(batches, tasks[0].schema)
 
 
-def same(found: pa.Table, expected: pa.Table) -> None:
-    assert found.num_rows == expected.num_rows
+def same(table_read: pa.Table, expected: pa.Table) -> None:
+    assert table_read.num_rows == expected.num_rows
     for name in expected.column_names:
-        one, other = found.column(name).combine_chunks(), expected.column(name).combine_chunks()
-        if pa.types.is_dictionary(one.type):
-            one, other = one.dictionary_decode(), other.dictionary_decode()
-        assert one.to_pylist() == other.to_pylist(), name
-        one.validate(full=True)
+        column_read, expected_column = (
+            table_read.column(name).combine_chunks(),
+            expected.column(name).combine_chunks(),
+        )
+        if pa.types.is_dictionary(column_read.type):
+            column_read, expected_column = (
+                column_read.dictionary_decode(),
+                expected_column.dictionary_decode(),
+            )
+        assert column_read.to_pylist() == expected_column.to_pylist(), name
+        column_read.validate(full=True)
 
 
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Fragments of each run that is read."""
+    """The number of fragments of each run."""
     sizes: list[int] = []
     make = small_fragments.RunReader.__init__
 
@@ -247,8 +253,8 @@ def test_schemas_that_differ(tmp_path: Path) -> None:
         )
     expected = lance.dataset(str(path)).to_table()
     same(ours(path), expected)
-    where = "c = 7 OR d = 3"
-    same(ours(path, filter=where), lance.dataset(str(path)).to_table(filter=where))
+    condition = "c = 7 OR d = 3"
+    same(ours(path, filter=condition), lance.dataset(str(path)).to_table(filter=condition))
 
 
 def test_files_rewritten_under_the_same_name(tmp_path: Path) -> None:
@@ -256,9 +262,9 @@ def test_files_rewritten_under_the_same_name(tmp_path: Path) -> None:
     for number in range(3):
         path = tmp_path / "t.lance"
         shutil.rmtree(path, ignore_errors=True)
-        kind = (pa.int64(), pa.float64(), pa.string())[number]
+        dtype = (pa.int64(), pa.float64(), pa.string())[number]
         for part in range(4):
-            values = pa.array(range(part * 10, part * 10 + 10)).cast(kind)
+            values = pa.array(range(part * 10, part * 10 + 10)).cast(dtype)
             fragments = lance.write_dataset(
                 pa.table({"v": values}), str(path), mode="append" if part else "create"
             )
@@ -296,7 +302,7 @@ def test_an_error_names_the_file_and_comes_after_the_rows_before(tmp_path: Path)
 def test_highly_compressed_files_form_small_runs(
     tmp_path: Path, together: list[int], value: str
 ) -> None:
-    """Files of some KiB hold MiB of equal strings: a run has no more of them than a window."""
+    """Files of some KiB hold MiB of equal strings: a run has at most as many bytes as a window."""
     path = tmp_path / "t.lance"
     for number in range(24):
         values = [value] * 400 if number % 2 else [f"{value}{n % 3}" for n in range(400)]
@@ -331,15 +337,15 @@ class FarFileSystem(LocalFileSystem):
         return super()._strip_protocol(str(path).removeprefix("far://"))
 
     def cat_file(self, *place: Any, **options: Any) -> bytes:
-        kind = FarFileSystem
-        with kind.lock:
-            kind.waiting += 1
-            kind.requests += 1
-            kind.most = max(kind.most, kind.waiting)
+        counters = FarFileSystem
+        with counters.lock:
+            counters.waiting += 1
+            counters.requests += 1
+            counters.most = max(counters.most, counters.waiting)
         time.sleep(0.02)
         result: bytes = super().cat_file(*place, **options)
-        with kind.lock:
-            kind.waiting -= 1
+        with counters.lock:
+            counters.waiting -= 1
         return result
 
 
@@ -356,7 +362,7 @@ def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threa
     FarFileSystem.requests = FarFileSystem.most = 0
     result = pa.Table.from_batches(list(task.batches()))
     assert result.column("a").to_pylist() == list(range(100)) * 20
-    # Files are small: the read that opens one has all of it.
+    # Files are small: the read that opens a file has all its bytes.
     assert FarFileSystem.requests == 20
     assert min(io_threads, 4) <= FarFileSystem.most <= io_threads
 
@@ -367,9 +373,9 @@ def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
     (task,) = dataset.plan(["id", "_rowoffset"], rows_per_task=1 << 40, filter="id >= 0")
     halves = [FragmentSlice(fragment, 0, 700, 5), FragmentSlice(fragment, 700, 1500, 5)]
     for slices in ((), (*task.slices, *halves), tuple(halves)):
-        one = replace(task, slices=slices)
-        result = pickle.loads(pickle.dumps(one))
-        assert result == one
+        sliced_task = replace(task, slices=slices)
+        result = pickle.loads(pickle.dumps(sliced_task))
+        assert result == sliced_task
         assert result.slices == slices
         assert len({id(piece.fragment) for piece in result.slices}) == len(
             {piece.fragment.id for piece in slices}
@@ -377,7 +383,7 @@ def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
 
 
 def test_columns_without_nulls_have_no_validity_bitmap(path: Path) -> None:
-    """What is sent to Spark: the JVM makes such a bitmap faster than it receives one."""
+    """Spark gets no such bitmaps: the JVM makes them faster than it receives them."""
     dataset = lance_spark.open_dataset(str(path))
     names = ["id", "price", "flag", "word", "same", "vector", "maybe"]
     for task in dataset.plan(names, batch_size=500):

@@ -24,8 +24,8 @@ __all__ = ["spark"]
 NAN, INF = float("nan"), float("inf")
 D = Decimal
 TIMES = [
-    datetime.datetime(*given)
-    for given in (
+    datetime.datetime(*parts)
+    for parts in (
         *(
             (1970, 1, 1),
             (1969, 12, 31, 23, 59, 59),
@@ -111,7 +111,7 @@ def theirs(frame: DataFrame, texts: Sequence[str]) -> dict[str, list[bool | None
     if not texts:
         return {}
     try:
-        result = frame.selectExpr(*(f"({one}) c{at}" for at, one in enumerate(texts))).toArrow()
+        result = frame.selectExpr(*(f"({text}) c{at}" for at, text in enumerate(texts))).toArrow()
     except Exception:
         if len(texts) == 1:
             return {}
@@ -145,7 +145,7 @@ def test_literals(
     texts = [f"{column} {op} {literal}" for op in OPERATORS for literal in LITERALS]
     texts += [f"{literal} > {column}" for literal in LITERALS]
     texts += [f"{column} NOT IN ({literal}, null)" for literal in LITERALS]
-    texts += [f"{column} IN ({one}, {other})" for one, other in itertools.pairwise(LITERALS)]
+    texts += [f"{column} IN ({first}, {second})" for first, second in itertools.pairwise(LITERALS)]
     refused = check(frame, rows, texts, settings)
     # Most literals have no common type with these columns.
     few = column not in ("bo", "s", "b", "dt", "ts", "ntz")
@@ -154,6 +154,9 @@ def test_literals(
 
 def test_columns(frame: DataFrame, rows: pa.RecordBatch, settings: SqlSettings) -> None:
     texts = [
-        f"{item} {op} {other}" for item in COLUMNS for other in COLUMNS for op in ("=", "<", "<=>")
+        f"{item} {op} {other_column}"
+        for item in COLUMNS
+        for other_column in COLUMNS
+        for op in ("=", "<", "<=>")
     ]
     assert check(frame, rows, texts, settings) < 0.7

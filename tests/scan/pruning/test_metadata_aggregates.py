@@ -22,7 +22,7 @@ from tests.interop.test_overlays import commit, overlay
 
 ROWS = 20_000
 FILE_ROWS = 9_000
-#: Without an order, or none that indexes keep.
+#: Columns with an index, of every type, with and without nulls and NaN.
 COLUMNS = [
     "id", "u8", "u64", "d", "dec", "dec40", "ts", "zoned", "ns", "t", "s", "ls", "b", "fsb", "ok",
     "f", "f32", "nan", "onlynan", "sparse", "null", "st.a", "flat", "shuffled",
@@ -68,11 +68,11 @@ def table(ids: np.ndarray) -> pa.Table:
     )  # fmt: skip
 
 
-def write(path: Path, kind: str | None, columns: list[str] = COLUMNS) -> lance.LanceDataset:
+def write(path: Path, index_type: str | None, columns: list[str] = COLUMNS) -> lance.LanceDataset:
     dataset = lance.write_dataset(table(np.arange(ROWS)), str(path), max_rows_per_file=FILE_ROWS)
-    if kind:
+    if index_type:
         for name in columns:
-            dataset.create_scalar_index(name, kind)
+            dataset.create_scalar_index(name, index_type)
     return dataset
 
 
@@ -86,16 +86,16 @@ def values_of(path: Path, column: str) -> list[Any]:
     """Return the values that pylance reads, without nulls."""
     name = column.rpartition(".")[2]
     read = lance.dataset(str(path)).scanner(columns={name: column}).to_table()[name]
-    kind = read.type
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        read = read.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    dtype = read.type
+    if pa.types.is_timestamp(dtype) or pa.types.is_time(dtype):
+        read = read.cast(pa.int64() if dtype.bit_width == 64 else pa.int32())
     return [value for value in read.to_pylist() if value is not None]
 
 
 def plain(scalar: pa.Scalar) -> Any:
-    kind = scalar.type
-    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
-        scalar = scalar.cast(pa.int64() if kind.bit_width == 64 else pa.int32())
+    dtype = scalar.type
+    if pa.types.is_timestamp(dtype) or pa.types.is_time(dtype):
+        scalar = scalar.cast(pa.int64() if dtype.bit_width == 64 else pa.int32())
     return scalar.as_py()
 
 
@@ -141,13 +141,13 @@ def test_every_type(path: Path, column: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("stable", [False, True])
 class TestChanges:
     """Changes after the index was built: aggregates are right, and known where possible."""
 
     @pytest.fixture
-    def dataset(self, kind: str, stable: bool, tmp_path: Path) -> lance.LanceDataset:
+    def dataset(self, index_type: str, stable: bool, tmp_path: Path) -> lance.LanceDataset:
         values = table(np.arange(ROWS)).select(["id", "sparse", "nan", "s"])
         dataset = lance.write_dataset(
             values,
@@ -156,23 +156,23 @@ class TestChanges:
             enable_stable_row_ids=stable,
         )
         for name in values.column_names:
-            dataset.create_scalar_index(name, kind)
+            dataset.create_scalar_index(name, index_type)
         return dataset
 
     def known(self, dataset: lance.LanceDataset) -> list[tuple[bool, bool]]:
         return [check(Path(dataset.uri), name) for name in ("id", "sparse", "nan", "s")]
 
-    def test_deletions(self, dataset: lance.LanceDataset, kind: str) -> None:
+    def test_deletions(self, dataset: lance.LanceDataset, index_type: str) -> None:
         dataset.delete("id < 100 OR id > 19900 OR id % 10 = 4")
-        zoned = kind == "ZONEMAP"
+        zoned = index_type == "ZONEMAP"
         known = self.known(dataset)
-        assert [one for one, _ in known] == [zoned] * 4
-        # How many of the deleted rows were null is not known.
+        assert [minimum_known for minimum_known, _ in known] == [zoned] * 4
+        # The number of nulls among the deleted rows is unknown.
         assert [count for _, count in known] == [zoned, False, zoned, zoned]
 
-    def test_whole_zones_deleted(self, dataset: lance.LanceDataset, kind: str) -> None:
+    def test_whole_zones_deleted(self, dataset: lance.LanceDataset, index_type: str) -> None:
         dataset.delete("id < 8500 OR id > 18000")
-        assert check(Path(dataset.uri), "id") == (kind == "ZONEMAP",) * 2
+        assert check(Path(dataset.uri), "id") == (index_type == "ZONEMAP",) * 2
 
     def test_all_deleted(self, dataset: lance.LanceDataset) -> None:
         dataset.delete("id >= 0")
@@ -207,7 +207,7 @@ class TestChanges:
 
     @pytest.mark.parametrize("deferred", [False, True])
     def test_compaction(
-        self, dataset: lance.LanceDataset, kind: str, stable: bool, deferred: bool
+        self, dataset: lance.LanceDataset, index_type: str, stable: bool, deferred: bool
     ) -> None:
         if stable and deferred:
             pytest.skip("pylance does not support it")
@@ -215,9 +215,9 @@ class TestChanges:
         dataset.optimize.compact_files(target_rows_per_fragment=50_000, defer_index_remap=deferred)
         assert len(dataset.get_fragments()) == 1
         known = self.known(dataset)
-        if kind == "BTREE" and not deferred:
+        if index_type == "BTREE" and not deferred:
             assert known == [(True, True)] * 4
-        # Zone maps that are merged now keep bounds of rows that are gone.
+        # Merged zone maps keep bounds of deleted rows.
         dataset.optimize.optimize_indices(num_indices_to_merge=5)
         self.known(dataset)
         if not deferred:
@@ -227,11 +227,11 @@ class TestChanges:
         self.known(dataset)
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
-def test_empty_tables(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
+def test_empty_tables(tmp_path: Path, index_type: str) -> None:
     path = tmp_path / "t.lance"
     dataset = lance.write_dataset(pa.table({"id": pa.array([], pa.int64())}), str(path))
-    dataset.create_scalar_index("id", kind)
+    dataset.create_scalar_index("id", index_type)
     assert check(path, "id") == (True, True)
 
 
@@ -243,9 +243,9 @@ def test_loose_bounds_are_corrected(tmp_path: Path) -> None:
         reader = LanceFileReader(str(file))
         zones = reader.read_all().to_table()
         metadata = reader.metadata().schema.metadata
-        kind = zones["min"].type
-        low = pa.array([max(value - 700, 0) for value in zones["min"].to_pylist()], kind)
-        high = pa.array([value + 700 for value in zones["max"].to_pylist()], kind)
+        dtype = zones["min"].type
+        low = pa.array([max(value - 700, 0) for value in zones["min"].to_pylist()], dtype)
+        high = pa.array([value + 700 for value in zones["max"].to_pylist()], dtype)
         zones = zones.set_column(0, "min", low).set_column(1, "max", high)
         counts = pa.array([min(value, 1) for value in zones["null_count"].to_pylist()], pa.uint32())
         zones = zones.set_column(2, zones.schema.field("null_count"), counts)
@@ -254,7 +254,7 @@ def test_loose_bounds_are_corrected(tmp_path: Path) -> None:
         with LanceFileWriter(str(file), zones.schema.with_metadata(metadata), version="2.0") as out:
             out.write_batch(zones)
     assert check(path, "shuffled") == (True, True)
-    # Nobody knows how many nulls there are, but that there are some.
+    # Only the existence of nulls is known, not their number.
     assert check(path, "f32") == (True, False)
     assert check(path, "sparse") == (True, False)
 
@@ -269,14 +269,14 @@ def test_few_zones_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             name, lance.indices.IndexConfig("zonemap", {"rows_per_zone": 100})
         )
     dataset.delete("id % 100 = 0")
-    # All zones but the one that was decoded could still have the 0.
+    # All zones but the decoded zone could still have the 0.
     assert check(path, "low") == (False, True)
     with monkeypatch.context() as patch:
         patch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ZONES", ROWS // 100)
         assert check(path, "low") == (True, True)
     monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ZONES", 1)
     assert check(path, "id") == (True, True)
-    # Zones without a live row take no decoding.
+    # Zones without a live row need no decoding.
     dataset.delete("id < 3000")
     assert check(path, "id") == (True, True)
     monkeypatch.setattr("lance_spark.scan.pruning.metadata_aggregates._MAX_ROWS", 99)
@@ -294,17 +294,17 @@ def test_pages_of_nulls_and_values(tmp_path: Path) -> None:
         assert check(path, name) == (True, True)
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 class TestNewValues:
     """New values of an indexed column in existing fragments."""
 
     @pytest.fixture
-    def path(self, kind: str, tmp_path: Path) -> Path:
+    def path(self, index_type: str, tmp_path: Path) -> Path:
         path = tmp_path / "t.lance"
         values = pa.table({"number": np.arange(200), "other": np.arange(200)})
         dataset = lance.write_dataset(values, str(path), max_rows_per_file=100)
         for name in values.column_names:
-            dataset.create_scalar_index(name, kind)
+            dataset.create_scalar_index(name, index_type)
         return path
 
     def test_overlay(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ class TestNewValues:
         assert check(path, "number") == (True, True)
 
     def test_a_missing_index_file_is_ignored(
-        self, path: Path, kind: str, caplog: pytest.LogCaptureFixture
+        self, path: Path, index_type: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         for file in path.glob("_indices/*/*"):
             file.unlink()
@@ -354,7 +354,7 @@ def test_btree_and_zone_map_together(tmp_path: Path) -> None:
     dataset.create_scalar_index("sparse", "ZONEMAP", name="zones")
     assert check(path, "sparse") == (True, True)
     dataset.delete("id = 50098")
-    # Of the two, the BTREE knows the old fragments, and the zone map the new one.
+    # The BTREE covers the old fragments, and the zone map the new fragment.
     assert check(path, "sparse") == (True, False)
     dataset.delete("id = 3")
     assert check(path, "sparse") == (True, False)
@@ -375,10 +375,10 @@ def test_random_changes(tmp_path: Path, seed: int) -> None:
         some(), str(path), max_rows_per_file=300, enable_stable_row_ids=bool(seed % 2)
     )
     for name in columns:
-        kind, options = [("zonemap", {"rows_per_zone": 64}), ("btree", {"zone_size": 50})][
+        index_type, options = [("zonemap", {"rows_per_zone": 64}), ("btree", {"zone_size": 50})][
             int(randomness.integers(2))
         ]
-        dataset.create_scalar_index(name, lance.indices.IndexConfig(kind, options))
+        dataset.create_scalar_index(name, lance.indices.IndexConfig(index_type, options))
         assert check(path, name) == (True, True)
     for _ in range(10):
         first = int(randomness.integers(-5_000, 30_000))
@@ -402,7 +402,9 @@ def test_random_changes(tmp_path: Path, seed: int) -> None:
 
 
 def test_which_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file without an index on the column; otherwise the index once, and two zones."""
+    """Without an index on the column, no file is read; otherwise the index is read once, and two
+    zones.
+    """
     path = tmp_path / "t.lance"
     write(path, None)
     opens: list[str] = []
@@ -435,9 +437,9 @@ def test_which_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not [name for name in opens if "_indices" in name]
 
 
-@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.3"])
-def test_every_file_version(tmp_path: Path, version: str, kind: str) -> None:
+def test_every_file_version(tmp_path: Path, version: str, index_type: str) -> None:
     path = tmp_path / "t.lance"
     columns = ["id", "d", "dec", "s", "f32", "sparse", "ok"]
     values = table(np.arange(-3_000, 3_000)).select(columns)
@@ -445,8 +447,8 @@ def test_every_file_version(tmp_path: Path, version: str, kind: str) -> None:
         values, str(path), max_rows_per_file=2_500, data_storage_version=version
     )
     for name in columns:
-        dataset.create_scalar_index(name, kind)
-    if kind == "ZONEMAP":
+        dataset.create_scalar_index(name, index_type)
+    if index_type == "ZONEMAP":
         dataset.delete("id > 2990")
     for name in columns:
         assert check(path, name)[0]

@@ -1,4 +1,4 @@
-"""Rows without nulls are counted from page metadata; other rows are left to be read."""
+"""Rows without nulls are counted from page metadata; other rows have to be read."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_every_type(folder: Path, column: str) -> None:
     assert counted(folder / "False", column) == (ROWS, 0)
     result = counted(folder / "True", column)
-    # Of lists, pylance notes that there may be nulls wherever the whole array has some.
+    # For lists, pylance marks pages as nullable if the whole array has nulls.
     assert result == (ROWS // 2, ROWS // 2) or (column == "list" and result == (0, ROWS))
 
 

@@ -1,4 +1,4 @@
-"""Zone maps rule rows out, and never one that Spark's conditions hold for."""
+"""Zone maps exclude rows, but never a row that matches by Spark's rules."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     compacted afterwards.
     """
     path = tmp_path_factory.mktemp("zones") / "t.lance"
-    kind = request.param
+    table_kind = request.param
     ids = np.arange(ROWS)
     dataset = lance.write_dataset(
-        table(ids), str(path), max_rows_per_file=25_000, enable_stable_row_ids=kind != "plain"
+        table(ids), str(path), max_rows_per_file=25_000, enable_stable_row_ids=table_kind != "plain"
     )
-    if kind in ("deleted", "mixed"):
+    if table_kind in ("deleted", "mixed"):
         dataset.delete("id < 10 OR id % 4 = 1 OR (id > 24000 AND id < 26000)")
     for name in INDEXED:
         dataset.create_scalar_index(name, "ZONEMAP")
-    if kind in ("deleted", "mixed"):
+    if table_kind in ("deleted", "mixed"):
         dataset.delete("id % 11 = 7")
-    if kind == "mixed":
+    if table_kind == "mixed":
         dataset.insert(table(np.arange(100, 9000)))
         dataset.update({"id": "id + 50000", "s": "'k99999'"}, where="id % 1000 = 0")
         dataset.merge_insert("x").when_matched_update_all().execute(table(ids[:50]).slice(0, 50))
@@ -143,7 +143,7 @@ def test_overlaid_fragments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ours = lance_spark.open_dataset(str(path))
     assert ours.to_table(["_rowaddr"], filter="number = 77777").to_pydict() == {"_rowaddr": [5]}
     assert ours.to_table(filter="number = 5").num_rows == 0
-    # The value of the overlay is read besides.
+    # The value of the overlay is read in addition.
     assert rows_read(monkeypatch, path, filter="number > 50000") == (10_001, 1)
     assert rows_read(monkeypatch, path, filter="word > 'x'") == (0, 0)
 

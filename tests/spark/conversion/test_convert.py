@@ -64,7 +64,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 def spark_value(value: Any, arrow: pa.DataType) -> Any:
-    """What Spark shows of a value that pyarrow shows so."""
+    """Return what Spark shows of a value that pyarrow shows in this way."""
     if isinstance(value, np.floating):
         return float(value)
     if isinstance(value, list):
@@ -127,7 +127,7 @@ def test_vectors_keep_their_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrow", "value", "said"),
+    ("arrow", "value", "message"),
     [
         (pa.uint64(), 2**63, "2^63 - 1"),
         (pa.timestamp("ns"), 1, "finer than microseconds"),
@@ -148,12 +148,12 @@ def test_vectors_keep_their_buffer() -> None:
     ids=str,
 )
 def test_values_that_spark_cannot_hold_are_refused_by_column_name(
-    arrow: pa.DataType, value: Any, said: str
+    arrow: pa.DataType, value: Any, message: str
 ) -> None:
     batch = table({"c": (arrow, [value, None])})
     with pytest.raises(LanceError, match="column c") as caught:
         spark_batch(batch)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_value_outside_a_slice_is_not_checked() -> None:
@@ -162,7 +162,7 @@ def test_a_value_outside_a_slice_is_not_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted", "value"),
+    ("source", "wanted", "value"),
     [
         (pa.int16(), pa.uint8(), 256),
         (pa.int16(), pa.uint8(), -1),
@@ -179,16 +179,16 @@ def test_a_value_outside_a_slice_is_not_checked() -> None:
     ids=str,
 )
 def test_writing_refuses_values_that_the_table_cannot_hold(
-    given: pa.DataType, wanted: pa.DataType, value: Any
+    source: pa.DataType, wanted: pa.DataType, value: Any
 ) -> None:
-    batch = table({"c": (given, [None, value])})
+    batch = table({"c": (source, [None, value])})
     converter = BatchConverter(batch.schema, pa.schema([("c", wanted)]), reading=False)
     with pytest.raises(InvalidInputError, match="column c"):
         list(converter(batch))
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted"),
+    ("source", "wanted"),
     [
         (pa.string(), pa.int64()),
         (pa.float64(), pa.float32()),
@@ -201,10 +201,10 @@ def test_writing_refuses_values_that_the_table_cannot_hold(
     ids=str,
 )
 def test_types_that_do_not_fit_are_refused_before_any_batch(
-    given: pa.DataType, wanted: pa.DataType
+    source: pa.DataType, wanted: pa.DataType
 ) -> None:
     with pytest.raises(SchemaMismatchError, match="column c"):
-        BatchConverter(pa.schema([("c", given)]), pa.schema([("c", wanted)]), reading=False)
+        BatchConverter(pa.schema([("c", source)]), pa.schema([("c", wanted)]), reading=False)
 
 
 def test_reading_does_not_narrow() -> None:
@@ -277,25 +277,25 @@ def test_times_are_longs_before_spark_4_1(monkeypatch: pytest.MonkeyPatch) -> No
 
 @st.composite
 def nested(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
-    """A random nested type and rows of it."""
+    """Return a random nested type and rows of the type."""
 
     def make(depth: int) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
-        kinds = ["u8", "text"] + (["list", "large", "vector", "struct"] if depth else [])
-        kind = draw(st.sampled_from(kinds))
-        if kind == "u8":
+        shapes = ["u8", "text"] + (["list", "large", "vector", "struct"] if depth else [])
+        shape = draw(st.sampled_from(shapes))
+        if shape == "u8":
             return pa.uint8(), st.none() | st.integers(0, 255)
-        if kind == "text":
+        if shape == "text":
             return pa.large_string(), st.none() | st.text(max_size=4)
         child, values = make(depth - 1)
-        if kind == "list":
+        if shape == "list":
             return pa.list_(child), st.none() | st.lists(values, max_size=3)
-        if kind == "large":
+        if shape == "large":
             return pa.large_list(child), st.none() | st.lists(values, max_size=3)
-        if kind == "vector":
+        if shape == "vector":
             return pa.list_(child, 2), st.none() | st.lists(values, min_size=2, max_size=2)
-        other, more = make(depth - 1)
+        second_child, more = make(depth - 1)
         return (
-            pa.struct([("a", child), ("b", other)]),
+            pa.struct([("a", child), ("b", second_child)]),
             st.none() | st.fixed_dictionaries({"a": values, "b": more}),
         )
 
@@ -323,7 +323,7 @@ def test_nested_values_survive_both_directions(
 def test_dictionaries_that_are_not_short_are_expanded(
     dtype: pa.DataType, words: int, rows: int
 ) -> None:
-    """A scan kept them, and all batches would carry them."""
+    """A scan keeps the dictionaries, which all batches would carry."""
     text = "x" * (10_000 if rows == 400 else 3)
     values = pa.array([f"{number}{text}" for number in range(words)]).cast(dtype)
     indices = pa.array([row % words if row % 7 else None for row in range(rows)], pa.int32())

@@ -1,6 +1,4 @@
-"""Push-down by configuration beside an extension of somebody else, in the ways that Spark is
-told of jars.
-"""
+"""Push-down by configuration beside another extension, for each way to give Spark a jar."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 OTHER = "example.Other"
 
-#: An extension that puts a rule where push-down is too, and tells which table it finds there.
+#: An extension with a rule at the place of push-down. It reports which table it finds there.
 SOURCE = """
 package example;
 
@@ -84,7 +82,7 @@ print(json.dumps([lance_spark.is_enabled(spark), "lance pushdown columns=[id:big
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of both jars, a table, a job, and a home for Spark to write to."""
+    """A folder with both jars, a table, a job, and a home that Spark can write to."""
     folder = tmp_path_factory.mktemp("extensions")
     classes.write_jar(folder / "rule.jar")
     (folder / "source").mkdir()

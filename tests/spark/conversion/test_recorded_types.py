@@ -1,4 +1,4 @@
-"""Types of Spark that Arrow lacks: what they are stored as, and what gives them back."""
+"""Types of Spark that Arrow lacks: how they are stored, and how they are restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lance_spark.spark.types.recorded import CHAR_VARCHAR, check_records
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
 VARIANT = pa.struct([pa.field(n, pa.binary(), False) for n in ("metadata", "value")])
-#: Spark's type and what it is stored as.
+#: Spark's type, and the type as which it is stored.
 TYPES: list[tuple[spark.DataType, pa.DataType | None]] = [
     (spark.CharType(4), pa.string()),
     (spark.VarcharType(4), pa.string()),
@@ -58,7 +58,7 @@ def test_a_type_is_stored_as_another_and_given_back(
     assert declared(arrow) == nested
     if stored is not None and place == "column":
         assert arrow.field("c").type == stored
-    # Plans of Spark have strings for char(n) and varchar(n), and their type in the metadata.
+    # Plans of Spark have strings for char(n) and varchar(n); the metadata names the type.
     planned = mapping.to_spark_schema(arrow)
     assert mapping.to_arrow_schema(planned).equals(arrow, check_metadata=True)
     assert mapping.batch_schema(planned).equals(demanded_schema(planned))
@@ -134,7 +134,7 @@ def test_columns_of_plans_have_char_and_varchar_in_their_metadata() -> None:
     schema = spark.StructType().add("c", nested, True, metadata)
     arrow = mapping.to_arrow_schema(schema)
     assert declared(arrow).simpleString() == metadata[CHAR_VARCHAR]
-    # The metadata outlived a change of the type.
+    # The metadata stays after a change of the type.
     changed = spark.StructType().add("c", "integer", True, {CHAR_VARCHAR: "char(4)"})
     assert mapping.to_arrow_schema(changed) == pa.schema([pa.field("c", pa.int32())])
 

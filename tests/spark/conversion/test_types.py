@@ -18,8 +18,8 @@ from lance_spark.spark.types import mapping as types
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "types.md"
-#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type
-#: Spark's is written as.
+#: By the name in the docs: the Arrow type, the name of the Spark type that it is read as, and the
+#: Arrow type that this Spark type is written as.
 TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
     "bool": (pa.bool_(), "boolean", pa.bool_()),
     "int8": (pa.int8(), "tinyint", pa.int8()),
@@ -96,8 +96,8 @@ def test_the_docs_have_each_type_and_say_the_same(name: str) -> None:
     assert len(lines) == 1, f"docs/reference/types.md has no line for {name}, or several"
     shown = TYPES[name][1].split("<")[0].split("(")[0]
     cells = lines[0].lower().split("|")
-    where = cells[2] if HAS_TIME or not name.startswith("time32") else cells[4]
-    assert shown in where
+    cell = cells[2] if HAS_TIME or not name.startswith("time32") else cells[4]
+    assert shown in cell
 
 
 def test_lists_are_written_with_a_child_named_item() -> None:
@@ -205,7 +205,7 @@ def test_large_types_can_be_requested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "options", "error", "said"),
+    ("names", "options", "error", "message"),
     [
         (["a"], {"b": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "column b"),
         (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not apply"),
@@ -216,10 +216,10 @@ def test_large_types_can_be_requested() -> None:
     ],
 )
 def test_schemas_that_cannot_be_written_are_refused(
-    names: list[str], options: Any, error: type[Exception], said: str
+    names: list[str], options: Any, error: type[Exception], message: str
 ) -> None:
     schema = spark.StructType([spark.StructField(name, spark.StringType()) for name in names])
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         types.to_arrow_schema(schema, options)
 
 
@@ -239,7 +239,7 @@ def test_strings_marked_as_json(metadata: dict[str, Any]) -> None:
         .add("s", inner)
         .add("o", spark.StringType())
         .add("t", spark.StringType())
-        # The mark outlived a cast.
+        # The mark stays after a cast.
         .add("i", spark.IntegerType(), True, metadata)
     )
     made = types.to_arrow_schema(schema, {"o": {types.JSON: "true"}})

@@ -1,4 +1,6 @@
-"""Columns that Java reads in the bytes of an Arrow stream, beside Spark's own Arrow vectors."""
+"""Columns that Java reads from the bytes of an Arrow stream, compared with Spark's Arrow
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.support.interop.tables import random_table
 
 TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "100"))
 FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "100"))
-#: Reads all rows of messages, and of messages with changed bytes.
+#: Reads all rows of messages, also of messages with changed bytes.
 HELPER = """
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
@@ -141,7 +143,7 @@ class Jvm:
         )
 
     def rows_of_spark(self, stream: bytes, schema: Any) -> Any:
-        """Return the rows by Spark's own vectors."""
+        """Return the rows, read by Spark's vectors."""
         owner = self.loader.loadClass(f"{classes.PACKAGE}.Rows")
         (method,) = [item for item in owner.getDeclaredMethods() if item.getName() == "of"]
         method.setAccessible(True)
@@ -150,7 +152,7 @@ class Jvm:
         return method.invoke(None, values)
 
     def batches(self, rows: Any, schema: Any) -> list[bytes]:
-        """Return what a writer gets of rows."""
+        """Return the rows as a writer gets them."""
         (make,) = self.loader.loadClass(f"{classes.PACKAGE}.BatchBuilder").getDeclaredConstructors()
         make.setAccessible(True)
         return [bytes(value) for value in self._call(self.helper, "batches", rows, make, schema)]
@@ -291,7 +293,7 @@ def everything() -> pa.RecordBatch:
 
 
 def test_damaged_messages_are_errors(jvm: Jvm) -> None:
-    """No input ends the JVM, and each is read or refused."""
+    """No input ends the JVM: each input is read or refused."""
     batch = everything()
     schema = jvm.schema(to_spark_schema(batch.schema))
     message = message_of(batch)
@@ -318,7 +320,7 @@ def test_random_rows_are_written(jvm: Jvm, first: int) -> None:
 
 
 def test_batches_of_writes_are_bounded(jvm: Jvm) -> None:
-    """By rows, and by bytes: a row of many bytes ends a batch."""
+    """A batch ends after a number of rows or bytes."""
     batch = pa.record_batch({"x": pa.array(["x" * 1_500_000] * 7)})
     schema = jvm.schema(to_spark_schema(batch.schema))
     values = jvm.batches(jvm.rows_of_spark(stream_of(batch), schema), schema)

@@ -1,4 +1,4 @@
-"""Java classes that have logic of their own, called through py4j."""
+"""Java classes with their own logic, called by py4j."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def call(spark: Any) -> Call:
-    """Call a static method of a class that is not public, by the name of both."""
+    """Call a static method of a class that is not public, by the names of class and method."""
     lance_spark.enable(spark)
     loader = classes.loaded_extension(spark).getClassLoader()
     gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
@@ -24,15 +24,16 @@ def call(spark: Any) -> Call:
     def static(name: str, method: str, *arguments: Any) -> Any:
         methods = loader.loadClass(f"{classes.PACKAGE}.{name}").getDeclaredMethods()
         (chosen,) = [
-            one
-            for one in methods
-            if one.getName() == method and len(one.getParameterTypes()) == len(arguments)
+            candidate
+            for candidate in methods
+            if candidate.getName() == method
+            and len(candidate.getParameterTypes()) == len(arguments)
         ]
         chosen.setAccessible(True)
-        given = gateway.new_array(jvm.java.lang.Object, len(arguments))
+        objects = gateway.new_array(jvm.java.lang.Object, len(arguments))
         for index, argument in enumerate(arguments):
-            given[index] = argument
-        return chosen.invoke(None, given)
+            objects[index] = argument
+        return chosen.invoke(None, objects)
 
     return static
 
@@ -75,8 +76,8 @@ def test_values_of_procedures_survive_both_ways(
     type_name: str,
     value: Any,
 ) -> None:
-    there = call("Values", "toSpark", parsed(value), dtype(type_name))
-    back = call("Values", "toJson", there, dtype(type_name))
+    spark_value = call("Values", "toSpark", parsed(value), dtype(type_name))
+    back = call("Values", "toJson", spark_value, dtype(type_name))
     assert json.loads(call("Forms", "json", back)) == value
 
 
@@ -87,7 +88,7 @@ def test_rows_of_procedures(
         "struct<n: bigint, at: timestamp, words: array<string>, f: double, nothing: int>"
     )
     row = call("Values", "toSpark", parsed([1, 2, ["x", None], 3, None]), columns)
-    # JSON has one type of numbers. Spark fails if the class of a value is not that of its type.
+    # JSON has one type of numbers. Spark fails if a value has another class than its type needs.
     assert [row.getLong(0), row.getLong(1), row.getDouble(3)] == [1, 2, 3.0]
     assert row.getArray(2).getUTF8String(0).toString() == "x"
     assert row.getArray(2).isNullAt(1)
@@ -107,10 +108,10 @@ def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:
     gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
 
     def operation(name: str, *forms: Any) -> Any:
-        given = gateway.new_array(jvm.java.lang.Object, len(forms))
+        objects = gateway.new_array(jvm.java.lang.Object, len(forms))
         for index, form in enumerate(forms):
-            given[index] = form
-        return call("Forms", "operation", name, given)
+            objects[index] = form
+        return call("Forms", "operation", name, objects)
 
     a, b, c = (call("Forms", "column", name) for name in "abc")
     nested = operation("and", operation("and", a, b), operation("or", b, c))
@@ -122,7 +123,7 @@ def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:
             {"op": "or", "args": [{"col": "b"}, {"col": "c"}]},
         ],
     }
-    # A part that has no form takes the whole condition with it.
+    # A part without a form makes the whole condition lack a form.
     assert operation("and", a, None) is None
 
     deep = a
@@ -144,7 +145,7 @@ def test_packed_columns(call: Call, dtype: Callable[[str], Any]) -> None:
         "struct<a:binary,b:array<string>,c:binary,d:int,"
         "__lance_items_0:array<float>,__lance_items_1:array<tinyint>>"
     )
-    # The schema that was given stays as it is.
+    # The given schema does not change.
     assert columns.fields()[0].dataType().catalogString() == "array<float>"
     taken = dtype("struct<a: array<float>, __lance_items_0: int>")
     assert list(call("Packing", "columns", taken)) == []

@@ -21,17 +21,17 @@ from tests.spark.kills.model import CHANGES, STATEMENTS
 
 MOMENTS = ("writing", "commit", "committed")
 ALL = (*CHANGES, *STATEMENTS)
-#: Statements that Spark plans, and a Python process commits.
+#: Statements that Spark plans and a Python process commits.
 ROW_STATEMENTS = ("sql_append", "sql_update", "sql_merge", "sql_delete")
 
 
 def main() -> int:
-    """Run all; return how many runs found something wrong."""
+    """Run all kills; return how many runs found an error."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kills")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="kills") as folder:
         kills = Kills(Path(folder))
@@ -43,18 +43,18 @@ def main() -> int:
         for moment in ("commit", "committed"):
             killed = (f"{change}:{moment}:planner" for change in ROW_STATEMENTS)
             runs.append((("append", *killed), None))
-        runs += [((), given.seconds)] * given.rounds
+        runs += [((), arguments.seconds)] * arguments.rounds
         for number, (changes, seconds) in enumerate(runs):
-            told = len(kills.answers)
+            num_answers = len(kills.answers)
             try:
-                kills.run(*changes, seconds=seconds, seed=given.seed + number)
+                kills.run(*changes, seconds=seconds, seed=arguments.seed + number)
             except AssertionError:
                 traceback.print_exc()
                 print(kills.output)
                 wrong += 1
-                # What comes after it would be compared with rows that nobody knows.
+                # After an error, the expected rows of later runs are unknown.
                 break
-            print(changes or f"{seconds} s", kills.answers[told:], flush=True)
+            print(changes or f"{seconds} s", kills.answers[num_answers:], flush=True)
         if not wrong:
             kills.clean()
         killed = len(list(Path(folder).glob("killed.*")))

@@ -1,4 +1,5 @@
-"""Runs `run.py` and checks its table: what was acknowledged is there, once, and nothing else.
+"""Runs `run.py` and checks its table: each acknowledged change is present once, and there are no
+other rows.
 
 While it runs, this process appends to the same table: rows of an id below zero. Whatever Spark's
 jobs sweep, it is never these.
@@ -64,8 +65,7 @@ class Kills:
         self._home = make_home(self.folder / "home")
 
     def run(self, *changes: str, seconds: float | None = None, seed: int = 0) -> Log:
-        """Let Spark change the table until it is done, or its driver is killed; then check the
-        table.
+        """Let Spark change the table until it ends or its driver is killed; then check the table.
 
         Parameters
         ----------
@@ -113,11 +113,11 @@ class Kills:
 
     @property
     def output(self) -> str:
-        """What Spark printed last."""
+        """Return the last output of Spark."""
         return (self.folder / "output").read_text(errors="replace")[-3000:]
 
     def _driver(self) -> int:
-        """The driver's JVM."""
+        """Return the process of the driver's JVM."""
         return int((self.folder / "driver").read_text().split()[0])
 
     def _append(self, stop: threading.Event) -> None:
@@ -154,25 +154,25 @@ class Kills:
 
     def _check(self, log: Log, first: int, *, by_chance: bool) -> None:
         numbers = [number for number in log.begun if number >= first]
-        # A driver that is killed at any time may not have begun anything.
+        # A driver that is killed at a random time may not have begun a change.
         assert numbers or by_chance, self.output
         for number in numbers:
             self.answers.append(log.answers.get(number, "killed"))
         dataset = lance.dataset(self.table)
         dataset.validate()
-        found = dataset.to_table(["id", "batch", "n"])
-        ids = found["id"].to_pylist()
+        table = dataset.to_table(["id", "batch", "n"])
+        ids = table["id"].to_pylist()
         assert len(set(ids)) == len(ids)
         rows = dict(
             zip(
                 ids,
-                zip(found["batch"].to_pylist(), found["n"].to_pylist(), strict=True),
+                zip(table["batch"].to_pylist(), table["n"].to_pylist(), strict=True),
                 strict=True,
             )
         )
         ours = lance_spark.open_dataset(str(self.table)).to_table(columns=["id", "batch", "n"])
-        assert ours.sort_by("id") == found.sort_by("id")
-        # Updates are of all rows of even ids, whoever wrote them.
+        assert ours.sort_by("id") == table.sort_by("id")
+        # Updates change all rows with even ids, of any writer.
         assert sorted(i for i in ids if i < 0) == sorted(self.own)
         rows = {i: row for i, row in rows.items() if i >= 0}
         possible = outcome(log, numbers, self.rows)
@@ -180,9 +180,7 @@ class Kills:
         self.rows = rows
 
     def clean(self) -> None:
-        """Remove what killed processes left behind; then there is nothing that no version refers
-        to.
-        """
+        """Remove the files of killed processes; afterwards versions refer to all files."""
         lance_spark.open_dataset(str(self.table)).cleanup_old_versions(
             timedelta(days=1), delete_unverified=True
         )
@@ -191,13 +189,13 @@ class Kills:
 
 def executors_of(driver: int) -> list[int]:
     """Return the processes of executors whose workers a driver's JVM has started."""
-    found = []
-    for one in Path("/proc").iterdir():
-        if not one.name.isdigit():
+    executors = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
             continue
         with suppress(OSError):
-            words = (one / "cmdline").read_bytes()
-            parent = int((one / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (process / "cmdline").read_bytes()
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == driver and b"CoarseGrainedExecutorBackend" in words:
-                found.append(int(one.name))
-    return found
+                executors.append(int(process.name))
+    return executors

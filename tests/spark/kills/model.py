@@ -1,4 +1,4 @@
-"""What rows a table has after changes of `run.py`: a list of batches, no Spark."""
+"""The rows of a table after changes of `run.py`, without Spark."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 
-#: Rows of an append, and those that a merge adds.
+#: Rows of an append, and rows that a merge adds.
 ROWS = 400
 MERGED = 50
 CHANGES = ("append", "update", "merge", "optimize", "delete")
 #: The same changes by SQL statements.
 STATEMENTS = tuple(f"sql_{change}" for change in CHANGES)
-#: By id: the batch and the number of a row.
+#: The batch and the number of a row, by id.
 Rows = dict[int, tuple[int, int]]
 
 
@@ -37,7 +37,7 @@ def changed(rows: Rows, change: str, number: int) -> Rows:
 
 
 class Log:
-    """What a run, and those before it, told.
+    """The log of a run and of the runs before.
 
     Attributes
     ----------
@@ -52,25 +52,25 @@ class Log:
         self.begun: dict[int, str] = {}
         self.answers: dict[int, str] = {}
         for line in path.read_text().splitlines():
-            said = json.loads(line)
-            if "begun" in said:
-                self.begun[said["begun"]] = said["change"]
-            elif "done" in said:
-                self.answers[said["done"]] = "done"
-            elif "failed" in said:
-                self.answers[said["failed"]] = said["error"]
+            entry = json.loads(line)
+            if "begun" in entry:
+                self.begun[entry["begun"]] = entry["change"]
+            elif "done" in entry:
+                self.answers[entry["done"]] = "done"
+            elif "failed" in entry:
+                self.answers[entry["failed"]] = entry["error"]
 
 
 def outcome(log: Log, numbers: Iterable[int], before: Rows) -> list[Rows]:
-    """Return what the rows may be after some changes: with and without the last one, if nobody was
-    told of it.
+    """Return the possible rows after some changes: with and without the last change, if it was not
+    acknowledged.
 
     A change that failed has done nothing.
     """
     rows = [before]
     for number in numbers:
         answer = log.answers.get(number)
-        after = [changed(one, log.begun[number], number) for one in rows]
+        after = [changed(earlier, log.begun[number], number) for earlier in rows]
         if answer == "done":
             rows = after
         elif answer is None:

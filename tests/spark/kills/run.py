@@ -37,7 +37,7 @@ from tests.spark.table.cluster_run import two_hosts
 
 
 class Changes:
-    """The changes of a table, by name."""
+    """The changes of a table, as methods with their names."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
@@ -111,7 +111,7 @@ class Changes:
         )
 
 
-def main(folder: Path, first: int, given: list[str]) -> None:
+def main(folder: Path, first: int, changes_and_moments: list[str]) -> None:
     """Start Spark, and change the table."""
     quiet = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     local = SparkSession.builder.master("local[1]").config(map=quiet).getOrCreate()
@@ -125,12 +125,14 @@ def main(folder: Path, first: int, given: list[str]) -> None:
     changes.table.toDF().createOrReplaceTempView("oldest")
     log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def tell(**what: Any) -> None:
-        os.write(log, (json.dumps(what) + "\n").encode())
+    def tell(**fields: Any) -> None:
+        os.write(log, (json.dumps(fields) + "\n").encode())
 
-    plan = [one.split(":") for one in given] or ([name] for name in cycle([*CHANGES, *STATEMENTS]))
+    plan = [text.split(":") for text in changes_and_moments] or (
+        [name] for name in cycle([*CHANGES, *STATEMENTS])
+    )
     for number, (name, *moment) in zip(count(first), plan, strict=False):
-        # What a subquery reads is planned when its view is made.
+        # The rows of a subquery are planned when its view is created.
         changes.table.toDF().createOrReplaceTempView("oldest")
         if moment:
             (folder / "armed").write_text(" ".join(moment))
@@ -138,8 +140,8 @@ def main(folder: Path, first: int, given: list[str]) -> None:
         try:
             getattr(changes, name)(number)
         except Exception as error:
-            what = "killed" if moment[1:] == ["planner"] else "failed"
-            tell(**{what: number}, error=type(error).__name__, text=str(error)[:300])
+            outcome = "killed" if moment[1:] == ["planner"] else "failed"
+            tell(**{outcome: number}, error=type(error).__name__, text=str(error)[:300])
         else:
             tell(done=number)
     spark.stop()

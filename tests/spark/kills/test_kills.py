@@ -1,5 +1,5 @@
-"""Executors and the driver of Spark are killed with `kill -9` while a table is changed: what was
-acknowledged is there, once.
+"""Executors and the driver of Spark are killed with `kill -9` during changes of a table: each
+acknowledged change is present once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_executors_and_the_driver_are_killed(tmp_path: Path) -> None:
         kills.output,
     )
     assert len(list(tmp_path.glob("killed.*"))) == 6
-    # The update by SQL has a version, though nobody was told. The last one has none: its manifest
-    # had no name yet.
+    # The update by SQL has a version, although it was not acknowledged. The last change has none:
+    # its manifest did not have its name yet.
     assert {n for _, n in kills.rows.values()} == {0, 1, 2, 10, 12}
     kills.clean()

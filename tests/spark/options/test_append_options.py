@@ -1,4 +1,4 @@
-"""Appends that lack columns, or bring new ones, and writes that are made once, as Spark runs
+"""Appends that lack columns or have new columns, and writes that are committed once, as Spark runs
 them.
 """
 
@@ -32,7 +32,7 @@ def rows(first: int, count: int = 3) -> pa.RecordBatch:
 
 
 def more(first: int, count: int = 3, *, without: Iterable[str] = ()) -> pa.RecordBatch:
-    """The columns of `rows`, and two new ones."""
+    """Return the columns of `rows`, and two new columns."""
     batch = rows(first, count)
     batch = batch.append_column("score", pa.array([float(i) for i in range(count)]))
     vectors = pa.array([[float(i)] * 2 for i in range(count)], pa.list_(pa.float32()))
@@ -71,7 +71,7 @@ def commit(done: tuple[Any, list[Any]]) -> None:
 
 
 def table_of(path: Path) -> pa.Table:
-    """Return the rows by id, which pylance and we read alike."""
+    """Return the rows by id, which both clients must read alike."""
     dataset = lance.dataset(str(path))
     dataset.validate()
     theirs = dataset.to_table()
@@ -91,7 +91,9 @@ def test_nullable_columns_may_be_missing(path: Path) -> None:
 
 
 def test_an_append_adds_new_columns(path: Path) -> None:
-    """In one version, with what options say of them; pylance appends to the table afterwards."""
+    """New columns are added in one version, with the metadata of their options. pylance appends to
+    the table afterwards.
+    """
     append(path, more(6), **MERGE, **{"vector.arrow.fixed-size-list.size": "2"})
     dataset = lance.dataset(str(path))
     assert dataset.version == 2
@@ -144,8 +146,8 @@ def test_a_missing_table_is_created(tmp_path: Path) -> None:
 
 
 def test_concurrent_row_changes_are_kept(path: Path) -> None:
-    """The merge is planned again, on the newest version: what others appended and deleted stays
-    so.
+    """The merge is planned again on the newest version. Rows that other clients appended or deleted
+    stay so.
     """
     done = written(path, more(6), **MERGE)
     append(path, rows(20))
@@ -158,9 +160,7 @@ def test_concurrent_row_changes_are_kept(path: Path) -> None:
 
 
 def test_a_concurrent_append_with_the_same_new_column_is_refused(path: Path) -> None:
-    """Two appends with the same new column: the second one is refused, and leaves nothing
-    behind.
-    """
+    """Two appends have the same new column: the second append is refused, and leaves no files."""
     first, second = written(path, more(6), **MERGE), written(path, more(9), **MERGE)
     commit(first)
     kept = data_files(path)

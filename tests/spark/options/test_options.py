@@ -1,5 +1,5 @@
-"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets
-never shown.
+"""Options: names in any case, checked values, unknown options refused with the nearest name,
+secrets never shown.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_invalid_sizes_are_refused(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"version": "1", "tag": "a"}, "version and tag exclude"),
         ({"timestamp": "2026-01-01", "tag": "a"}, "tag and timestamp exclude"),
@@ -167,13 +167,13 @@ def test_invalid_sizes_are_refused(name: str, value: str) -> None:
         ({"paths": '["/a", "/b"]'}, "one table"),
     ],
 )
-def test_invalid_read_options_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
+def test_invalid_read_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
         read(**options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"version": "1"}, "version applies to reads only"),
         ({"columns": "a"}, "columns applies to reads only"),
@@ -183,8 +183,8 @@ def test_invalid_read_options_are_refused(options: dict[str, str], said: str) ->
         ({"max_rows_per_file": "1", "max_row_per_file": "2"}, "twice"),
     ],
 )
-def test_invalid_write_options_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
+def test_invalid_write_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
         write(**options)
 
 

@@ -1,4 +1,4 @@
-"""Columns in place of rows: the answers are those over Parquet, under every setting of Spark."""
+"""Columns in place of rows: answers equal the answers over Parquet, with every setting of Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DELETED = 5
 
 
 def part_of(number: int) -> pa.Table:
-    """Return the rows of a fragment, with nulls in every column but the first."""
+    """Return the rows of a fragment. Every column but the first has nulls."""
     rng = np.random.default_rng(number)
     ids = np.arange(number * ROWS, (number + 1) * ROWS)
     words = [f"wörd {row % 37}" * (row % 3) for row in ids]
@@ -72,7 +72,7 @@ PAIRS = pa.map_(pa.string(), pa.int64())
 
 @pytest.fixture(scope="module")
 def paths(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """The same rows as a Lance table, from which rows were deleted, and as Parquet."""
+    """Write the same rows as Parquet, and as a Lance table with deleted rows."""
     folder = tmp_path_factory.mktemp("columnar")
     lance_path, parquet_path = str(folder / "t.lance"), str(folder / "t.parquet")
     tables = [part_of(number) for number in range(PARTS)]
@@ -130,8 +130,8 @@ def sorted_top(frame: Any) -> Any:
 
 
 def joined(frame: Any) -> Any:
-    other = frame.select(sf.col("id").alias("other"), sf.col("word").alias("text"), "numbers")
-    return frame.select("id", "word", "at").join(other, sf.expr("id = other + 1"))
+    second = frame.select(sf.col("id").alias("other"), sf.col("word").alias("text"), "numbers")
+    return frame.select("id", "word", "at").join(second, sf.expr("id = other + 1"))
 
 
 def windowed(frame: Any) -> Any:
@@ -241,7 +241,7 @@ def test_answers_equal_those_over_parquet(
 def test_strings_with_a_dictionary(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
-    """They reach Spark as dictionaries, of which each batch may have another."""
+    """Dictionaries are sent to Spark. Each batch may have another dictionary."""
     pushdown(True, False)
     path, rows = str(tmp_path / "t.lance"), 60_000
     for part in range(3):
@@ -310,7 +310,7 @@ def test_types_without_columns_come_as_rows(
 
 
 def test_queries_that_stop_early_leave_no_memory(spark: Any, frames: tuple[Any, Any]) -> None:
-    """Of a limit, of an error in a function, and of a job that is cancelled."""
+    """Scans end by a limit, by an error in a function, or because the job is cancelled."""
     table, _ = frames
     allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
 
@@ -327,7 +327,7 @@ def test_queries_that_stop_early_leave_no_memory(spark: Any, frames: tuple[Any, 
 
 
 def warnings_of(spark: Any) -> list[str]:
-    """Return what the Java classes have warned of in this JVM."""
+    """Return the warnings of the Java classes in this JVM."""
     loader = classes.loaded_extension(spark).getClassLoader()
     field = loader.loadClass(f"{classes.PACKAGE}.Log").getDeclaredField("WRITTEN")
     field.setAccessible(True)

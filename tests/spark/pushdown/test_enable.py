@@ -1,5 +1,5 @@
-"""`python -m lance_spark conf`: a jar and a fragment by which push-down is on in every session; and
-the check of the Python of Spark's workers.
+"""`python -m lance_spark conf`: a jar and a fragment of configuration that enable push-down in
+every session; and the check of the Python of Spark's workers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ counts = [counted.apply(name).value() for name in ("numFragmentsScanned", "numFr
 store = spark._jsparkSession.sharedState().statusStore()
 spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 last = store.executionsList().last()
-shown = {one.name(): one.accumulatorId() for one in (last.metrics().apply(i) for i in range(last.metrics().size()))}
+shown = {metric.name(): metric.accumulatorId() for metric in (last.metrics().apply(i) for i in range(last.metrics().size()))}
 values = store.executionMetrics(last.executionId())
 shown = [values.apply(shown[name]) for name in ("fragments scanned", "fragments skipped")]
 print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader, counts, shown, redacted]))
@@ -74,20 +74,22 @@ def run(*command: str) -> str:
 
 
 def test_conf_turns_push_down_on(tmp_path: Path) -> None:
-    said = run("-m", "lance_spark", "conf", str(tmp_path / "made"))
+    output = run("-m", "lance_spark", "conf", str(tmp_path / "made"))
     jar = tmp_path / "made" / f"lance-spark-rule-{__version__}.jar"
     fragment = tmp_path / "made" / "lance-spark-defaults.conf"
     assert sorted(path.name for path in jar.parent.iterdir()) == [fragment.name, jar.name]
-    assert str(jar) in said
-    assert str(fragment) in said
-    assert re.search(r"spark\.sql\.extensions +your\.Extension,org\.lancespark\.Extension\n", said)
+    assert str(jar) in output
+    assert str(fragment) in output
+    assert re.search(
+        r"spark\.sql\.extensions +your\.Extension,org\.lancespark\.Extension\n", output
+    )
     assert jar.stat().st_size < 200_000
     with zipfile.ZipFile(jar) as opened:
         assert "org/lancespark/Extension.class" in opened.namelist()
     write_jar(tmp_path / "again.jar")
     assert (tmp_path / "again.jar").read_bytes() == jar.read_bytes()
 
-    # Of fewer rows the query would find all while it is planned.
+    # With fewer rows, the query would be answered while it is planned.
     rows = pa.table({"id": range(20_000), "g": range(20_000)})
     lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
     result = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
@@ -113,7 +115,7 @@ def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
     bare = tmp_path / "bare" / "bin" / "python"
     made = {**environment(), "PYSPARK_PYTHON": str(bare)}
-    # The job itself has the package, and its workers do not look where it has it from.
+    # The job has the package on a path that its workers do not have.
     del made["PYTHONPATH"]
     script = tmp_path / "job.py"
     script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{ENABLE}")
@@ -125,12 +127,12 @@ def test_a_worker_without_the_package_is_reported(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    (said,) = [line for line in run.stdout.splitlines() if line.startswith("said:")]
-    assert str(bare) in said
-    assert "DATA_SOURCE_NOT_FOUND" in said
+    (line_said,) = [line for line in run.stdout.splitlines() if line.startswith("said:")]
+    assert str(bare) in line_said
+    assert "DATA_SOURCE_NOT_FOUND" in line_said
     assert (
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
-        f"package, such as {sys.executable}" in said
+        f"package, such as {sys.executable}" in line_said
     )
 
 
@@ -138,9 +140,9 @@ def test_the_worker_python_is_checked_once(spark: Any, monkeypatch: pytest.Monke
     runs: list[object] = []
     original = subprocess.run
 
-    def run(*given: Any, **options: Any) -> Any:
-        runs.append(given)
-        return original(*given, **options)
+    def run(*arguments: Any, **options: Any) -> Any:
+        runs.append(arguments)
+        return original(*arguments, **options)
 
     monkeypatch.setattr(enable.subprocess, "run", run)
     enable._checked.discard(spark.sparkContext._gateway)

@@ -1,4 +1,4 @@
-"""Arrays of numbers that come as bytes are the arrays that pylance reads."""
+"""Arrays of numbers that are sent as bytes equal the arrays that pylance reads."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WIDER = [pa.uint8(), pa.uint32(), pa.float16()]
 def lists(rng: np.random.Generator, item: pa.DataType, rows: int) -> pa.Array:
     """Return lists of up to six numbers, some of them null, some with edge values."""
     ends = np.cumsum(np.r_[0, rng.integers(0, 7, rows)])
-    kind = item.to_pandas_dtype()
-    values = rng.integers(0, 100, ends[-1]).astype(kind)
+    item_dtype = item.to_pandas_dtype()
+    values = rng.integers(0, 100, ends[-1]).astype(item_dtype)
     if pa.types.is_floating(item):
         values[:3] = [np.nan, -0.0, np.inf]
     else:
-        values[:2] = [np.iinfo(kind).min, np.iinfo(kind).max]
+        values[:2] = [np.iinfo(item_dtype).min, np.iinfo(item_dtype).max]
     offsets = pa.array(ends, pa.int32(), mask=rng.random(rows + 1) < 0.1 * (ends < ends[-1]))
     return pa.ListArray.from_arrays(offsets, pa.array(values, item))
 
@@ -46,8 +46,8 @@ def vectors(rng: np.random.Generator, item: pa.DataType, rows: int, nulls: float
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table of three fragments with all kinds of arrays; items are null in the second fragment
-    alone.
+    """Write a table of three fragments with arrays of all types. Only the second fragment has null
+    items.
     """
     folder = str(tmp_path_factory.mktemp("packing") / "t.lance")
     rng = np.random.default_rng(11)
@@ -201,11 +201,11 @@ def test_caches_and_writes(frame: Any, path: str, tmp_path: Path) -> None:
 
 
 def test_equal_scans_are_read_once(spark: Any, frame: Any) -> None:
-    one = frame.groupBy("v_int32").count()
+    counts = frame.groupBy("v_int32").count()
     frame.createOrReplaceTempView("packed")
-    both = one.alias("a").join(one.alias("b"), "v_int32")
-    both.collect()
-    assert "ReusedExchange" in plan_of(both)
+    joined_counts = counts.alias("a").join(counts.alias("b"), "v_int32")
+    joined_counts.collect()
+    assert "ReusedExchange" in plan_of(joined_counts)
 
 
 def test_a_table_column_with_the_name_of_an_added_column(
@@ -221,7 +221,7 @@ def test_a_table_column_with_the_name_of_an_added_column(
 
 
 def test_a_plan_by_other_strategies_returns_arrays(spark: Any, frame: Any, path: str) -> None:
-    """What plans the scan without looking for arrays of bytes gets arrays."""
+    """A plan that does not ask for arrays of bytes gets arrays."""
     jvm = spark._jvm
     optimized = frame.select("full", "id")._jdf.queryExecution().optimizedPlan()
     session = spark._jsparkSession
@@ -248,9 +248,9 @@ def test_batches_too_large_for_32_bit_offsets_are_split(monkeypatch: pytest.Monk
     values: list[Any] = []
     for piece in pieces:
         assert piece.schema.names == ["l", "row", "__lance_items_0"]
-        for data, other in zip(piece["l"], piece["__lance_items_0"], strict=True):
+        for data, packed_items in zip(piece["l"], piece["__lance_items_0"], strict=True):
             numbers = np.frombuffer(data.as_py(), np.int32).tolist() if data.is_valid else None
-            values.append(other.as_py() if other.is_valid else numbers)
+            values.append(packed_items.as_py() if packed_items.is_valid else numbers)
     assert values == array.to_pylist()
 
 

@@ -1,5 +1,5 @@
-"""Filters that Spark pushes by itself: rows are the same in both settings, and fewer are handed
-over in one.
+"""Filters that Spark pushes itself: both settings give the same rows, and one of them passes fewer
+rows to Spark.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.pushdown.spark_filters import push
 from lance_spark.spark.types.mapping import to_spark_schema
-from tests.spark.test_requests import COLUMNS, KINDS, table
 from tests.support.spark.requests import col, op, truth
+from tests.support.spark.typed_rows import COLUMNS, KINDS, table
 from tests.support.spark.versions import SPARK
 
 pytestmark = pytest.mark.skipif(SPARK < (4, 1), reason="Spark pushes to Python sources from 4.1 on")
@@ -37,7 +37,7 @@ OPS = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-#: Conditions of each kind, with what Spark makes of their literals.
+#: Conditions of each type, with Spark's forms of their literals.
 PUSHED = [
     "number <> 5",
     "NOT (tiny >= 1) AND big <> 0",
@@ -59,15 +59,15 @@ PUSHED = [
     "number NOT IN (1, 5) AND NOT (number <=> 7)",
     "words IS NULL",
 ]
-#: Conditions that go back to Spark, which has to meet them.
+#: Conditions that are returned to Spark, which evaluates them.
 RETURNED = ["seconds > TIMESTAMP_NTZ '2024-01-31 12:30:15.5'", "word LIKE 'a%b' AND row > 3"]
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    where = str(tmp_path_factory.mktemp("pushed") / "t.lance")
-    lance.write_dataset(table(), where, max_rows_per_file=9)
-    return where
+    uri = str(tmp_path_factory.mktemp("pushed") / "t.lance")
+    lance.write_dataset(table(), uri, max_rows_per_file=9)
+    return uri
 
 
 @pytest.fixture
@@ -82,9 +82,7 @@ def reader_of(path: str, schema: StructType | None = None, **options: str) -> An
 
 
 def kept(reader: Any) -> list[int]:
-    """Return the rows that a reader gives, as pyspark asks it: the reader is pickled before it
-    plans.
-    """
+    """Return the rows of a reader, called as by pyspark: the reader is pickled before it plans."""
     copied = pickle.loads(pickle.dumps(reader))
     partitions = [pickle.loads(pickle.dumps(item)) for item in reader.partitions()]
     return [
@@ -96,22 +94,22 @@ def kept(reader: Any) -> list[int]:
 
 
 def all_filters() -> list[Any]:
-    """Return filters of each kind on each column, and their opposites."""
+    """Return filters of each type on each column, and their negations."""
     results: list[Any] = []
     for path, _ in KINDS.values():
         values = COLUMNS[path[0]][1]
         for name in path[1:]:
             values = [None if item is None else item[name] for item in values]
-        given = list({repr(item): item for item in values if item is not None}.values())
+        distinct = list({repr(item): item for item in values if item is not None}.values())
         for name in OPS:
-            results += [getattr(ds, name)(path, item) for item in given[1:4]]
+            results += [getattr(ds, name)(path, item) for item in distinct[1:4]]
         results += [ds.EqualNullSafe(path, None), ds.EqualTo(path, None)]
-        results += [ds.In(path, tuple(given[:2])), ds.In(path, (given[0], None))]
+        results += [ds.In(path, tuple(distinct[:2])), ds.In(path, (distinct[0], None))]
         results += [ds.IsNull(path), ds.IsNotNull(path)]
-        if isinstance(given[0], str):
+        if isinstance(distinct[0], str):
             results += [
-                kind(path, text)
-                for kind in (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
+                filter_class(path, text)
+                for filter_class in (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
                 for text in ("a", "%b", "")
             ]
     results += [ds.IsNull(("deep",)), ds.IsNotNull(("deep", "in ner")), ds.IsNull(("words",))]
@@ -119,14 +117,14 @@ def all_filters() -> list[Any]:
     return [item for part in results for item in (part, ds.Not(part))]
 
 
-def meant(one: Any, row: dict[str, Any]) -> bool | None:
-    if isinstance(one, ds.Not):
-        inner = meant(one.child, row)
+def meant(spark_filter: Any, row: dict[str, Any]) -> bool | None:
+    if isinstance(spark_filter, ds.Not):
+        inner = meant(spark_filter.child, row)
         return None if inner is None else not inner
-    name, where = type(one).__name__, col(*one.attribute)
+    name, column = type(spark_filter).__name__, col(*spark_filter.attribute)
     if name in ("IsNull", "IsNotNull"):
-        return truth(op("is_null" if name == "IsNull" else "is_not_null", where), row, {})
-    values = one.value if name == "In" else (one.value,)
+        return truth(op("is_null" if name == "IsNull" else "is_not_null", column), row, {})
+    values = spark_filter.value if name == "In" else (spark_filter.value,)
     literals = [{"lit": "", "at": index} for index in range(len(values))]
     by_identity = {id(literal): v for literal, v in zip(literals, values, strict=True)}
     matched = {
@@ -135,7 +133,7 @@ def meant(one: Any, row: dict[str, Any]) -> bool | None:
         "StringEndsWith": "ends_with",
         "StringContains": "contains",
     }
-    tree = op(OPS.get(name) or matched[name], where, *literals)
+    tree = op(OPS.get(name) or matched[name], column, *literals)
     return truth(tree, row, by_identity)
 
 
@@ -158,9 +156,9 @@ def test_filters_of_a_read(path: str) -> None:
     reader = reader_of(path, push_filters="true")
     filters = [ds.IsNotNull(("word",)), ds.Not(ds.EqualTo(("flag",), True))]
     assert reader.pushFilters(filters) == []
-    both = [row["row"] for row in rows if all(meant(item, row) is True for item in filters)]
-    assert both
-    assert kept(reader) == both
+    numbers = [row["row"] for row in rows if all(meant(item, row) is True for item in filters)]
+    assert numbers
+    assert kept(reader) == numbers
 
 
 def test_filters_with_other_comparison_rules_go_back_to_spark(path: str) -> None:
@@ -183,7 +181,7 @@ def test_filters_with_other_comparison_rules_go_back_to_spark(path: str) -> None
         ds.EqualTo(("clock",), date(2024, 1, 1)),
         ds.In(("number",), ()),
         ds.In(("number",), (1, "2")),
-        # pyspark has rounded it.
+        # pyspark has rounded the value.
         ds.EqualTo(("money",), Decimal("1234567890123456789012345678")),
     ]
     reader = reader_of(path, push_filters="true")
@@ -205,11 +203,11 @@ def test_filters_on_collations_go_back_to_spark(path: str) -> None:
 
 
 def test_filters_and_plan_use_the_same_version(path: str, tmp_path: Any) -> None:
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"row": [1, 2, 3]}), where)
-    reader = reader_of(where, push_filters="true")
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1, 2, 3]}), uri)
+    reader = reader_of(uri, push_filters="true")
     reader.pushFilters([ds.GreaterThan(("row",), 1)])
-    lance.write_dataset(pa.table({"row": ["x"]}), where, mode="overwrite")
+    lance.write_dataset(pa.table({"row": ["x"]}), uri, mode="overwrite")
     assert kept(reader) == [2, 3]
 
 
@@ -220,7 +218,7 @@ def test_push_filters_passes_the_check_of_pyspark(path: str) -> None:
 
 
 def handed_over(frame: DataFrame) -> int:
-    """Return how many rows the source gave to the query that ran."""
+    """Return how many rows the source passed to the last query."""
     leaf = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
     result: int = leaf.metrics().apply("numOutputRows").value()
     return result
@@ -256,5 +254,5 @@ def test_without_the_option_a_frame_can_be_filtered_twice(
         frame = spark.read.format("lance").load(path)
         assert frame.where("number = 5").count() == 4
         assert frame.count() == 24
-        both = frame.where("row = 1").union(frame.where("row = 2"))
-        assert sorted(row["row"] for row in both.collect()) == [1, 2]
+        union = frame.where("row = 1").union(frame.where("row = 2"))
+        assert sorted(row["row"] for row in union.collect()) == [1, 2]

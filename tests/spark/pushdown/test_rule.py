@@ -1,4 +1,6 @@
-"""What push-down asks of a table, what it leaves to Spark, and that it changes no query's rows."""
+"""What push-down requests from a table, and what it leaves to Spark. It never changes the rows of a
+query.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ LOCAL = "spark.lance.pushdown.local"
 def shop(
     spark: Any, pushdown: Callable[[bool], None], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """Paths of the tables, which are views by these names too."""
+    """Return the paths of the tables. Each table is a view of the same name."""
     paths = write_tables(tmp_path_factory.mktemp("shop"))
     for name, path in paths.items():
         spark.read.format("lance").load(path).createOrReplaceTempView(name)
@@ -44,7 +46,7 @@ def table(pushdown: Callable[[bool], None], tmp_path: Path) -> str:
 
 
 def scans(frame: Any) -> list[str]:
-    """Return how the plan that a query will execute describes its scans."""
+    """Return the descriptions of the scans in the executed plan of a query."""
     plan = str(frame._jdf.queryExecution().executedPlan().toString())
     result = re.findall(r"BatchScan (?i:lance)\[.*?\] (.*?) RuntimeFilters", plan)
     assert result
@@ -52,7 +54,7 @@ def scans(frame: Any) -> list[str]:
 
 
 def asked(frame: Any) -> dict[str, str]:
-    """Return what the one scan of a query asks for."""
+    """Return the request of the only scan of a query."""
     (text,) = scans(frame)
     assert "=[" in text, f"not pushed down: {text}"
     return {
@@ -64,7 +66,7 @@ def asked(frame: Any) -> dict[str, str]:
 
 
 def checks_filters(frame: Any) -> bool:
-    """Tell whether Spark itself checks a filter."""
+    """Return whether Spark evaluates a filter itself."""
     plan = frame._jdf.queryExecution().executedPlan().toString()
     return re.search(r"\bFilter\b", plan) is not None
 
@@ -248,10 +250,10 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
         spark.conf.set(CONF, "false")
         assert not lance_spark.is_enabled(spark)
         assert scans(frame.select("id"))[0].startswith("(Python)")
-        other = spark.newSession()
-        other.conf.set(LOCAL, "false")
-        assert lance_spark.is_enabled(other)
-        assert asked(other.read.format("lance").load(shop["items"]).select("id"))
+        second_session = spark.newSession()
+        second_session.conf.set(LOCAL, "false")
+        assert lance_spark.is_enabled(second_session)
+        assert asked(second_session.read.format("lance").load(shop["items"]).select("id"))
     finally:
         spark.conf.set(CONF, "true")
     lance_spark.enable(spark)
@@ -261,8 +263,10 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
 def test_names_of_the_format_and_schemas_of_users(spark: Any, shop: dict[str, str]) -> None:
     upper = spark.read.format("LANCE").load(shop["items"]).select("ID").where("G = 1")
     assert asked(upper)["columns"] == "[id:bigint]"
-    own = spark.read.format("lance").schema("id bigint, g bigint, s struct<c: struct<u: bigint>>")
-    frame = own.load(shop["items"]).where("g < 3000000000 and s.c.u > 7")
+    user_reader = spark.read.format("lance").schema(
+        "id bigint, g bigint, s struct<c: struct<u: bigint>>"
+    )
+    frame = user_reader.load(shop["items"]).where("g < 3000000000 and s.c.u > 7")
     assert asked(frame)["filters"].count("<") >= 1
     spark.conf.set(CONF, "false")
     expected = rows_of(frame.select("id", "g"))
@@ -413,7 +417,7 @@ def test_a_stream_joined_with_a_table(spark: Any, table: str, tmp_path: Path) ->
 
 
 class Other(DataSource):
-    """A source of somebody else."""
+    """Another data source."""
 
     @classmethod
     def name(cls) -> str:
@@ -435,10 +439,10 @@ class Other(DataSource):
 def test_other_sources_are_unchanged(spark: Any, shop: dict[str, str]) -> None:
     spark.dataSource.register(Other)
     assert spark.read.format("other").load().select("b").collect() == [(2,)]
-    both = (
+    joined = (
         spark.read.format("other").load().join(spark.table("items"), on=sf.col("id") == sf.col("a"))
     )
-    assert both.select("b", "id").collect() == [(2, 1)]
+    assert joined.select("b", "id").collect() == [(2, 1)]
 
 
 def test_together_with_the_filter_push_down_of_spark(spark: Any, shop: dict[str, str]) -> None:
@@ -464,7 +468,7 @@ def test_errors_of_the_reader_reach_the_user(spark: Any, table: str) -> None:
 @pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "5.0.0"])
 def test_unknown_versions_of_spark_are_unchanged(version: str) -> None:
     class Session:
-        """Has nothing but a version."""
+        """A scan that has only a version."""
 
     session: Any = Session()
     session.version = version

@@ -1,6 +1,4 @@
-"""Queries give the same rows with push-down on and off: in the manner of TPC-H, and some
-random ones.
-"""
+"""Queries like TPC-H, and random queries, give the same rows with and without push-down."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import pytest
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.random_queries import Queries, together
 
-#: In the manner of the queries of TPC-H that their names say, on three tables.
+#: Queries like the TPC-H queries in their names, on three tables.
 SHOP = {
     "q1 pricing summary": """
         select g, ok, count(*) n, sum(price) p, min(day) d, max(wide) w, avg(tiny) a from items
@@ -83,11 +81,10 @@ SHOP = {
         select substring(name, 1, 1) k, count(*) n from customers c where balance > (select min(balance) from customers
         where balance > -5.0 and not isnan(balance)) and not exists (select * from orders o where o.customer = c.id) group by 1""",
 }
-#: So many random queries go into one of Spark's.
+#: So many random queries are one query for Spark.
 TOGETHER = 10
 SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "20")) // TOGETHER)
-#: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an
-#: error.
+#: For so few rows, compiling takes longer than running. Overflow is null instead of an error.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -96,7 +93,7 @@ QUICK = {
 }
 
 
-#: Runs a query without push-down, with it, and with answers at planning.
+#: Runs a query without push-down, with it, and with answers while it is planned.
 Run = Callable[[str], tuple[Counter[str], Counter[str], Counter[str]]]
 
 
@@ -104,8 +101,8 @@ Run = Callable[[str], tuple[Counter[str], Counter[str], Counter[str]]]
 def ways(
     spark: Any, pushdown: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Run]:
-    """Return the rows of a query without push-down, with tasks alone, and with what is answered
-    while it is planned.
+    """Return the rows of a query without push-down, with tasks only, and with answers while it is
+    planned.
     """
     for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
         spark.read.format("lance").load(path).createOrReplaceTempView(name)
@@ -136,8 +133,8 @@ def test_shop(ways: Run, name: str) -> None:
 def test_random(ways: Run, seed: int) -> None:
     source = Queries(seed)
     queries = [source.query() for _ in range(TOGETHER)]
-    off, *others = ways(together(queries))
-    for on in others:
+    off, *with_rule = ways(together(queries))
+    for on in with_rule:
         differing = sorted({*(off - on), *(on - off)})
         wrong = {int(row.split("query=")[1].split(",")[0]) for row in differing}
         assert not differing, (

@@ -1,5 +1,5 @@
-"""Conditions mean what Spark means by them under the settings of the session: Spark over Parquet
-is the judge.
+"""Conditions have the meaning that Spark gives them with the settings of the session. Spark over
+Parquet is the oracle.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ TABLE = pa.table(
         "a b": pa.array([{"c": n, "D": str(n)} for n in range(10)]),
     }
 )
-#: Settings and condition. Each is tried by delete; those of `SOME` by every other entry too.
+#: Settings and condition. Each pair is tried by delete; pairs of `SOME` also at every other entry
+#: point.
 CASES: list[tuple[Mapping[str, str], str]] = [
     ({}, "s = 'O''Brien'"),
     ({}, "s LIKE '%''%'"),
@@ -100,7 +101,7 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @contextmanager
 def settings_of(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
-    # Spark's own Parquet push-down loses rows with NaN.
+    # Spark's Parquet push-down loses rows with NaN.
     every = {**values, SQL + "parquet.filterPushdown": "false"}
     before = {name: spark.conf.get(name, None) for name in every}
     for name, value in every.items():
@@ -116,7 +117,7 @@ def settings_of(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 
 
 def expected(spark: Any, parquet: str, condition: str) -> set[int] | None:
-    """Return the ids for which Spark says that a condition is true; None if it raises."""
+    """Return the ids for which Spark finds a condition true; None if it raises."""
     from pyspark.errors import PySparkException
 
     try:
@@ -131,7 +132,7 @@ def ids(path: Path) -> set[int]:
 
 
 def outcome(change: Callable[[], Any]) -> str | None:
-    """Return the text of the error that a change raises, None if there is none."""
+    """Return the text of the error of a change; None without an error."""
     from pyspark.errors import PySparkException
 
     try:
@@ -190,28 +191,30 @@ def test_conditions_of_methods_agree_with_spark(
 def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     write_dataset(TABLE, path)
-    other = spark.newSession()
-    with settings_of(other, ESCAPED):
-        here, there = (LanceTable.forPath(item, path) for item in (spark, other))
-        assert here.delete(r"s = 'a\b'").num_deleted_rows == 1
-        assert there.delete(r"s = 'a\b'").num_deleted_rows == 1
+    second_session = spark.newSession()
+    with settings_of(second_session, ESCAPED):
+        first_table, second_table = (
+            LanceTable.forPath(item, path) for item in (spark, second_session)
+        )
+        assert first_table.delete(r"s = 'a\b'").num_deleted_rows == 1
+        assert second_table.delete(r"s = 'a\b'").num_deleted_rows == 1
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+@pytest.mark.parametrize("with_rule", [False, True], ids=["alone", "pushdown"])
 @pytest.mark.parametrize(("values", "condition"), SOME)
 def test_conditions_in_options_agree_with_spark_or_are_refused(
     spark: Any,
     pushdown: Callable[..., None],
     parquet: str,
     tmp_path: Path,
-    told: bool,
+    with_rule: bool,
     values: Mapping[str, str],
     condition: str,
 ) -> None:
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)
-    pushdown(told)
+    pushdown(with_rule)
     results: set[int] = set()
 
     def read() -> None:
@@ -232,18 +235,18 @@ def test_conditions_in_options_agree_with_spark_or_are_refused(
     assert ids(path) == (left if refused_too is not None else left - (wanted or left))
     if wanted is None:
         assert refused is not None
-    elif told and condition != "comment = 5":
-        # A cast of a column, without ANSI, is left to Spark by name.
+    elif with_rule and condition != "comment = 5":
+        # Without ANSI, a cast of a column is left to Spark. The error says so.
         assert (refused, refused_too) == (None, None)
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+@pytest.mark.parametrize("with_rule", [False, True], ids=["alone", "pushdown"])
 def test_conditions_of_streams_agree_with_spark_or_are_refused(
-    spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, told: bool
+    spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, with_rule: bool
 ) -> None:
     path = tmp_path / "t.lance"
     write_dataset(TABLE, str(path), max_rows_per_file=4)
-    pushdown(told)
+    pushdown(with_rule)
     cases: list[tuple[Mapping[str, str], str]] = [
         ({}, "id + 1 > 5"),
         (LENIENT, "id / 0 is null and id < 3"),
@@ -255,7 +258,7 @@ def test_conditions_of_streams_agree_with_spark_or_are_refused(
     for number, (values, condition) in enumerate(cases):
         results: set[int] = set()
 
-        def read(condition: str = condition, name: str = f"stream{number}{told}") -> set[int]:
+        def read(condition: str = condition, name: str = f"stream{number}{with_rule}") -> set[int]:
             stream = spark.readStream.format("lance").option("filter", condition)
             frame = stream.load(str(path)).select("id").writeStream.format("memory")
             query = frame.queryName(name).trigger(availableNow=True).start()
@@ -329,9 +332,9 @@ def test_the_error_names_a_setting_that_planning_cannot_see(
         assert error is not None
         assert "spark.sql.parser.escapedStringLiterals=true" in error
         assert "lance_spark.enable(spark)" in error
-        # A text that the setting does not change is read.
+        # The setting does not change the meaning of the text: it is read.
         assert rows("s = 'plain'") == [8]
-    # Nor is a text without meaning under the defaults.
+    # Text without meaning under the defaults is refused.
     for setting, condition in (
         ("spark.sql.legacy.bangEqualsNot=true", "id ! IN (1)"),
         ("spark.sql.variable.substitute=false", "s = '${x}'"),
@@ -365,6 +368,6 @@ def test_scans_evaluate_pushed_conditions(spark: Any, tmp_path: Path) -> None:
     wanted = {"op": "and", "args": [{"op": "is_not_null", "args": [column]}, equal]}
     for condition in (r"s = 'O\'Brien'", F.col("s") == "O'Brien"):
         assert condition_tree(table, dataset, condition) == wanted
-    # What can raise, chooses by chance, or needs another table is for Spark.
+    # Conditions that can raise, are random, or need another table are left to Spark.
     for condition in ("s = 5", "id / 0 > 1", "rand() > 0.5", "id in (select 1)", "s rlike 'a'"):
         assert condition_tree(table, dataset, condition) is None

@@ -249,7 +249,7 @@ REFUSED = [
 @pytest.fixture(scope="module")
 def table() -> pa.Table:
     names = {"row": pa.array(range(8), pa.int32())}
-    return pa.table({**names, **{name: pa.array(v, kind) for name, (kind, v) in COLUMNS.items()}})
+    return pa.table({**names, **{name: pa.array(v, dtype) for name, (dtype, v) in COLUMNS.items()}})
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +271,9 @@ def ours(table: pa.Table, text: str) -> list[int]:
 def both(
     table: pa.Table, frame: DataFrame, texts: list[str]
 ) -> list[tuple[str, list[int], list[int]]]:
-    """Return what each condition keeps, by both; Spark is asked for all of them at once."""
+    """Return the rows that each condition keeps, by this package and by Spark, which evaluates all
+    of them at once.
+    """
     kept = frame.selectExpr(
         "row", *(f"({text}) AS c{index}" for index, text in enumerate(texts))
     ).collect()

@@ -1,5 +1,5 @@
-"""Aggregates that the manifest and indexes know: no data file is read for them, and they are
-what all rows give.
+"""Aggregates from the manifest and indexes: no data file is read, and results equal the results
+over all rows.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def indexed(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def asked(path: str, *wanted: tuple[str, str, DataType], **more: Any) -> Answer:
-    schema, request = aggregates(*((name, [column], kind) for name, column, kind in wanted))
+    schema, request = aggregates(
+        *((name, [column], spark_type) for name, column, spark_type in wanted)
+    )
     return ask(path, schema, {**request, **more})
 
 
@@ -75,8 +77,8 @@ def is_known(answer: Answer) -> bool:
 
 def test_min_and_max(indexed: str) -> None:
     table = lance.dataset(indexed).to_table()
-    for name, kind in KINDS.items():
-        answer = asked(indexed, ("min", name, kind), ("max", name, kind))
+    for name, spark_type in KINDS.items():
+        answer = asked(indexed, ("min", name, spark_type), ("max", name, spark_type))
         assert is_known(answer), name
         expected = [pc.min(table[name]).as_py(), pc.max(table[name]).as_py()]
         if name in ("at", "clock"):
@@ -96,10 +98,10 @@ def test_names_are_matched_as_in_spark(indexed: str) -> None:
 def test_all_or_nothing(indexed: str) -> None:
     known, unknown = ("max", "id", LongType()), ("count", "text", LongType())
     assert is_known(asked(indexed, known))
-    both = asked(indexed, known, unknown)
-    assert not is_known(both)
-    assert both.found is not None
-    assert both.found.to_pylist() == [{"agg0": ROWS - 1, "agg1": ROWS - ROWS // 5}]
+    answer = asked(indexed, known, unknown)
+    assert not is_known(answer)
+    assert answer.found is not None
+    assert answer.found.to_pylist() == [{"agg0": ROWS - 1, "agg1": ROWS - ROWS // 5}]
     filtered = asked(indexed, known, filters=[op("<", col("id"), lit(7, "bigint"))])
     assert not is_known(filtered)
     assert filtered.found is not None

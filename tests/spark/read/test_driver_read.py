@@ -1,4 +1,4 @@
-"""Small queries are answered while they are planned: with the same rows as by tasks, and within
+"""Small queries are answered while they are planned, with the same rows as by tasks, and within
 bounds.
 """
 
@@ -23,7 +23,7 @@ Switch = Callable[..., None]
 
 @pytest.fixture
 def local(pushdown: Switch) -> Iterator[Switch]:
-    """Have small queries answered at once; the value says whether they are."""
+    """Turn answers of small queries on or off."""
 
     def switch(on: bool) -> None:
         pushdown(True, on)
@@ -35,7 +35,7 @@ def local(pushdown: Switch) -> Iterator[Switch]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """A table of 40,000 rows in four fragments, with some of each deleted."""
+    """A table of 40,000 rows in four fragments, with deleted rows in each."""
     path = str(tmp_path / "t.lance")
     ids = np.arange(40_000)
     rows = pa.table({"id": ids, "g": ids % 100, "text": [f"text {i % 7}" for i in ids]})
@@ -48,7 +48,7 @@ def plan_of(frame: Any) -> str:
 
 
 def is_found(frame: Any) -> bool:
-    """Tell whether no task reads the table."""
+    """Return whether no task reads the table."""
     plan = plan_of(frame)
     assert ("BatchScan lance" in plan) != ("LocalTableScan" in plan)
     return "LocalTableScan" in plan
@@ -179,7 +179,7 @@ def test_tasks_report_read_errors(read: Callable[..., Any], local: Switch, table
     assert not is_found(query)
     with pytest.raises(Exception, match="CorruptFileError"):
         query.collect()
-    # The manifest alone answers that.
+    # The manifest alone answers this query.
     assert read().count() == 39_600
 
 
@@ -216,7 +216,7 @@ def test_wide_rows_lower_the_bound(tmp_path: Path) -> None:
     assert ask(path, ["id", "vector"], few).found.num_rows == 900  # type: ignore[union-attr]
     assert ask(path, ["id", "vector"], many).found is None
     assert ask(path, ["id"], {}).found is not None
-    # What comes out of a filter is known once it is read.
+    # The number of rows after a filter is known only after the read.
     wide = {"filters": [op("<", col("id"), lit(1_100, "bigint"))]}
     assert ask(path, ["id", "vector"], wide).found is None
     assert ask(path, ["id"], wide).found is not None

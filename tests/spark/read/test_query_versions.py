@@ -1,6 +1,4 @@
-"""A query that scans a table twice reads one version of it, also where a tag is moved in
-between.
-"""
+"""A query that scans a table twice reads one version of it, also if a tag is moved in between."""
 
 from __future__ import annotations
 
@@ -23,15 +21,17 @@ BRANCH = "süd/way.1"
 
 @pytest.fixture
 def tagged(tmp_path: Path) -> str:
-    """A table with versions of one and of two rows, a branch with three, and a tag at the first."""
-    where = str(tmp_path / "t.lance")
-    lance.write_dataset(pa.table({"row": [1], "twice": [2]}), where)
-    lance.dataset(where).create_branch(BRANCH, 1)
+    """Write versions with one and with two rows, a branch with three rows, and a tag at the first
+    version.
+    """
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1], "twice": [2]}), uri)
+    lance.dataset(uri).create_branch(BRANCH, 1)
     more = pa.table({"row": [2, 3], "twice": [4, 6]})
-    lance.dataset(where).checkout_version((BRANCH, None)).insert(more)
-    lance.write_dataset(pa.table({"row": [2], "twice": [4]}), where, mode="append")
-    lance.dataset(where).tags.create("now", 1)
-    return where
+    lance.dataset(uri).checkout_version((BRANCH, None)).insert(more)
+    lance.write_dataset(pa.table({"row": [2], "twice": [4]}), uri, mode="append")
+    lance.dataset(uri).tags.create("now", 1)
+    return uri
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_tag_that_is_moved_between_two_scans(
     assert again.column("twice") == [2 * row for row in rows]
     assert again.at == planned.at
     tags.delete("now")
-    # What the query was analysed with.
+    # The table with which the query was analysed.
     known = StructType([StructField("row", LongType())])
     assert ask(tagged + below, known, {"at": planned.at}, tag="now").column("row") == rows
 

@@ -1,6 +1,4 @@
-"""Columns that tables have of their rows, in Spark: named in a schema, in the option columns, or
-by an option of their own.
-"""
+"""Row columns in Spark: named in a schema, in the option columns, or by their own options."""
 
 from __future__ import annotations
 
@@ -27,7 +25,9 @@ ALL = [
 
 @pytest.fixture
 def table(tmp_path: Path) -> Any:
-    """Three fragments with stable row ids, rows deleted from one and updated in another."""
+    """Write three fragments with stable row ids, deleted rows in one fragment and updated rows in
+    another.
+    """
     path = str(tmp_path / "t.lance")
     rows = pa.table({"id": range(40), "s": [f"s{i}" for i in range(40)]})
     lance.write_dataset(rows, path, enable_stable_row_ids=True, max_rows_per_file=20)
@@ -61,14 +61,14 @@ def test_row_columns_in_a_schema(spark: Any, table: Any) -> None:
 
 
 def test_options(read: Read, table: Any) -> None:
-    both = read(with_row_id="true", WITH_ROW_ADDRESS="True")
-    assert both.dtypes[2:] == [("_rowid", "bigint"), ("_rowaddr", "bigint")]
-    assert tuples(both.collect()) == expected(table, ["id", "s", "_rowid", "_rowaddr"])
+    frame = read(with_row_id="true", WITH_ROW_ADDRESS="True")
+    assert frame.dtypes[2:] == [("_rowid", "bigint"), ("_rowaddr", "bigint")]
+    assert tuples(frame.collect()) == expected(table, ["id", "s", "_rowid", "_rowaddr"])
     chosen = read(columns="_row_last_updated_at_version, id")
     assert tuples(chosen.collect()) == expected(table, ["_row_last_updated_at_version", "id"])
     assert read(columns="id", with_row_id="true").columns == ["id", "_rowid"]
     assert read().columns == ["id", "s"]
-    assert both.where("_rowid = 9").select("id").collect()[0].id == 9
+    assert frame.where("_rowid = 9").select("id").collect()[0].id == 9
     assert ReadOptions.parse({"path": "t"}).with_row_id is False
     with pytest.raises(InvalidOptionError, match="with_row_id"):
         ReadOptions.parse({"path": "t", "with_row_id": "perhaps"})

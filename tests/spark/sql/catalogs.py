@@ -1,4 +1,4 @@
-"""A catalog for the tests of a module, and what pylance says of its tables."""
+"""A catalog for the tests of a module, and reads of its tables by pylance."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.spark.sql.catalogs import TestCatalog
 def catalog(
     request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> TestCatalog:
-    """The catalog, without tables when the module begins."""
+    """The catalog, which has no tables at the beginning of the module."""
     name = request.module.NAME
     return TestCatalog.of(spark, name, tmp_path_factory.mktemp(name))
 

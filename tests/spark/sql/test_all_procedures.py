@@ -1,4 +1,4 @@
-"""Every procedure is called once on a table, and pylance reads what it did."""
+"""Every procedure is called once on a table, and pylance reads the result."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Te
 
 
 def before(catalog: TestCatalog, case: Case) -> None:
-    """Do what a case needs."""
+    """Run the preparation of a case."""
     views = {
         "add_columns_from": "thrice AS SELECT id, id * 3 AS thrice FROM CAT.walk WHERE id < 10",
         "update_columns_from": "letters AS SELECT _rowaddr, 'b' AS s FROM CAT.walk WHERE id < 10",

@@ -1,4 +1,4 @@
-"""ALTER TABLE: pylance reads the changed table, and says how many versions a statement made."""
+"""ALTER TABLE: pylance reads the changed table, and the number of versions of a statement."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_nullability(catalog: TestCatalog) -> None:
         ]
     )
     assert catalog.rows("r") == [{"id": None}]
-    # This is Spark's own refusal: it does not ask whether the table has nulls.
+    # Spark refuses this itself: it does not check whether the table has nulls.
     assert "nullable" in catalog.refusal("ALTER TABLE CAT.r ALTER COLUMN id SET NOT NULL")
 
 

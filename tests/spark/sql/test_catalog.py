@@ -130,7 +130,7 @@ def test_caches_are_refreshed(catalog: TestCatalog) -> None:
 
 
 def test_columns_that_another_client_changes_before_a_query_runs(catalog: TestCatalog) -> None:
-    """Spark does not load a table again that it loaded just before: the scan checks the columns."""
+    """Spark does not load a table again that it has just loaded: the scan checks the columns."""
     catalog.sql("CREATE TABLE CAT.d AS SELECT 1 AS id, 2 AS v, 'a' AS s")
     frame = catalog.spark.table("named.d")
     table = catalog.pylance("d")
@@ -169,7 +169,7 @@ def test_views(catalog: TestCatalog) -> None:
 
 
 def test_rows_are_not_deleted_through_views(catalog: TestCatalog) -> None:
-    """Spark would forget what a scan evaluates, such as a condition or a limit."""
+    """Spark would ignore filters that a scan evaluates, such as a condition or a limit."""
     catalog.sql("CREATE TABLE CAT.viewed AS SELECT id FROM range(3)")
     for query in ("WHERE id = 1", "WHERE id % 2 = 1", "LIMIT 1"):
         catalog.sql(f"CREATE OR REPLACE TEMPORARY VIEW part AS SELECT * FROM CAT.viewed {query}")
@@ -182,7 +182,7 @@ def test_rows_are_not_deleted_through_views(catalog: TestCatalog) -> None:
 
 
 def test_views_of_a_catalog_in_the_warehouse(spark: Any, tmp_path: Any) -> None:
-    """The root is the warehouse folder, which is none of the settings that a view keeps."""
+    """The root is the warehouse folder, which is not a setting that a view keeps."""
     import lance_spark
 
     lance_spark.enable(spark, "housed")

@@ -69,7 +69,7 @@ def test_the_columns_alone_are_written(
     updated = dataset(root, table)
     updated.validate()
     assert updated.version == version + 1
-    # The ids and addresses are those of before.
+    # Ids and addresses do not change.
     expected = [{**row, **{name: value(row) for name, value in new.items()}} for row in before]
     for old, row in zip(expected, rows(root, table), strict=True):
         assert row == old
@@ -126,7 +126,7 @@ def test_an_error_leaves_no_files(spark: Any, root: Path, table: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "moves"),
     [
-        # Nearly all bytes of a row are written anew: then new fragments are better.
+        # Nearly all bytes of a row would be written again: new fragments are better.
         ("UPDATE {} SET s = 'other text', w = 's', v = 1, p = NULL", True),
         ("UPDATE {} SET v = 1 WHERE 1 = 1", False),
         ("UPDATE {} SET v = 1 WHERE id >= 0", True),

@@ -24,7 +24,7 @@ def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog
 
 @pytest.fixture
 def tasks(spark: Any, set_conf: Callable[[str, str], None]) -> None:
-    """Leave all reading to tasks."""
+    """Leave all reads to tasks."""
     set_conf("spark.lance.pushdown.enabled", "true")
     set_conf("spark.lance.pushdown.local", "false")
 

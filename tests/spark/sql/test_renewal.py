@@ -1,4 +1,6 @@
-"""Credentials of a namespace that expire between the plan of a statement and its tasks, and in tasks."""
+"""Credentials of a namespace that expire between the plan of a statement and its tasks, and in
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ def test_statements_whose_credentials_expire_before_and_in_their_tasks(
     assert frame.mapInArrow(slow(servers.seconds), frame.schema).count() == 40
     assert servers.issued > asked + 1
     spark.sql("UPDATE renewed.t SET v = 2 WHERE id IN (SELECT id FROM range(2))")
-    found = sorted(tuple(row) for row in spark.table("renewed.t").collect())
-    assert found == [(0, 2), (1, 2), *((n, 0) for n in range(2, 40))]
+    rows_found = sorted(tuple(row) for row in spark.table("renewed.t").collect())
+    assert rows_found == [(0, 2), (1, 2), *((n, 0) for n in range(2, 40))]
     theirs = lance.dataset(f"s3://{BUCKET}/named/t", storage_options=servers.lasting_options())
     assert sorted(theirs.to_table()["id"].to_pylist()) == list(range(40))
     assert servers.refused == 0

@@ -1,4 +1,4 @@
-"""A REST namespace as a catalog: its secrets are not shown, and a query asks it once."""
+"""A REST namespace as a catalog: its secrets are not shown, and a query sends one request to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_spark_shows_no_secrets_of_a_namespace(tmp_path: Path) -> None:
         name: f"{MARK}-{name}"
         for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
     }
-    # With an end, the credentials have a source, which has the headers of the namespace.
+    # If credentials expire, they have a source with the headers of the namespace.
     secret["expires_at_millis"] = str(4 * 10**12)
     with serving() as aws, namespace(_store(aws, secret)) as (uri, requests):
         options = {"impl": "rest", "uri": uri, "headers.x-api": f"{MARK}-header"}
@@ -71,7 +71,7 @@ def _store(aws: Aws, secret: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_a_query_by_name_loads_the_table_once(spark: Any, tmp_path: Path) -> None:
-    """As many steps of Python as a query by path: one for the table, one for the scan."""
+    """As many Python steps as a query by path: one for the table, one for the scan."""
     with namespace({}, str(tmp_path)) as (uri, requests):
         lance_spark.enable(spark, "counted", impl="rest", uri=uri)
         spark.sql("CREATE TABLE counted.t AS SELECT id FROM range(3)")

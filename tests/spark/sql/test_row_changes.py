@@ -280,7 +280,7 @@ def test_caches_and_views_show_later_statements(spark: Any, root: Path) -> None:
             "WHEN MATCHED THEN UPDATE SET v = 200",
             212,
         ),
-        # Spark does not notice changes of other clients, and neither those of methods.
+        # Spark does not see changes of other clients, nor changes by methods.
         (lambda: LanceTable.forPath(spark, path).delete("id = 5"), 212),
         (f"REFRESH TABLE {table}", 12),
         (f"CALL {NAME}.system.restore_to_version(table => '{table}', version => 2)", 4),

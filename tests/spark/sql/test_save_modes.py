@@ -60,9 +60,9 @@ def test_options_reach_the_writer_as_they_were_given(spark: Any, tmp_path: Path)
     table = lance.dataset(path)
     assert table.schema.field("Vec").type == pa.list_(pa.float32(), 2)
     assert table.has_stable_row_ids
-    for mode, said in [("errorifexists", "versoin"), ("append", "versoin"), ("ignore", "versoin")]:
+    for mode, word in [("errorifexists", "versoin"), ("append", "versoin"), ("ignore", "versoin")]:
         wrong = frame.write.format("lance").mode(mode).option("versoin", 1)
-        assert said in refusal(lambda wrong=wrong: wrong.save(str(tmp_path / "new")))
+        assert word in refusal(lambda wrong=wrong: wrong.save(str(tmp_path / "new")))
     assert not (tmp_path / "new").exists()
 
 

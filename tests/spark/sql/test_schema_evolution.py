@@ -146,8 +146,8 @@ def test_a_refused_change_leaves_the_table(catalog: TestCatalog) -> None:
     )
     fields = MERGE.format("refused", "SELECT 1L AS id, array(named_struct('x', 1, 'y', 2)) AS a")
     assert "a.element.y cannot be added" in catalog.refusal(fields)
-    other = MERGE.format("refused", "SELECT 1L AS id, 'text' AS i, 'x' AS n")
-    assert "only to another size or precision" in catalog.refusal(other)
+    second_merge = MERGE.format("refused", "SELECT 1L AS id, 'text' AS i, 'x' AS n")
+    assert "only to another size or precision" in catalog.refusal(second_merge)
     dataset = catalog.pylance("refused")
     assert dataset.version == 2
     assert dataset.schema.names == ["id", "a", "i"]

@@ -108,7 +108,8 @@ def test_caches_of_a_managed_table(db: Database) -> None:
     ):
         db.sql(statement)
         assert sorted(db.sql("SELECT * FROM DB.c")) == rows, statement
-        # Spark 4.0 does not read a table again whose columns are others: it leaves the cache.
+        # Spark 4.0 does not read a table again after its columns changed: the table must leave the
+        # cache.
         assert db.spark.catalog.isCached("own.c") or db.spark.version < "4.1"
     db.sql("DROP TABLE DB.c")
 
@@ -138,7 +139,7 @@ def test_tables_with_a_location(db: Database, tmp_path: Path) -> None:
     assert "table own.no: no Lance table was found at" in text
     db.sql("DROP TABLE DB.there")
     assert lance.dataset(str(path)).count_rows() == 3
-    # Spark passes the options of such a table on, in a session without the extension too.
+    # Spark passes on the options of such a table, also in a session without the extension.
     db.sql(f"CREATE TABLE DB.old USING lance OPTIONS (path '{path}', version '1')")
     assert db.sql("SELECT count(*) FROM DB.old") == [(2,)]
 
@@ -227,12 +228,12 @@ def test_names_of_procedures_and_statements(db: Database) -> None:
         db.sql("CACHE TABLE n")
         db.sql("CALL system.delete('n')")
         assert db.sql("SELECT count(*) FROM n") == [(0,)]
-        # A table that is called as a word of a statement is described.
+        # The name of this table is a keyword of a statement.
         db.sql("CREATE TABLE history USING lance AS SELECT 1 AS c")
         assert ("data_type", "int") in db.sql("DESCRIBE HISTORY c")
         assert "[TABLE_OR_VIEW_NOT_FOUND]" in db.refusal("OPTIMIZE nothing")
         assert "[TABLE_OR_VIEW_NOT_FOUND]" in db.refusal("CALL system.history('nothing')")
-        # Not a name of the warehouse's folder either.
+        # The name of the warehouse folder is not a table either.
         lance.write_dataset(pa.table({"id": [1]}), str(db.folder / "a-b.lance"))
         assert "`a-b`" in db.refusal("CALL system.history('a-b')")
         text = db.refusal("CALL system.optimize('plain')")

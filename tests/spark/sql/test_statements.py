@@ -1,4 +1,4 @@
-"""Statements of other connectors: their text as Spark gets it, and what they do."""
+"""Statements of other connectors: the text that Spark gets, and their effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def catalog(spark: Any, root: Path) -> Iterator[TestCatalog]:
 
 
 def rewritten(statement: str, **arguments: Any) -> Any:
-    """Return the text that Spark gets; None if that is the statement, a dict for an error."""
+    """Return the text that Spark gets; None if it gets the statement itself, a dict for an
+    error.
+    """
     call = {"statement": statement, "catalogs": CATALOGS, "settings": {}, **arguments}
     reply = rewrite_statement(call)
     return reply.get("error") or reply["statement"]
@@ -131,8 +133,8 @@ def in_namespace(root: Path, *namespace: str) -> dict[str, Any]:
 )
 def test_statements_become_calls(statement: str, call: str | None) -> None:
     if call is None:
-        where = b"id > 3 AND s < 'b' -- c".hex()
-        call = f"optimize({T}, where => CAST(X'{where}' AS STRING))"
+        condition = b"id > 3 AND s < 'b' -- c".hex()
+        call = f"optimize({T}, where => CAST(X'{condition}' AS STRING))"
     assert rewritten(statement) == f"CALL `cat`.system.{call}"
 
 
@@ -234,8 +236,8 @@ def test_statements_change_the_table(catalog: TestCatalog) -> None:
     path = catalog.sql("DESCRIBE DETAIL t")[0].uri
 
     def rows() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = lance.dataset(path).to_table().to_pylist()
-        return found
+        table_rows: list[dict[str, Any]] = lance.dataset(path).to_table().to_pylist()
+        return table_rows
 
     assert catalog.sql("ALTER TABLE t ADD COLUMNS twice FROM by_address") == [(4,)]
     (updated,) = catalog.sql("ALTER TABLE t UPDATE COLUMNS (s) FROM by_address")
@@ -310,8 +312,8 @@ def test_variables_and_new_sessions(catalog: TestCatalog) -> None:
     catalog.sql("RESET chosen")
     catalog.sql("CREATE TABLE CAT.`it's` (id INT)")
     assert catalog.sql("ALTER TABLE CAT.`it's` CREATE TAG a") == [("a",)]
-    other = catalog.spark.newSession()
-    assert other.sql(f"SHOW TAGS IN {catalog.name}.variables").collect() == []
+    session = catalog.spark.newSession()
+    assert session.sql(f"SHOW TAGS IN {catalog.name}.variables").collect() == []
 
 
 def test_statements_that_depend_on_tables() -> None:
@@ -323,9 +325,9 @@ def test_statements_that_depend_on_tables() -> None:
         call = {"statement": statement, "catalogs": catalogs, "settings": {}, "current": current}
         return rewrite_statement(call)
 
-    found = reply("UNCACHE TABLE IF EXISTS lance.t;")
-    assert found["unless_table"] == ["lance", "t"]
-    assert found["statement"].startswith("UNCACHE TABLE IF EXISTS `lance`.`")
+    rewritten_call = reply("UNCACHE TABLE IF EXISTS lance.t;")
+    assert rewritten_call["unless_table"] == ["lance", "t"]
+    assert rewritten_call["statement"].startswith("UNCACHE TABLE IF EXISTS `lance`.`")
     for statement in (
         "UNCACHE TABLE IF EXISTS lance.t FOO",
         "UNCACHE TABLE IF EXISTS lance.db.t",
@@ -334,8 +336,8 @@ def test_statements_that_depend_on_tables() -> None:
         "CREATE TABLE IF NOT EXISTS t LIKE s USING parquet",
     ):
         assert reply(statement) == {"statement": None}, statement
-    found = reply("OPTIMIZE t")
-    assert found["session_table"] == ["own", "t"]
-    assert found["statement"].startswith("CALL `spark_catalog`.system.optimize(")
+    rewritten_call = reply("OPTIMIZE t")
+    assert rewritten_call["session_table"] == ["own", "t"]
+    assert rewritten_call["statement"].startswith("CALL `spark_catalog`.system.optimize(")
     assert reply("DESCRIBE HISTORY t")["unless_table"] == ["spark_catalog", "own", "HISTORY"]
     assert reply("CREATE TABLE t LIKE s USING lance")["error"]["near"] == "'LIKE'"

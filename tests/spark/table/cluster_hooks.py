@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-#: Longer than any run of the tests: who sleeps so long is interrupted, or the test fails.
+#: Longer than any run of the tests: a task that sleeps so long is interrupted, or the test fails.
 FOR_EVER = 100.0
 
 
@@ -26,7 +26,7 @@ def is_first(marker: str) -> bool:
 
 @dataclass(frozen=True)
 class Slow:
-    """Runs a task. The first one writes its files only after the table has another version.
+    """Runs a task. The first attempt writes its files only after the table has another version.
 
     Attributes
     ----------
@@ -73,9 +73,9 @@ class Failing:
     marker: str
 
     def __call__(self, task: Any) -> Any:
-        """Run it."""
+        """Run the task."""
         if is_first(self.marker):
-            # Is running yet when the job has failed.
+            # This task must still be running when the job has failed.
             place = Path(self.marker)
             while not list(place.parent.glob(f"{place.name}.failed.*.{self.attempts}")):
                 time.sleep(0.02)

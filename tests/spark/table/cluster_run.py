@@ -30,7 +30,8 @@ from tests.support.pages import SQL_PAGE, run_page
 from tests.support.spark.versions import SPARK
 
 ATTEMPTS = 2
-#: Two workers on one machine, by names that Spark takes for two: it never runs a task twice on one.
+#: Two workers on one machine, with names that Spark takes for two machines: it never runs a task
+#: twice on one machine.
 HOSTS = ("127.0.0.1", "127.0.0.2")
 
 
@@ -46,7 +47,7 @@ class Run:
         self.steps: dict[str, Any] = {}
 
     def expect(self, step: str, plain: DataFrame, *, table: str = "t.lance") -> None:
-        """Note what a step has made of a table; it is what the next one begins with."""
+        """Record the rows of a table after a step. The next step begins with them."""
         folder = str(self.folder / "expected" / step)
         plain.write.parquet(folder)
         version = lance_spark.open_dataset(str(self.folder / table)).version
@@ -54,7 +55,7 @@ class Run:
         self.plain = self.spark.read.schema(plain.schema).parquet(folder)
 
     def set(self, condition: str, values: dict[str, str]) -> DataFrame:
-        """Return the plain rows with new values where a condition is true."""
+        """Return the plain rows, with new values in rows that meet a condition."""
         new = {
             name: F.when(F.expr(condition), F.expr(value).cast(self.plain.schema[name].dataType))
             .otherwise(F.col(name))
@@ -64,7 +65,7 @@ class Run:
         return self.plain.select(*(new.get(name, F.col(name)) for name in self.plain.columns))
 
     def without(self, condition: str) -> DataFrame:
-        """Return the plain rows but those that meet a condition."""
+        """Return the plain rows without the rows that meet a condition."""
         return self.plain.where(f"NOT coalesce({condition}, false)")
 
 
@@ -155,7 +156,7 @@ def merges(run: Run) -> None:
     run.plain = run.set("id % 40 = 3", {"text": "concat(text, '?')"})
     run.expect("merge", run.without("id % 500 = 9").unionByName(new))
 
-    # Rows whose times Spark has: all values of theirs come from the source.
+    # Spark can store these times: all values of the rows come from the source.
     known = run.plain.where(f"id >= {10**9} AND id % 2 = 1").withColumn("g", F.col("g") + 7)
     new = known.where("id % 3 = 0").withColumn("id", F.col("id") + 20 * 10**9)
     table.upsert(known.unionByName(new).withColumn("ts", F.timestamp_micros("id")))
@@ -174,7 +175,7 @@ def feed(run: Run) -> None:
 
 
 def maintenance(run: Run) -> None:
-    """Fragments are rewritten, in the order of rows and in another."""
+    """Fragments are rewritten, in the order of rows and in another order."""
     table = run.table
     table.optimize(target_rows_per_fragment=60_000)
     run.expect("optimize", run.plain)
@@ -186,16 +187,18 @@ def maintenance(run: Run) -> None:
 
 
 def names(run: Run) -> dict[str, Any]:
-    """History, a branch and clones with rows of their own; no file is left to clean up."""
+    """The table has a history, a branch and clones with rows of their own. No file is left to clean
+    up.
+    """
     table = run.table
     version = table.dataset().version
     history = table.history().collect()
-    assert [one.version for one in history] == list(range(version, 0, -1))
+    assert [row.version for row in history] == list(range(version, 0, -1))
     detail = table.detail().collect()[0]
     assert (detail.version, detail.tags) == (version, ["sorted"])
     branch = table.createBranch("work")
     branch.delete("id % 2 = 1")
-    assert [one.name for one in table.branches().collect()] == ["work"]
+    assert [row.name for row in table.branches().collect()] == ["work"]
     assert branch.toDF(["id"]).count() == run.plain.where("id % 2 = 0").count()
     assert table.toDF(["id"]).count() == run.plain.count()
     table.deleteBranch("work")
@@ -212,7 +215,7 @@ def names(run: Run) -> dict[str, Any]:
 
 def statements(run: Run) -> None:
     """A table by name is created and changed by SQL."""
-    whole = run.plain
+    all_rows = run.plain
     lance_spark.enable(run.spark, "lake", root=str(run.folder / "lake"))
     table = "lake/t.lance"
 
@@ -220,16 +223,18 @@ def statements(run: Run) -> None:
         run.spark.sql(statement)
         run.expect(statement.split(maxsplit=1)[0].lower() + " by name", plain, table=table)
 
-    whole.createOrReplaceTempView("whole")
-    step("CREATE TABLE lake.t AS SELECT * FROM whole WHERE id % 3 > 0", whole.where("id % 3 > 0"))
-    rest = whole.where("id % 3 = 0")
-    step("INSERT INTO lake.t SELECT * FROM whole WHERE id % 3 = 0", run.plain.unionByName(rest))
+    all_rows.createOrReplaceTempView("whole")
+    step(
+        "CREATE TABLE lake.t AS SELECT * FROM whole WHERE id % 3 > 0", all_rows.where("id % 3 > 0")
+    )
+    added = all_rows.where("id % 3 = 0")
+    step("INSERT INTO lake.t SELECT * FROM whole WHERE id % 3 = 0", run.plain.unionByName(added))
     changed = run.set("g = 5", {"text": "concat(text, '?')"})
     step("UPDATE lake.t SET text = concat(text, '?') WHERE g = 5", changed)
     gone = "id % 101 = 7"
-    whole.where(gone).select("id").createOrReplaceTempView("gone")
+    all_rows.where(gone).select("id").createOrReplaceTempView("gone")
     step("DELETE FROM lake.t WHERE id IN (SELECT id FROM gone)", run.without(gone))
-    source = whole.where("id % 101 BETWEEN 6 AND 8").withColumn("g", F.lit(-1).cast("bigint"))
+    source = all_rows.where("id % 101 BETWEEN 6 AND 8").withColumn("g", F.lit(-1).cast("bigint"))
     source.createOrReplaceTempView("source")
     kept = run.plain.join(source, "id", "left_anti").select(run.plain.columns)
     step(
@@ -237,18 +242,20 @@ def statements(run: Run) -> None:
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
         kept.unionByName(source),
     )
-    run.plain = whole
+    run.plain = all_rows
 
 
 def page_of_sql(run: Run) -> None:
-    """The statements of the page of SQL, in a session of its own: its catalog has another root."""
+    """Run the statements of the page about SQL in a session of its own: its catalog has another
+    root.
+    """
     names = {"__name__": "page", "spark": run.spark.newSession(), "lance_spark": lance_spark}
     if SPARK >= (4, 3):
         run_page(SQL_PAGE, names, run.folder / "page")
 
 
 def streams(run: Run) -> None:
-    """A table is read as a stream and written to another one, and goes on from where it was."""
+    """A stream reads a table and writes another table, and continues after its last batch."""
     target = str(run.folder / "copy.lance")
 
     def go_on() -> None:
@@ -263,15 +270,15 @@ def streams(run: Run) -> None:
     timed = new.withColumn("ts", F.timestamp_micros("id"))
     timed.write.format("lance").mode("append").save(run.path)
     run.expect("append for the stream", run.plain.unionByName(new))
-    whole = run.plain
+    all_rows = run.plain
     go_on()
-    run.expect("streams", whole.select("id", "text", "g"), table="copy.lance")
+    run.expect("streams", all_rows.select("id", "text", "g"), table="copy.lance")
     LanceTable.forPath(run.spark, target).vacuum(retain_versions=1, delete_unverified=True)
-    run.plain = whole
+    run.plain = all_rows
 
 
 def history(run: Run) -> None:
-    """An older version comes back; at last all is written anew."""
+    """An older version is restored; then the table is overwritten."""
     table = run.table
     table.restoreToVersion(run.steps["update"]["version"])
     run.expect("restoreToVersion", run.spark.read.parquet(str(run.folder / "expected" / "update")))
@@ -283,7 +290,7 @@ def history(run: Run) -> None:
 
 @contextmanager
 def hooked(make: Callable[[Any], Any]) -> Any:
-    """Let compactions run their tasks by something else."""
+    """Let compactions run their tasks by another function."""
     run = CompactionTask.run
     CompactionTask.run = make(run)  # type: ignore[method-assign]
     try:
@@ -304,14 +311,14 @@ def failed(run: Run) -> dict[str, Any]:
     path = run.folder / "failed.lance"
     marker = run.folder / "failed.marker"
     error = StorageError("the disk is full")
-    told = ""
+    message = ""
     with hooked(lambda task: hooks.Failing(task, error, ATTEMPTS, str(marker))):
         try:
             compact_small(run.spark, path)
         except Exception as raised:
-            told = f"{type(raised).__name__}: {raised}"[:300]
+            message = f"{type(raised).__name__}: {raised}"[:300]
     return {
-        "error": told,
+        "error": message,
         "failed": len(list(run.folder.glob(f"failed.marker.failed.*.{ATTEMPTS}"))),
     }
 
@@ -322,7 +329,7 @@ def speculated(spark: SparkSession, folder: Path) -> dict[str, Any]:
     marker = folder / "slow.marker"
     with hooked(lambda task: hooks.Slow(task, str(marker), str(path / "_versions"))):
         done = compact_small(spark, path)
-    # Else workers start executors for it again and again, until they are stopped themselves.
+    # Without this, workers start executors for the application again and again, until they stop.
     spark.stop()
     return {**done, "slow": marker.exists()}
 
@@ -352,9 +359,9 @@ def two_hosts(spark: SparkSession) -> SparkSession:
     return SparkSession.builder.master(url).config(map=speculation).getOrCreate()
 
 
-#: In this order: each begins with what those before have made.
+#: The parts run in this order: each part begins with the tables of the parts before it.
 def columnar(run: Run) -> dict[str, Any]:
-    """Read by columns, in executors that started before the classes were sent to them."""
+    """This part reads columns. Its executors started before the classes were sent to them."""
     run.spark.conf.set("spark.lance.pushdown.local", "false")
     frame = run.spark.read.format("lance").load(str(run.folder / "failed.lance"))
     query = frame.selectExpr("max(text)", "sum(g)", "sum(vector[3])", "count(*)")
@@ -382,25 +389,25 @@ PARTS = (
 
 
 def main(folder: Path, *names: str) -> None:
-    """Run all parts, or some, and note how long they took."""
+    """Run all parts, or the named parts, and record how long they took."""
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    told: dict[str, Any] = {"seconds": {}}
+    results: dict[str, Any] = {"seconds": {}}
 
-    def timed(name: str, part: Callable[..., Any], *given: Any) -> None:
+    def timed(name: str, part: Callable[..., Any], *arguments: Any) -> None:
         begun = time.monotonic()
-        told[name] = part(*given)
-        told["seconds"][name] = round(time.monotonic() - begun, 1)
-        print(name, told["seconds"][name], flush=True)
+        results[name] = part(*arguments)
+        results["seconds"][name] = round(time.monotonic() - begun, 1)
+        print(name, results["seconds"][name], flush=True)
 
     run = Run(spark, folder)
     for part in PARTS:
         if not names or part.__name__ in names:
             timed(part.__name__, part, run)
-    told["steps"] = run.steps
+    results["steps"] = run.steps
     if not names or "speculated" in names:
         timed("speculated", lambda: speculated(two_hosts(spark), folder))
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from lance_spark.spark.streaming.writer import LanceStreamWriter
 
 
 class KillingWriter(LanceStreamWriter):
-    """Commits, and kills Spark before it writes the checkpoint."""
+    """Commits a batch, and kills Spark before it writes the checkpoint."""
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # type: ignore[override]
         super().commit(messages, batchId)

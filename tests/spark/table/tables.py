@@ -47,11 +47,11 @@ def write_large(path: Path) -> pa.Table:
 def copied(source: Path, target: Path) -> Path:
     """Copy a table with hard links to its data files, which no test changes."""
 
-    def link(one: str, other: str) -> None:
-        if Path(one).suffix == ".lance":
-            os.link(one, other)
+    def link(source: str, target: str) -> None:
+        if Path(source).suffix == ".lance":
+            os.link(source, target)
         else:
-            shutil.copy2(one, other)
+            shutil.copy2(source, target)
 
     shutil.copytree(source, target, copy_function=link)
     return target
@@ -74,11 +74,13 @@ def left_over(path: Path) -> set[str]:
 def delete_meanwhile(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, path: Path, conditions: list[str]
 ) -> None:
-    """Let another client delete rows before the commit of each attempt, by one of the conditions."""
+    """Let another client delete rows before the commit of each attempt, by one of the
+    conditions.
+    """
     run = module.run_delete
 
-    def slow(*given: Any) -> Any:
-        done = run(*given)
+    def slow(*arguments: Any) -> Any:
+        done = run(*arguments)
         if conditions:
             lance.dataset(path).delete(conditions.pop(0))
         return done

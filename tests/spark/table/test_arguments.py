@@ -16,7 +16,7 @@ from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import new_table
 
 Table = LanceTable
-#: Call, and what its error must say.
+#: A call, and a word that its error must contain.
 CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.alias(""), "alias"),
     (lambda t, s: t.alias(3), "name"),
@@ -75,7 +75,7 @@ def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:
         right = uri in message and word in message and "secret" not in message
         return None if right else f"says {message!r}"
     except Exception as error:
-        # Spark's own errors name what they are about.
+        # Errors that Spark raises name the argument themselves.
         return None if type(error).__module__.startswith("pyspark.errors") else repr(error)
     return "was accepted"
 
@@ -90,7 +90,7 @@ def test_calls(spark: Any, tmp_path: Path) -> None:
         (number, word): complaint(uri, lambda call=call: call(table, source), word)
         for number, (call, word) in enumerate(CALLS)
     }
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
     assert files_below(tmp_path) == before
 
 
@@ -133,12 +133,12 @@ WRITES = {
 )
 def test_options(parse: Callable[[dict[str, str]], object], options: dict[str, list[str]]) -> None:
     wrong = {
-        (name, value): complaint("/data/t", lambda given=given: parse(given), name)
+        (name, value): complaint("/data/t", lambda options=options: parse(options), name)
         for name, values in options.items()
         for value in values
-        for given in ({"path": "/data/t", name: value},)
+        for options in ({"path": "/data/t", name: value},)
     }
-    assert {call: what for call, what in wrong.items() if what} == {}
+    assert {call: problem for call, problem in wrong.items() if problem} == {}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_writes(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
     writer = frame.write.format("lance").options(**options).mode(mode)
     line = refusal(lambda: writer.save(str(tmp_path)))
     assert str(tmp_path) in line
-    # Some names are shown in snake case.
+    # Errors show some names in snake case.
     name = next(reversed(options)).lower().replace("_", "")
     assert name in line.lower().replace("_", "") or "base path 'none'" in line
     assert files_below(tmp_path) == before

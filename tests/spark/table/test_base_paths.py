@@ -36,26 +36,28 @@ def bases_of(tmp_path: Path) -> str:
 def new_table(tmp_path: Path, **options: Any) -> Path:
     """Write fragments by pylance: 0 and 1 in the root, 2 and 3 in "hot", 4 and 5 in "cold"."""
     path = tmp_path / "t"
-    given = [
+    bases = [
         DatasetBasePath(str(tmp_path / "hot"), "hot"),
         DatasetBasePath(str(tmp_path / "cold"), "cold", True),
     ]
-    lance.write_dataset(rows(0, 6), path, max_rows_per_file=3, initial_bases=given, **options)
+    lance.write_dataset(rows(0, 6), path, max_rows_per_file=3, initial_bases=bases, **options)
     for first, name in ((6, "hot"), (12, "cold")):
-        more = rows(first, 6)
-        lance.write_dataset(more, path, mode="append", max_rows_per_file=3, target_bases=[name])
+        appended = rows(first, 6)
+        lance.write_dataset(appended, path, mode="append", max_rows_per_file=3, target_bases=[name])
     return path
 
 
 def places(path: Path) -> list[list[int | None]]:
-    """Return the base paths of the data files of each fragment, as pylance has them."""
+    """Return the base paths of the data files of each fragment, as pylance reads them."""
     dataset = lance.dataset(path)
     dataset.validate()
-    return [[file.base_id for file in one.data_files()] for one in dataset.get_fragments()]
+    return [
+        [file.base_id for file in fragment.data_files()] for fragment in dataset.get_fragments()
+    ]
 
 
 def data_files(tmp_path: Path) -> set[str]:
-    return {str(one) for one in tmp_path.rglob("*.lance") if one.is_file()}
+    return {str(file) for file in tmp_path.rglob("*.lance") if file.is_file()}
 
 
 def ids(path: Path) -> list[int]:
@@ -67,7 +69,7 @@ def test_writes_to_base_paths(spark: Any, tmp_path: Path) -> None:
     writer = spark.range(0, 40, 1, 4).write.format("lance").mode("append")
     options = {"initial_bases": bases_of(tmp_path), "target_bases": "hot, cold"}
     writer.options(**options).save(str(path))
-    # Each task writes one file, and does not begin where the others do.
+    # Each task writes one file. Different tasks begin with different base paths.
     assert sorted(places(path)) == [[HOT], [HOT], [COLD], [COLD]]
     # A job that runs again names the base paths again.
     writer.options(**options).save(str(path))
@@ -136,7 +138,7 @@ def test_changes_stay_in_the_base_of_the_fragment(spark: Any, tmp_path: Path, st
     table.update("id IN (1, 7)", {"word": "'y'"}, mode="columns")
     assert places(path) == [[None, None], [HOT, HOT], [COLD]]
     table.addColumns({"more": "id + 1"})
-    assert [one[-1] for one in places(path)] == [None, HOT, COLD]
+    assert [base_ids[-1] for base_ids in places(path)] == [None, HOT, COLD]
     table.optimize(sortBy="word")
     assert places(path) == [[None], [HOT], [COLD]]
     source = spark.createDataFrame(
@@ -144,7 +146,7 @@ def test_changes_stay_in_the_base_of_the_fragment(spark: Any, tmp_path: Path, st
     )
     merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
     merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    assert {tuple(one) for one in places(path)} == {(None,), (HOT,), (COLD,)}
+    assert {tuple(base_ids) for base_ids in places(path)} == {(None,), (HOT,), (COLD,)}
     words = {row["id"]: row["word"] for row in lance.dataset(path).to_table().to_pylist()}
     changed = {1: "y", 7: "y", 8: "x", 13: "x", 2: "m", 9: "m", 50: "n"}
     assert words == {n: changed.get(n, f"w{n}") for n in [*range(18), 50]}
@@ -158,12 +160,12 @@ def test_changes_go_to_chosen_bases(spark: Any, tmp_path: Path) -> None:
     table.replaceWhere(spark.createDataFrame([(5, "r")], "id long, word string"), "id = 5")
     assert places(path)[-1] == [COLD]
     table.addColumns({"more": "id + 1"})
-    assert {one[-1] for one in places(path)} == {COLD}
+    assert {base_ids[-1] for base_ids in places(path)} == {COLD}
     everywhere = table.withTargetBases(targetAllBases=True)
     everywhere.optimize(target_rows_per_fragment=4)
-    assert {place for one in places(path) for place in one} == {None, HOT, COLD}
+    assert {place for base_ids in places(path) for place in base_ids} == {None, HOT, COLD}
     LanceTable.forPath(spark, str(path), target_bases="hot").optimize(sortBy="id")
-    assert {tuple(one) for one in places(path)} == {(HOT,)}
+    assert {tuple(base_ids) for base_ids in places(path)} == {(HOT,)}
     assert ids(path) == list(range(18))
 
 
@@ -175,9 +177,9 @@ def test_fragments_move_between_base_paths(spark: Any, tmp_path: Path) -> None:
     moved = table.moveFragments("cold", "id < 4").first()
     assert (moved.fragments_removed, moved.fragments_added) == (2, 2)
     assert sorted(places(path), key=repr) == [[1], [1], [None], [None]]
-    (own, cold) = table.bases().orderBy("id").collect()
-    assert (own.id, own.num_fragments, cold.name, cold.num_fragments) == (None, 2, "cold", 2)
-    sizes = sum(one.stat().st_size for one in (tmp_path / "cold").rglob("*.lance"))
+    (root, cold) = table.bases().orderBy("id").collect()
+    assert (root.id, root.num_fragments, cold.name, cold.num_fragments) == (None, 2, "cold", 2)
+    sizes = sum(file.stat().st_size for file in (tmp_path / "cold").rglob("*.lance"))
     assert cold.size_bytes == sizes
     assert table.moveFragments("cold", fragment_ids=[3]).first().fragments_added == 1
     assert table.moveFragments(str(path)).first().fragments_added == 3
@@ -193,7 +195,7 @@ def test_fragments_move_between_base_paths(spark: Any, tmp_path: Path) -> None:
 def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:
     builder = LanceTable.create(spark).location(str(tmp_path / "t")).addColumn("id", "long")
     table = builder.option("initial_bases", bases_of(tmp_path)).execute()
-    assert [one.name for one in table.bases().orderBy("id").collect()] == [None, "hot", "cold"]
+    assert [base.name for base in table.bases().orderBy("id").collect()] == [None, "hot", "cold"]
     assert set(lance.dataset(tmp_path / "t").base_paths()) == {HOT, COLD}
     assert set(open_dataset(str(tmp_path / "t")).base_paths()) == {HOT, COLD}
 
@@ -230,7 +232,7 @@ def test_unknown_base_paths_are_refused(spark: Any, tmp_path: Path) -> None:
         writer.save(uri)
     assert "secret-region" not in str(raised.value)
     table = LanceTable.forPath(spark, uri)
-    for how in ({}, {"sortBy": "id"}):
+    for options in ({}, {"sortBy": "id"}):
         with pytest.raises(InvalidOptionError, match="no fragment 99"):
-            table.optimize(excluded_fragment_ids=[99], **how)
+            table.optimize(excluded_fragment_ids=[99], **options)
     assert lance.dataset(uri).version == 1

@@ -22,23 +22,23 @@ Feed = Callable[..., Any]
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """Six versions: creation, append, update, delete, compaction, append."""
+    """Write six versions: creation, append, update, delete, compaction, append."""
     uri = str(tmp_path / "t.lance")
     rows = pa.table(
         {
             "id": pa.array(range(100), pa.int64()),
-            "text": [f"row {one}" for one in range(100)],
-            "v": pa.array([[one, 0.5] for one in range(100)], pa.list_(pa.float32(), 2)),
+            "text": [f"row {number}" for number in range(100)],
+            "v": pa.array([[number, 0.5] for number in range(100)], pa.list_(pa.float32(), 2)),
         }
     )
     lance_spark.write_dataset(rows, uri, max_rows_per_file=30, enable_stable_row_ids=True)
-    more = rows.set_column(0, "id", pa.array(range(100, 200), pa.int64()))
-    lance.write_dataset(more, uri, mode="append")
+    appended = rows.set_column(0, "id", pa.array(range(100, 200), pa.int64()))
+    lance.write_dataset(appended, uri, mode="append")
     lance.dataset(uri).update({"text": "'new'"}, where="id in (5, 150)")
     lance.dataset(uri).delete("id in (6, 150)")
     lance_spark.open_dataset(uri).compact_files()
     newest = lance_spark.open_dataset(uri).version
-    lance.write_dataset(more.slice(0, 1), uri, mode="append")
+    lance.write_dataset(appended.slice(0, 1), uri, mode="append")
     assert lance_spark.open_dataset(uri).version == newest + 1
     return uri
 
@@ -66,22 +66,26 @@ def test_all_changes_with_and_without_the_rule(
     spark: Any, table: str, feed: Feed, pushdown: Callable[..., None]
 ) -> None:
     last = lance_spark.open_dataset(table).version
-    for on in (True, False):
-        pushdown(on, local=True)
+    for with_rule in (True, False):
+        pushdown(with_rule, local=True)
         frame = feed(startingVersion=1)
         assert frame.columns == [
             *("id", "text", "v"),
             *("_change_type", "_commit_version", "_commit_timestamp"),
         ]
         rows = frame.select("_change_type", "id", "text", "_commit_version").collect()
-        found = Counter(map(tuple, rows))
-        inserted = [(f"{one[0]}", one[1], one[3]) for one in found.elements() if one[0] == "insert"]
-        expected = [("insert", one, 1) for one in range(100)]
-        expected += [("insert", one, 2) for one in range(100, 200)] + [("insert", 100, last)]
+        counts = Counter(map(tuple, rows))
+        inserted = [
+            (f"{change[0]}", change[1], change[3])
+            for change in counts.elements()
+            if change[0] == "insert"
+        ]
+        expected = [("insert", number, 1) for number in range(100)]
+        expected += [("insert", number, 2) for number in range(100, 200)] + [("insert", 100, last)]
         assert Counter(inserted) == Counter(expected)
-        assert {one for one in found if one[0] != "insert"} == CHANGED
-        assert max(found.values()) == 1
-        # What a rule would push is for Spark to answer.
+        assert {change for change in counts if change[0] != "insert"} == CHANGED
+        assert max(counts.values()) == 1
+        # Spark answers the filters that the rule would push.
         changed = feed(startingVersion=3, endingVersion=4)
         assert changed.where("_change_type = 'delete'").count() == 2
         assert changed.where("id = 150").agg({"_commit_version": "min"}).collect()[0][0] == 3
@@ -96,7 +100,9 @@ def test_all_changes_with_and_without_the_rule(
 
 
 def test_times_columns_and_rows(table: str, feed: Feed, spark: Any) -> None:
-    versions = {one.version: one.timestamp for one in lance_spark.open_dataset(table).versions()}
+    versions = {
+        version.version: version.timestamp for version in lance_spark.open_dataset(table).versions()
+    }
     bounds = {
         "startingTimestamp": versions[3].isoformat(),
         "endingTimestamp": (versions[4] + timedelta(microseconds=1)).isoformat(),
@@ -109,14 +115,14 @@ def test_times_columns_and_rows(table: str, feed: Feed, spark: Any) -> None:
         assert moment.astimezone(UTC) == versions[version]
     ids = {row.id: row._rowid for row in frame.collect()}
     assert ids == {5: 5, 6: 6, 150: 150}
-    # A user's schema: fewer columns, in another order.
+    # The schema of the user has fewer columns, in another order.
     reader = spark.read.format("lance").schema("_commit_version long, ID bigint")
     rows = reader.option("readChangeFeed", True).option("startingVersion", 4).load(table).collect()
     assert {(row.ID, row._commit_version) for row in rows if row._commit_version == 4} == {
         (6, 4),
         (150, 4),
     }
-    # Between two versions, and later than all of them.
+    # Use a time between two versions, and a time after all versions.
     between = (versions[3] + timedelta(microseconds=1)).isoformat()
     assert feed(startingTimestamp=between, endingTimestamp=between).count() == 0
     newest = lance_spark.open_dataset(table).version

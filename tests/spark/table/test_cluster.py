@@ -38,10 +38,12 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a run has left: a folder, what it tells, and the rows of the tables before it."""
+    """The results of a run: its folder, its results as JSON, and the rows of the tables before
+    it.
+    """
 
     folder: Path
-    told: dict[str, Any]
+    results: dict[str, Any]
     rows: pa.Table
     small: pa.Table
 
@@ -63,21 +65,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     )
     home = make_home(folder / "home")
     path = os.pathsep.join(map(str, (WORKERS, ROOT)))
-    given = {
+    settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
-        # Each executor would compile each plan, which runs once.
+        # Each executor would compile each plan, and run it only once.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.task.maxFailures": "2",
         "spark.executorEnv.PYTHONPATH": path,
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
     }
-    confs = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
+    confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command = [str(SUBMIT), "--master", "local-cluster[2,1,1024]", *confs, str(SCRIPT), str(folder)]
     ran = subprocess.run(
         command,
@@ -97,91 +99,101 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 
 
 def nanoseconds(ids: np.ndarray) -> np.ndarray:
-    """Return the times of rows by id, of the first rows and of rows that Spark wrote."""
+    """Return the times of rows by id, for the first rows and for rows that Spark wrote."""
     return np.where(ids < ROWS, ids * 1_000_000_007 + 1, ids * 1000)
 
 
 def test_every_method_agrees_with_plain_spark(cluster: Cluster) -> None:
-    steps = cluster.told["steps"]
+    steps = cluster.results["steps"]
     assert len(steps) > 15
     for name, step in steps.items():
         dataset = lance.dataset(cluster.folder / step["table"], version=step["version"])
         dataset.validate()
         wanted = pq.read_table(cluster.folder / "expected" / name).sort_by("id")
-        found = dataset.to_table().sort_by("id")
+        table = dataset.to_table().sort_by("id")
         ids = wanted["id"].to_numpy()
         assert len(np.unique(ids)) == len(ids) > 0, name
-        if "ts" in found.column_names:
-            at = found["ts"].cast(pa.int64()).to_numpy()
-            scale = 1 if found.schema.field("ts").type.unit == "ns" else 1000
-            whole = nanoseconds(ids) if name != "overwrite" else ids * 1000
-            np.testing.assert_array_equal(at * scale, whole, name)
-        assert set(found.column_names) - {"ts"} == set(wanted.column_names), name
+        if "ts" in table.column_names:
+            stored_times = table["ts"].cast(pa.int64()).to_numpy()
+            scale = 1 if table.schema.field("ts").type.unit == "ns" else 1000
+            expected_times = nanoseconds(ids) if name != "overwrite" else ids * 1000
+            np.testing.assert_array_equal(stored_times * scale, expected_times, name)
+        assert set(table.column_names) - {"ts"} == set(wanted.column_names), name
         for column in wanted.column_names:
-            got, want = found[column], wanted[column].combine_chunks()
-            assert got.cast(want.type).combine_chunks().equals(want), (name, column)
+            column_values, want = table[column], wanted[column].combine_chunks()
+            assert column_values.cast(want.type).combine_chunks().equals(want), (name, column)
     assert lance.dataset(cluster.folder / "t.lance").tags.list().keys() == {"sorted"}
     copy = lance.dataset(cluster.folder / "copy.lance")
-    assert [one["version"] for one in copy.versions()] == [copy.version]
+    assert [version["version"] for version in copy.versions()] == [copy.version]
     checked(cluster.folder / "t.lance")
     checked(cluster.folder / "copy.lance")
 
 
 def test_fewer_fragments_in_order(cluster: Cluster) -> None:
-    steps = cluster.told["steps"]
+    steps = cluster.results["steps"]
 
     def version(name: str) -> lance.LanceDataset:
         return lance.dataset(cluster.folder / "t.lance", version=steps[name]["version"])
 
     before, after = version("replaceWhere"), version("optimize")
     assert len(after.get_fragments()) < len(before.get_fragments())
-    assert all(one.deletion_file() is None for one in after.get_fragments())
+    assert all(fragment.deletion_file() is None for fragment in after.get_fragments())
     groups = version("optimize with sortBy").to_table(["g"])["g"]
     # Nulls come first.
     order = groups.fill_null(-1).to_numpy()
     assert (np.diff(order) >= 0).all()
-    # Ranges are chosen by a sample: one with more rows than the target becomes two fragments.
+    # A sample chooses the ranges: a range with more rows than the target becomes two fragments.
     clustered = version("optimize with zOrderBy").get_fragments()
     assert len(after.get_fragments()) <= len(clustered) <= 1.5 * len(after.get_fragments())
-    assert cluster.told["names"] == {"files_removed": 0}
+    assert cluster.results["names"] == {"files_removed": 0}
 
 
 def test_change_feed_of_versions(cluster: Cluster) -> None:
     names = ["delete", "delete by a subquery", "update", "update rows"]
-    found = pq.read_table(cluster.folder / "feed")
+    feed = pq.read_table(cluster.folder / "feed")
     before = pq.read_table(cluster.folder / "rows.parquet")
     total = 0
     for name in names:
-        version = cluster.told["steps"][name]["version"]
+        version = cluster.results["steps"][name]["version"]
         after = pq.read_table(cluster.folder / "expected" / name)
-        for kind, here, there in (("insert", after, before), ("delete", before, after)):
-            wanted = _without(here, there)
-            rows = found.filter(
-                (pc.field("_commit_version") == version) & (pc.field("_change_type") == kind)
+        for change_type, newer, other_rows in (
+            ("insert", after, before),
+            ("delete", before, after),
+        ):
+            wanted = _without(newer, other_rows)
+            rows = feed.filter(
+                (pc.field("_commit_version") == version) & (pc.field("_change_type") == change_type)
             )
-            got = rows.select(here.column_names).sort_by("id")
-            for column in here.column_names:
+            found_rows = rows.select(newer.column_names).sort_by("id")
+            for column in newer.column_names:
                 want = wanted[column].combine_chunks()
-                assert got[column].cast(want.type).combine_chunks().equals(want), (name, kind)
+                assert found_rows[column].cast(want.type).combine_chunks().equals(want), (
+                    name,
+                    change_type,
+                )
             total += rows.num_rows
         before = after
-    assert total == found.num_rows > 0
+    assert total == feed.num_rows > 0
 
 
-def _without(here: pa.Table, there: pa.Table) -> pa.Table:
-    """Return the rows of one table that another does not have, or has otherwise."""
-    other = there.sort_by("id")
-    here = here.sort_by("id")
-    at = pc.index_in(here["id"], other["id"])
-    same = pc.is_valid(at)
-    matched = other.take(pc.fill_null(at, 0))
+def _without(rows: pa.Table, other_rows: pa.Table) -> pa.Table:
+    """Return the rows of a table that another table does not have, or has with other values."""
+    sorted_others = other_rows.sort_by("id")
+    rows = rows.sort_by("id")
+    positions = pc.index_in(rows["id"], sorted_others["id"])
+    unchanged = pc.is_valid(positions)
+    matched = sorted_others.take(pc.fill_null(positions, 0))
     for column in ("g", "text"):
-        one, two = here[column], matched[column]
-        equal = pc.fill_null(pc.equal(one, two), False)
-        same = pc.and_(same, pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(two))))
-    values = [_vectors(here), _vectors(matched)]
-    same = pc.and_(same, pa.chunked_array([pa.array((values[0] == values[1]).all(axis=1))]))
-    return here.filter(pc.invert(same))
+        values_here, other_values = rows[column], matched[column]
+        equal = pc.fill_null(pc.equal(values_here, other_values), False)
+        unchanged = pc.and_(
+            unchanged, pc.or_(equal, pc.and_(pc.is_null(values_here), pc.is_null(other_values)))
+        )
+    values = [_vectors(rows), _vectors(matched)]
+    unchanged = pc.and_(
+        unchanged, pa.chunked_array([pa.array((values[0] == values[1]).all(axis=1))])
+    )
+    return rows.filter(pc.invert(unchanged))
 
 
 def _vectors(table: pa.Table) -> np.ndarray:
@@ -189,7 +201,7 @@ def _vectors(table: pa.Table) -> np.ndarray:
 
 
 def test_executors_get_the_classes_of_columns(cluster: Cluster) -> None:
-    result, small = cluster.told["columnar"], cluster.small
+    result, small = cluster.results["columnar"], cluster.small
     assert "columnar=yes" in result["plan"]
     text, total, item, count = result["row"]
     assert (text, total) == (pc.max(small["text"]).as_py(), pc.sum(small["g"]).as_py())
@@ -198,17 +210,17 @@ def test_executors_get_the_classes_of_columns(cluster: Cluster) -> None:
 
 
 def test_a_failed_job_leaves_the_table_unchanged(cluster: Cluster) -> None:
-    told = cluster.told["failed"]
-    assert re.match(r"StorageError: \S*failed\.lance: the disk is full", told["error"])
-    assert told["failed"] >= 1
+    result = cluster.results["failed"]
+    assert re.match(r"StorageError: \S*failed\.lance: the disk is full", result["error"])
+    assert result["failed"] >= 1
     dataset = checked(cluster.folder / "failed.lance")
     assert dataset.version == 1
     assert dataset.to_table() == cluster.small
 
 
 def test_a_speculative_task_leaves_no_files(cluster: Cluster) -> None:
-    told = cluster.told["speculated"]
-    assert told["slow"]
-    assert (told["fragments_removed"], told["fragments_added"]) == (50, 5)
+    result = cluster.results["speculated"]
+    assert result["slow"]
+    assert (result["fragments_removed"], result["fragments_added"]) == (50, 5)
     dataset = checked(cluster.folder / "slow.lance")
     assert dataset.to_table() == cluster.small

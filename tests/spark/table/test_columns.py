@@ -30,13 +30,15 @@ Large = Callable[[str], tuple[Path, pa.Table]]
 
 
 def files(path: Path) -> dict[str, int]:
-    """The data files, with their times of change."""
-    return {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
+    """Return the names of the data files, with their times of modification."""
+    return {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Write five fragments with stable row ids; one has only two rows that are not deleted."""
+    """Write five fragments with stable row ids. One of them has only two rows that are not
+    deleted.
+    """
     path = tmp_path / "t.lance"
     ids = pa.array(range(1_000))
     data = pa.table(
@@ -61,7 +63,9 @@ def rows(path: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def test_expressions(spark: Any, path: Path) -> None:
-    """Of SQL and Columns, constants among them; files that there are stay as they are."""
+    """New columns are computed by SQL and by Columns, also by constants. Existing files do not
+    change.
+    """
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     result = table.addColumns(
@@ -80,29 +84,31 @@ def test_expressions(spark: Any, path: Path) -> None:
     assert dataset.schema.field("same").type == pa.list_(pa.float32(), 4)
     assert dataset.schema.field("small").type == pa.list_(pa.float32(), 2)
     assert all(dataset.schema.field(name).nullable for name in ("twice", "one"))
-    found = rows(path, "g", "twice", "upper", "one", "vector", "same", "small")
-    assert len(found) == dataset.count_rows() == 721
-    for row in found:
+    new_rows = rows(path, "g", "twice", "upper", "one", "vector", "same", "small")
+    assert len(new_rows) == dataset.count_rows() == 721
+    for row in new_rows:
         number = row["id"]
         assert (row["twice"], row["upper"], row["one"]) == (2 * number, f"T{number}", 1)
         assert row["same"] == row["vector"]
         assert row["small"] == [float(number), float(row["g"])]
-    now = files(path)
-    assert {name: now[name] for name in before} == before
-    assert len(now) - len(before) == 5
+    files_after = files(path)
+    assert {name: files_after[name] for name in before} == before
+    assert len(files_after) - len(before) == 5
     properties = dataset.read_transaction(3).transaction_properties
     assert properties == {"__lance_commit_message": "more"}
 
 
 def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
-    """The files of before could be gone but for those."""
+    """A new column that is computed from `n` needs only the files with `n`."""
     table = LanceTable.forPath(spark, str(path))
     table.addColumns({"n": "id + 1"})
     first = set(files(path))
     hidden = path / "hidden"
     hidden.mkdir()
-    # What `n` is in stays; all others go for the while.
-    keep = {Path(one.metadata.files[1].path).name for one in checked(path).get_fragments()}
+    # The files with `n` stay in place. All other files are moved away during the call.
+    keep = {
+        Path(fragment.metadata.files[1].path).name for fragment in checked(path).get_fragments()
+    }
     for name in first - keep:
         (path / "data" / name).rename(hidden / name)
     try:
@@ -117,27 +123,31 @@ def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
 def test_expressions_that_need_other_rows(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows come from other fragments' tasks, in another order; they are sorted by address."""
+    """Tasks of other fragments compute the rows, in another order. The rows are sorted by
+    address.
+    """
     steps: list[str] = []
     run = Job.run_frame
 
-    def noted(self: Any, frame: Any, work: Any, step: str, **more: Any) -> Any:
+    def noted(self: Any, frame: Any, work: Any, step: str, **options: Any) -> Any:
         steps.append(step)
-        return run(self, frame, work, step, **more)
+        return run(self, frame, work, step, **options)
 
     monkeypatch.setattr(Job, "run_frame", noted)
     window = Window.partitionBy("g").orderBy(F.desc("id"))
     LanceTable.forPath(spark, str(path)).addColumns(
         {"rank": F.row_number().over(window), "best": "max(id) over (partition by g)"}
     )
-    found = rows(path, "g", "rank", "best")
+    ranked_rows = rows(path, "g", "rank", "best")
     for group in range(8):
-        own = sorted((row for row in found if row["g"] == group), key=lambda row: -row["id"])
-        assert [row["rank"] for row in own] == list(range(1, 1 + len(own)))
-        assert {row["best"] for row in own} == {own[0]["id"]}
+        group_rows = sorted(
+            (row for row in ranked_rows if row["g"] == group), key=lambda row: -row["id"]
+        )
+        assert [row["rank"] for row in group_rows] == list(range(1, 1 + len(group_rows)))
+        assert {row["best"] for row in group_rows} == {group_rows[0]["id"]}
     assert len(files(path)) == 10
     assert steps == ["write columns"]
-    # A shuffle that nothing tells of beforehand: nothing of the first try is left.
+    # The shuffle is not known before the first attempt. No file of this attempt is left.
     monkeypatch.setattr(add_columns, "has_windows", lambda *_: False)
     LanceTable.forPath(spark, str(path)).addColumns({"again": F.row_number().over(window)})
     assert all(row["again"] == row["rank"] for row in rows(path, "rank", "again"))
@@ -146,20 +156,22 @@ def test_expressions_that_need_other_rows(
 
 
 def test_columns_of_a_frame(spark: Any, path: Path) -> None:
-    """By a key; rows without one are null, or an error; two rows of one key are an error."""
+    """Rows are matched by a key. Rows without a match are null, or an error. A key that occurs
+    twice in the DataFrame is an error.
+    """
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 1_000, 2).select(
         F.col("id").alias("ID"), (F.col("id") * 10).alias("ten"), F.lit("x").alias("mark")
     )
     source = source.withColumnRenamed("ID", "id")
     before = files(path)
-    for wrong, missing, said in (
+    for wrong, missing, message in (
         (source, "error", "is not in the DataFrame"),
         (source.union(source.where("id = 22")), "null", "twice"),
         (source.drop("id"), "null", "the DataFrame has no column 'id'"),
         (source.withColumnRenamed("ten", "text"), "null", "'text' exists already"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             table.addColumnsFrom(wrong, "id", missing=missing)
         assert files(path) == before
     assert table.addColumnsFrom(source, "id").version == 3
@@ -167,13 +179,13 @@ def test_columns_of_a_frame(spark: Any, path: Path) -> None:
         even = row["id"] % 2 == 0
         assert (row["ten"], row["mark"]) == ((row["id"] * 10, "x") if even else (None, None))
     # The table itself is the source, its row ids are the key.
-    own = table.toDF(with_row_id=True).select("_rowid", F.length("text").alias("length"))
-    table.addColumnsFrom(own, ["_rowid"], missing="error")
+    lengths = table.toDF(with_row_id=True).select("_rowid", F.length("text").alias("length"))
+    table.addColumnsFrom(lengths, ["_rowid"], missing="error")
     assert all(row["length"] == len(row["text"]) for row in rows(path, "text", "length"))
 
 
 def test_values_of_a_frame(spark: Any, path: Path) -> None:
-    """Rows with the same key get new values, in new files; all others keep their values."""
+    """Rows with the same key get new values in new files. All other rows keep their values."""
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
     source = spark.range(0, 390, 3).select(
@@ -186,23 +198,25 @@ def test_values_of_a_frame(spark: Any, path: Path) -> None:
     for row in changed:
         row |= {"g": row["id"], "text": None}
     assert rows(path, "g", "text", "vector") == expected
-    now = files(path)
-    assert {name: now[name] for name in before} == before
-    assert len(now) - len(before) == 2
+    files_after = files(path)
+    assert {name: files_after[name] for name in before} == before
+    assert len(files_after) - len(before) == 2
     versions = checked(path).to_table(columns=["id", "_row_last_updated_at_version"]).to_pylist()
-    newer = {one["id"] for one in versions if one["_row_last_updated_at_version"] == 3}
+    newer = {row["id"] for row in versions if row["_row_last_updated_at_version"] == 3}
     assert newer == {row["id"] for row in changed}
     with pytest.raises(InvalidInputError, match="twice"):
         table.updateColumnsFrom(source.union(source), "id")
     with pytest.raises(SchemaMismatchError, match="no column 'other'"):
         table.updateColumnsFrom(source.withColumnRenamed("text", "other"), "id")
-    assert files(path) == now
+    assert files(path) == files_after
 
 
 def test_concurrent_commits_are_computed_too(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Updated and appended rows are computed; files of other fragments are used again."""
+    """The job computes updated and appended rows too. Files of the other fragments are used
+    again.
+    """
     written: list[int] = []
     original = columns_module.Computation.finish
 
@@ -211,18 +225,19 @@ def test_concurrent_commits_are_computed_too(
         if len(written) == 1:
             dataset = open_dataset(str(path))
             dataset = dataset.update({"g": 100}, [("id", "==", 3)], mode="columns")
-            more = dataset.to_table(filters=[("id", "==", 801)])
-            lance.write_dataset(more, str(path), mode="append")
+            appended = dataset.to_table(filters=[("id", "==", 801)])
+            lance.write_dataset(appended, str(path), mode="append")
             lance.dataset(str(path)).delete("id = 205")
         return original(self, table, *args, **options)
 
     monkeypatch.setattr(columns_module.Computation, "finish", finish)
     LanceTable.forPath(spark, str(path)).addColumns({"more": "g + 1"})
-    found = rows(path, "g", "more")
-    assert [row["more"] for row in found] == [row["g"] + 1 for row in found]
-    ids = [row["id"] for row in found]
+    new_rows = rows(path, "g", "more")
+    assert [row["more"] for row in new_rows] == [row["g"] + 1 for row in new_rows]
+    ids = [row["id"] for row in new_rows]
     assert (3 in ids, 205 in ids, ids.count(801)) == (True, False, 2)
-    # Five files, then one of the update and one of the append, then two instead of one.
+    # Five files have the new column. Then come a file of the update and a file of the append, and
+    # two new files in place of one.
     assert written[0] == 10
     assert written[1] == 10 + 2 + 2 - 1
 
@@ -232,7 +247,7 @@ def test_failures_leave_the_table_unchanged(
 ) -> None:
     before = files(path)
     table = LanceTable.forPath(spark, str(path))
-    for columns, said in (
+    for columns, message in (
         ({"text": "1"}, "'text' exists already"),
         ({"TEXT": "1"}, "'text' exists already"),
         ({"a.b": "1"}, "is not a valid name of a column"),
@@ -242,7 +257,7 @@ def test_failures_leave_the_table_unchanged(
         ({}, "nothing to add"),
         ({"n": 7}, "F.lit"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             table.addColumns(columns)
     with pytest.raises(InvalidInputError, match="null"):
         table.addColumns({"n": "nullif(id, 999)"}, nullable=False)
@@ -275,14 +290,14 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
     assert dataset.schema.field("g").type == pa.int32()
     assert dataset.schema.field("word").type == pa.large_string()
     assert not dataset.schema.field("id").nullable
-    found = dataset.to_table(columns=["id", "g", "word"]).sort_by("id").to_pylist()
-    assert [(row["id"], row["g"], row["word"]) for row in found] == [
+    table_rows = dataset.to_table(columns=["id", "g", "word"]).sort_by("id").to_pylist()
+    assert [(row["id"], row["g"], row["word"]) for row in table_rows] == [
         (row["id"], row["g"], row["text"]) for row in expected
     ]
     assert table.dropColumns("vector", "g").version == lance.dataset(str(path)).version
     assert checked(path).schema.names == ["word", "id"]
     assert table.toDF().columns == ["word", "id"]
-    for change, said in (
+    for change, message in (
         (lambda: table.dropColumns("nothing"), "nothing"),
         (lambda: table.reorderColumns("id", "id"), "once"),
         (lambda: table.reorderColumns("nothing"), "nothing"),
@@ -290,7 +305,7 @@ def test_alter_rename_reorder_and_drop_columns(spark: Any, path: Path) -> None:
         (lambda: table.alterColumn("word", dataType="int"), "word"),
         (lambda: table.alterColumn("word"), "changes nothing"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             change()
 
 
@@ -319,16 +334,16 @@ def test_two_million_rows(spark: Any, large: Large) -> None:
     LanceTable.forPath(spark, str(path)).addColumns(
         {"sum": "id + coalesce(g, 0)", "word": "concat(text, '!')"}
     )
-    found = checked(path).to_table(columns=["id", "sum", "word"]).sort_by("id")
+    table_rows = checked(path).to_table(columns=["id", "sum", "word"]).sort_by("id")
     kept = expected.filter(
         pc.not_equal(
             pc.subtract(expected["id"], pc.multiply(pc.divide(expected["id"], 1000), 1000)), 5
         )
     )
-    assert found["id"].equals(kept["id"])
+    assert table_rows["id"].equals(kept["id"])
     g = kept["g"].cast(pa.int64()).fill_null(0)
-    assert found["sum"].equals(pc.add(kept["id"], g))
-    assert found["word"].equals(pc.binary_join_element_wise(kept["text"], "!", ""))
-    now = files(path)
-    assert {name: now[name] for name in before} == before
-    assert len(now) - len(before) == 50
+    assert table_rows["sum"].equals(pc.add(kept["id"], g))
+    assert table_rows["word"].equals(pc.binary_join_element_wise(kept["text"], "!", ""))
+    files_after = files(path)
+    assert {name: files_after[name] for name in before} == before
+    assert len(files_after) - len(before) == 50

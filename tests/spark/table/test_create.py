@@ -70,8 +70,8 @@ def test_a_table_with_everything(spark: Any, tmp_path: Path) -> None:
 def test_modes_with_and_without_an_existing_table(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
 
-    def builder(kind: Any, column: str) -> Any:
-        return kind(spark).location(path).addColumn(column, "int")
+    def builder(create: Any, column: str) -> Any:
+        return create(spark).location(path).addColumn(column, "int")
 
     with pytest.raises(TableNotFoundError):
         builder(LanceTable.replace, "a").execute()

@@ -1,4 +1,4 @@
-"""`LanceTable.delete`: what any condition of Spark's finds is gone, and nothing else."""
+"""`LanceTable.delete` deletes the rows that meet a condition of Spark, and no other row."""
 
 from __future__ import annotations
 
@@ -30,52 +30,52 @@ def path(tmp_path: Path) -> Path:
 
 
 def ids(path: Path) -> list[int]:
-    found: list[int] = checked(path).to_table(["id"])["id"].to_pylist()
-    return found
+    numbers: list[int] = checked(path).to_table(["id"])["id"].to_pylist()
+    return numbers
 
 
 def test_conditions_of_all_kinds(spark: Any, path: Path) -> None:
     from pyspark.sql import functions as F
 
     table = LanceTable.forPath(spark, str(path))
-    left = list(range(100))
-    x = {n: None if n % 7 == 0 else n % 5 for n in left}
+    remaining = list(range(100))
+    x = {n: None if n % 7 == 0 else n % 5 for n in remaining}
 
     result = table.delete("x = 3")
-    left = [n for n in left if x[n] != 3]
-    assert (result.num_deleted_rows, ids(path)) == (100 - len(left), left)
+    remaining = [n for n in remaining if x[n] != 3]
+    assert (result.num_deleted_rows, ids(path)) == (100 - len(remaining), remaining)
     assert result.version == 2
 
-    # Spark alone knows `pmod`, and a null is not true.
+    # Only Spark knows `pmod`. A null condition is not true.
     result = table.delete("pmod(x, 3) = 1")
-    gone = [n for n in left if x[n] is not None and x[n] % 3 == 1]
-    left = [n for n in left if n not in gone]
-    assert (result.num_deleted_rows, ids(path)) == (len(gone), left)
+    gone = [n for n in remaining if x[n] is not None and x[n] % 3 == 1]
+    remaining = [n for n in remaining if n not in gone]
+    assert (result.num_deleted_rows, ids(path)) == (len(gone), remaining)
 
     result = table.delete(F.col("id").isin(5, 10) | F.col("x").isNull())
-    gone = [n for n in left if n in (5, 10) or x[n] is None]
-    left = [n for n in left if n not in gone]
-    assert (result.num_deleted_rows, ids(path)) == (len(gone), left)
+    gone = [n for n in remaining if n in (5, 10) or x[n] is None]
+    remaining = [n for n in remaining if n not in gone]
+    assert (result.num_deleted_rows, ids(path)) == (len(gone), remaining)
 
     spark.range(50, 90, 7).createOrReplaceTempView("chosen_ids")
     result = table.alias("t").delete("t.id in (select id from chosen_ids)")
-    gone = [n for n in left if n in range(50, 90, 7)]
-    left = [n for n in left if n not in gone]
+    gone = [n for n in remaining if n in range(50, 90, 7)]
+    remaining = [n for n in remaining if n not in gone]
     assert gone
-    assert (result.num_deleted_rows, ids(path)) == (len(gone), left)
+    assert (result.num_deleted_rows, ids(path)) == (len(gone), remaining)
 
-    before = list(left)
+    before = list(remaining)
     result = table.delete("rand() < 0.5", commit_message="some", transaction_properties={"a": "b"})
-    left = ids(path)
-    assert set(left) < set(before)
-    assert result.num_deleted_rows == len(before) - len(left)
+    remaining = ids(path)
+    assert set(remaining) < set(before)
+    assert result.num_deleted_rows == len(before) - len(remaining)
     properties = lance.dataset(path).read_transaction(result.version).transaction_properties
     assert properties["a"] == "b"
     assert "some" in properties.values()
 
     assert table.delete("id < 0").num_deleted_rows == 0
     result = table.delete()
-    assert result.num_deleted_rows == len(left)
+    assert result.num_deleted_rows == len(remaining)
     assert ids(path) == []
     assert lance.dataset(path).get_fragments() == []
 
@@ -84,13 +84,13 @@ def test_wrong_conditions_change_nothing(spark: Any, path: Path) -> None:
     from pyspark.sql import functions as F
 
     table = LanceTable.forPath(spark, str(path))
-    for condition, said in [
+    for condition, message in [
         ("no_such_column = 3", "no_such_column"),
         (F.col("id") + 1, "BOOLEAN"),
         ("id +", "end of input"),
         (7, "SQL"),
     ]:
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             table.delete(condition)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         table.delete("1 / (id - 60) > pmod(1, 2)")
@@ -108,8 +108,8 @@ def test_both_ways_on_a_large_table(
     if with_rule:
         request.getfixturevalue("pushdown")(True)
     table = LanceTable.forPath(spark, str(path))
-    files = {one.name for one in (path / "data").iterdir()}
-    # A fragment as a whole, some rows of all others.
+    files = {file.name for file in (path / "data").iterdir()}
+    # Delete a whole fragment, and some rows of all other fragments.
     condition = "g = 17 OR id BETWEEN 40000 AND 79999"
     result = table.delete(condition if with_rule else f"({condition}) AND pmod(id, 2) >= 0")
     id_, g = rows["id"], rows["g"]
@@ -121,7 +121,7 @@ def test_both_ways_on_a_large_table(
     assert dataset.to_table() == rows.filter(pc.invert(gone))
     assert result.num_deleted_rows == pc.sum(gone).as_py()
     assert len(dataset.get_fragments()) == 49
-    assert {one.name for one in (path / "data").iterdir()} == files
+    assert {file.name for file in (path / "data").iterdir()} == files
     assert table.toDF(["id"], filter="g < 20").count() == (
         np.count_nonzero(rows.filter(pc.invert(gone))["g"].fill_null(99).to_numpy() < 20)
     )
@@ -131,7 +131,8 @@ def test_concurrent_deletes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     table = LanceTable.forPath(spark, str(path))
     changes: list[str] = ["id = 1", "id = 2"]
     delete_meanwhile(monkeypatch, delete_rows, path, changes)
-    # Another deleted row of the fragment is no conflict. The same row is; the replan skips it.
+    # Another client deletes another row of the fragment: this is no conflict. It deletes the same
+    # row: the replan skips this row.
     assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
     assert table.delete("id < 5").num_deleted_rows == 3
     assert ids(path) == [n for n in range(100) if n not in (0, 1, 2, 3, 4, 7)]
@@ -170,8 +171,8 @@ def test_whole_fragments_and_some(spark: Any, large: Large) -> None:
                 }
             )
 
-        found = frame.mapInArrow(look, "first long, rows long, sorted boolean").collect()
-        return sorted(tuple(row) for row in found)
+        tasks = frame.mapInArrow(look, "first long, rows long, sorted boolean").collect()
+        return sorted(tuple(row) for row in tasks)
 
     chosen = seen(fragment_ids="3,7-8", whole_fragments=True, target_rows_per_partition=1000)
     assert chosen == [(3, 40_000, True), (7, 40_000, True), (8, 40_000, True)]
@@ -183,13 +184,13 @@ def test_whole_fragments_and_some(spark: Any, large: Large) -> None:
 
 
 def test_columns_whose_names_are_part_of_a_word_are_not_read(spark: Any, tmp_path: Path) -> None:
-    """Spark could not read these times: they are no whole microseconds."""
+    """Spark cannot read these times: they are not whole microseconds."""
     times = pa.array([n * 1_000 + 1 for n in range(10)], pa.timestamp("ns"))
     rows = pa.table({"hits": range(10), "ts": times})
     write_dataset(rows, str(tmp_path / "t"))
     table = LanceTable.forPath(spark, str(tmp_path / "t"))
     assert table.delete("pmod(hits, 3) = 1").num_deleted_rows == 3
     assert table.update("pmod(hits, 3) = 2", {"hits": "-hits"}).num_updated_rows == 3
-    found = checked(tmp_path / "t").to_table().sort_by("ts")
-    assert found["hits"].to_pylist() == [0, -2, 3, -5, 6, -8, 9]
-    assert found["ts"].combine_chunks() == times.take([0, 2, 3, 5, 6, 8, 9])
+    remaining = checked(tmp_path / "t").to_table().sort_by("ts")
+    assert remaining["hits"].to_pylist() == [0, -2, 3, -5, 6, -8, 9]
+    assert remaining["ts"].combine_chunks() == times.take([0, 2, 3, 5, 6, 8, 9])

@@ -25,23 +25,25 @@ if not Path("/proc/self/clear_refs").exists():
 
 
 @contextmanager
-def watched(found: dict[str, int]) -> Iterator[None]:
-    """Note how much more memory this process takes at most: of Python's objects, and of all."""
+def watched(growth: dict[str, int]) -> Iterator[None]:
+    """Record by how much the memory of this process grows: memory of Python objects, and all
+    memory.
+    """
     status = Path("/proc/self/status")
 
     def kib(name: str) -> int:
         lines = status.read_text().splitlines()
-        return next(int(one.split()[1]) for one in lines if one.startswith(name + ":"))
+        return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
     tracemalloc.start()
-    # The highest mark of resident memory begins anew.
+    # Reset the maximum of resident memory.
     Path("/proc/self/clear_refs").write_text("5")
     before = kib("VmRSS")
     try:
         yield
     finally:
-        found["objects"] = tracemalloc.get_traced_memory()[1]
-        found["all"] = (kib("VmHWM") - before) * 1024
+        growth["objects"] = tracemalloc.get_traced_memory()[1]
+        growth["all"] = (kib("VmHWM") - before) * 1024
         tracemalloc.stop()
 
 
@@ -54,11 +56,11 @@ def written(path: Path, rows: int) -> Path:
 
 
 def test_a_thousand_small_fragments(spark: Any, tmp_path: Path) -> None:
-    found: dict[str, int] = {}
-    # The first one is for what is loaded once.
+    growth: dict[str, int] = {}
+    # The first run loads modules.
     for rows in (FEW, MANY):
         path = written(tmp_path / str(rows), rows)
-        with watched(found):
+        with watched(growth):
             row = LanceTable.forPath(spark, str(path)).optimize().first()
         assert row is not None
         assert row.fragments_removed == FRAGMENTS
@@ -67,14 +69,14 @@ def test_a_thousand_small_fragments(spark: Any, tmp_path: Path) -> None:
         ids = np.arange(FRAGMENTS * rows)
         assert np.array_equal(table["id"].to_numpy(), ids[ids % 10 != 3])
     # Limits for 1,000 fragments with deletion vectors; 8 bytes per moved row would be 14 MB.
-    assert found["objects"] < 8 * MIB
-    assert found["all"] < 24 * MIB
+    assert growth["objects"] < 8 * MIB
+    assert growth["all"] < 24 * MIB
 
 
 def test_addresses_would_be_noticed() -> None:
-    found: dict[str, int] = {}
-    with watched(found):
+    growth: dict[str, int] = {}
+    with watched(growth):
         addresses = np.arange(FRAGMENTS * MANY * 9 // 10)
         assert addresses[-1]
-    # What a process has beside is no measure of that: it may take memory that it had before.
-    assert found["objects"] > 13 * MIB
+    # All memory of the process is not compared: the process may use memory that it already had.
+    assert growth["objects"] > 13 * MIB

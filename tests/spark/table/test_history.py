@@ -1,4 +1,4 @@
-"""Versions, tags, branches and clones through Spark, and what a table shows of itself."""
+"""Versions, tags, branches and clones through Spark, and what a table reports of itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.tables.pylance_written import new_table
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Four versions: created, appended, deleted, configured."""
+    """Write four versions: creation, append, deletion, configuration."""
     path = tmp_path / "t"
     data = lance.write_dataset(
         pa.table({"id": range(100), "text": ["x"] * 100}), path, max_rows_per_file=25
@@ -42,22 +42,22 @@ def ids(path: Any, **options: Any) -> list[int]:
 def test_history(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     rows = table.history().collect()
-    assert [one.version for one in rows] == [4, 3, 2, 1]
-    assert [one.operation for one in rows] == ["update_config", "delete", "append", "overwrite"]
-    assert [one.num_rows for one in rows] == [108, 108, 120, 100]
-    assert [one.num_deleted_rows for one in rows] == [12, 12, 0, 0]
-    assert [one.num_fragments for one in rows] == [5, 5, 5, 4]
-    assert [one.read_version for one in rows][:3] == [3, 2, 1]
+    assert [row.version for row in rows] == [4, 3, 2, 1]
+    assert [row.operation for row in rows] == ["update_config", "delete", "append", "overwrite"]
+    assert [row.num_rows for row in rows] == [108, 108, 120, 100]
+    assert [row.num_deleted_rows for row in rows] == [12, 12, 0, 0]
+    assert [row.num_fragments for row in rows] == [5, 5, 5, 4]
+    assert [row.read_version for row in rows][:3] == [3, 2, 1]
     assert rows[0].message == "set k"
     assert rows[1].message is None
-    known = {one["version"]: one["timestamp"] for one in lance.dataset(path).versions()}
-    # Both are local times without a zone; pylance's go through a float.
-    assert {one.version for one in rows} == set(known)
-    for one in rows:
-        apart = abs(one.timestamp - known[one.version].replace(tzinfo=None))
+    known = {version["version"]: version["timestamp"] for version in lance.dataset(path).versions()}
+    # Both are local times without a zone. The times of pylance are converted by a float.
+    assert {row.version for row in rows} == set(known)
+    for row in rows:
+        apart = abs(row.timestamp - known[row.version].replace(tzinfo=None))
         assert apart <= datetime.timedelta(microseconds=1)
     assert rows[3].size_bytes < rows[2].size_bytes
-    assert [one.version for one in table.history(2).collect()] == [4, 3]
+    assert [row.version for row in table.history(2).collect()] == [4, 3]
     assert table.history(0).collect() == []
     with pytest.raises(InvalidInputError, match="negative"):
         table.history(-1)
@@ -71,7 +71,7 @@ def test_detail(spark: Any, path: Path) -> None:
     assert (row.format, row.uri, row.branch, row.version) == ("lance", str(path), None, 5)
     assert (row.num_rows, row.num_deleted_rows) == (108, 12)
     assert (row.num_fragments, row.num_data_files) == (5, 5)
-    assert row.size_bytes == sum(one.stat().st_size for one in (path / "data").iterdir())
+    assert row.size_bytes == sum(file.stat().st_size for file in (path / "data").iterdir())
     assert (row.indexes, row.tags, row.config["k"]) == (["id_idx"], ["first"], "v")
     assert not row.stable_row_ids
     assert row.data_storage_version == data.data_storage_version
@@ -102,7 +102,11 @@ def test_restore(spark: Any, path: Path) -> None:
     assert table.history(1).collect()[0].message == "back"
     assert table.restoreToTag("whole").version == 6
     assert ids(path) == list(range(120))
-    (deleted,) = [one for one in lance_spark.open_dataset(str(path)).versions() if one.version == 3]
+    (deleted,) = [
+        version
+        for version in lance_spark.open_dataset(str(path)).versions()
+        if version.version == 3
+    ]
     assert table.restoreToTimestamp(deleted.timestamp).version == 7
     assert len(ids(path)) == 108
     with pytest.raises(VersionNotFoundError):
@@ -121,11 +125,11 @@ def test_tags_and_branches(spark: Any, path: Path) -> None:
     table.createTag("now")
     table.updateTag("first", 2)
     rows = table.tags().collect()
-    assert [(one.name, one.branch, one.version) for one in rows] == [
+    assert [(row.name, row.branch, row.version) for row in rows] == [
         ("first", None, 2),
         ("now", None, 4),
     ]
-    assert all(one.manifest_size > 0 for one in rows)
+    assert all(row.manifest_size > 0 for row in rows)
     assert {name: tag["version"] for name, tag in lance.dataset(path).tags.list().items()} == {
         "first": 2,
         "now": 4,
@@ -133,8 +137,8 @@ def test_tags_and_branches(spark: Any, path: Path) -> None:
     assert table.checkout(tag="first").toDF().count() == 120
 
     branch = table.createBranch("dev/x", "first")
-    more = spark.createDataFrame([(500, "z")], "id long, text string")
-    more.write.format("lance").mode("append").option("branch", "dev/x").save(str(path))
+    appended = spark.createDataFrame([(500, "z")], "id long, text string")
+    appended.write.format("lance").mode("append").option("branch", "dev/x").save(str(path))
     assert branch.toDF().count() == 121
     assert table.toDF().count() == 108
     assert branch.history(1).collect()[0].version == 3

@@ -1,4 +1,4 @@
-"""Spark jobs that run tasks of ours: their results, their errors, and the files that they leave."""
+"""Spark jobs that run tasks of this package: results, errors, and the files that tasks leave."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lance_spark.table.open import OpenTable, open_table
 
 @dataclass(frozen=True)
 class Counts:
-    """A work that says what it got; fails at a value."""
+    """A task that counts its input and returns the counts. It fails at a value."""
 
     wrong: int = -1
 
@@ -46,7 +46,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class Writes:
-    """A task that writes a data file; its first attempt dies before it is done, or all fail."""
+    """A task that writes a data file. Its first attempt dies before it ends, or all attempts
+    fail.
+    """
 
     table: TableSnapshot
     tag: bytes
@@ -91,20 +93,20 @@ def test_results_in_order_and_in_waves(
     monkeypatch.setattr(jobs, "MAX_TASKS", 30)
     context = spark.sparkContext
     context.setJobDescription("mine")
-    seen = []
+    result_counts = []
     collect = Job._collect
 
-    def noted(self: Job, *given: Any) -> Any:
-        found = collect(self, *given)
-        seen.append(len(found))
-        return found
+    def noted(self: Job, *arguments: Any) -> Any:
+        results = collect(self, *arguments)
+        result_counts.append(len(results))
+        return results
 
     monkeypatch.setattr(Job, "_collect", noted)
     try:
         with Job(spark, table, "test") as job:
             assert job.run_tasks(range(70), str, "number") == [str(n) for n in range(70)]
             assert job.run_tasks([], str, "nothing") == []
-        assert seen == [30, 30, 10]
+        assert result_counts == [30, 30, 10]
         assert context.getLocalProperty("spark.job.description") == "mine"
         assert context.getLocalProperty("spark.jobGroup.id") is None
     finally:
@@ -127,7 +129,7 @@ def test_progress_line_in_a_terminal(
     assert f"lance test {table.store.display}: sleep: 8 of 8 tasks" in lines or any(
         f"sleep: {n} of 8 tasks" in line for n in range(1, 8) for line in lines
     )
-    # Nothing is left of it.
+    # No file of the job is left.
     assert lines[-1] == ""
     assert not lines[-2].strip()
 
@@ -140,10 +142,10 @@ def test_lance_errors_reach_the_driver_unchanged(spark: Any, table: OpenTable) -
         frame = spark.range(0, 100_000, 1, 4)
         with pytest.raises(InvalidInputError, match="wrong: 30000"):
             job.run_frame(frame, Counts(30_000), "fail")
-        # The workers that met them are sound.
-        found = job.run_frame(frame, Counts(), "count")
-    assert [first for first, _ in found] == sorted(first for first, _ in found)
-    assert sum(rows for _, rows in found) == 100_000
+        # The workers in which tasks failed still work.
+        counts = job.run_frame(frame, Counts(), "count")
+    assert [first for first, _ in counts] == sorted(first for first, _ in counts)
+    assert sum(rows for _, rows in counts) == 100_000
 
 
 def test_files_of_a_killed_worker_are_deleted(spark: Any, table: OpenTable, tmp_path: Path) -> None:
@@ -151,9 +153,9 @@ def test_files_of_a_killed_worker_are_deleted(spark: Any, table: OpenTable, tmp_
     with Job(spark, table, "test") as job:
         task = Writes(snapshot_of(table), job.tag, tmp_path / "marker", 1)
         (fragments,) = job.runner("write").run([task], Writes.run, print)
-        kept = {file.path for one in fragments for file in one.files}
+        kept = {file.path for fragment in fragments for file in fragment.files}
         assert len(files(table) - before) == 2
-        # What was committed is what the last attempt wrote.
+        # The committed files are the files of the last attempt.
         manifest = _appended(table, fragments)
         job.committed(manifest)
     assert files(table) - before == kept
@@ -179,13 +181,18 @@ def test_storage_errors_reach_the_driver_after_the_last_attempt(
 
 def test_other_errors_are_not_restored() -> None:
     text = "Traceback (most recent call last):\n  File x\nlance_spark.errors.{}"
-    for told in ("StorageError: a\n\nTraceback (most recent call last):\nValueError: b", "Path: a"):
-        assert raised_by_task(ValueError(text.format(told))) is None
+    for message in (
+        "StorageError: a\n\nTraceback (most recent call last):\nValueError: b",
+        "Path: a",
+    ):
+        assert raised_by_task(ValueError(text.format(message))) is None
     assert raised_by_task(ValueError("lance_spark.errors.UncertainCommitError: a")) is None
-    # It is made of more than a text.
+    # This error cannot be created from a text alone.
     assert raised_by_task(ValueError("lance_spark.errors.CommitConflictError: a")) is None
-    found = raised_by_task(ValueError(text.format("MissingFileError: a: b\n\tat org.apache.spark")))
-    assert (type(found), str(found)) == (MissingFileError, "a: b")
+    restored = raised_by_task(
+        ValueError(text.format("MissingFileError: a: b\n\tat org.apache.spark"))
+    )
+    assert (type(restored), str(restored)) == (MissingFileError, "a: b")
 
 
 def test_wait_for_running_attempts() -> None:

@@ -29,7 +29,7 @@ LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fifty fragments with stable row ids, an index and deleted rows."""
+    """Write fifty fragments with stable row ids, an index and deleted rows."""
     path = tmp_path_factory.mktemp("optimize") / "t"
     rng = np.random.default_rng(3)
     ids = np.arange(ROWS)
@@ -62,11 +62,11 @@ def everything(path: Path) -> pa.Table:
 
 def test_fewer_fragments_and_the_same_rows(spark: Any, path: Path) -> None:
     before = everything(path)
-    there = lance.dataset(path)
+    dataset_before = lance.dataset(path)
     result = LanceTable.forPath(spark, str(path)).optimize(
         target_rows_per_fragment=ROWS // 4, commit_message="tidy", num_threads=3
     )
-    assert [(one.name, one.dataType.simpleString()) for one in result.schema] == [
+    assert [(field.name, field.dataType.simpleString()) for field in result.schema] == [
         ("fragments_removed", "bigint"),
         ("fragments_added", "bigint"),
         ("files_removed", "bigint"),
@@ -74,7 +74,7 @@ def test_fewer_fragments_and_the_same_rows(spark: Any, path: Path) -> None:
     ]
     (row,) = result.collect()
     after = lance.dataset(path)
-    assert row.fragments_removed == len(there.get_fragments())
+    assert row.fragments_removed == len(dataset_before.get_fragments())
     assert row.fragments_added == row.files_added == len(after.get_fragments()) < 5
     assert everything(path) == before
     after.validate()
@@ -95,19 +95,19 @@ def test_only_fragments_with_rows_that_meet_a_condition(
     spark: Any, path: Path, condition: Any
 ) -> None:
     before = everything(path)
-    untouched = {one.fragment_id for one in lance.dataset(path).get_fragments()[10:]}
-    where = (F.col("id") < 20_000) & (F.col("g") == 3) if condition == "column" else condition
-    (row,) = LanceTable.forPath(spark, str(path)).optimize(where).collect()
-    # Five have such rows; one of them has been dropped with all its rows.
+    untouched = {fragment.fragment_id for fragment in lance.dataset(path).get_fragments()[10:]}
+    chosen = (F.col("id") < 20_000) & (F.col("g") == 3) if condition == "column" else condition
+    (row,) = LanceTable.forPath(spark, str(path)).optimize(chosen).collect()
+    # Five fragments have such rows. One of them lost all its rows and was dropped.
     assert row.fragments_removed == 4
-    assert untouched <= {one.fragment_id for one in lance.dataset(path).get_fragments()}
+    assert untouched <= {fragment.fragment_id for fragment in lance.dataset(path).get_fragments()}
     assert everything(path) == before
 
 
 def test_concurrent_deletes_are_kept(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another writer commits after the tasks have run and before the commit, twice."""
+    """Another writer commits twice, after the tasks have run and before the commit."""
     before = everything(path)
     row = pa.table(before.slice(0, 1).drop_columns(LINEAGE)).set_column(0, "id", pa.array([10**6]))
 
@@ -115,26 +115,29 @@ def test_concurrent_deletes_are_kept(
         lance.write_dataset(row, path, mode="append")
         lance.dataset(path).delete("id = 21000")
 
-    others = [append_and_delete, lambda: lance.dataset(path).delete("id in (150000, 150001)")]
+    concurrent_changes = [
+        append_and_delete,
+        lambda: lance.dataset(path).delete("id in (150000, 150001)"),
+    ]
     rewritten: list[list[int]] = []
     commit = compaction.commit_compaction
     run = compaction.Compaction._missing
 
     def missing(self: Any, *arguments: Any) -> Any:
         tasks = run(self, *arguments)
-        rewritten.append([one.fragments[0].id for one in tasks])
+        rewritten.append([task.fragments[0].id for task in tasks])
         return tasks
 
     def racing(table: Any, results: Any, **options: Any) -> Any:
-        if others:
-            others.pop(0)()
+        if concurrent_changes:
+            concurrent_changes.pop(0)()
         return commit(table, results, **options)
 
     monkeypatch.setattr(compaction.Compaction, "_missing", missing)
     monkeypatch.setattr(compaction, "commit_compaction", racing)
     LanceTable.forPath(spark, str(path)).optimize(target_rows_per_fragment=20_000)
     assert len(rewritten[0]) >= 8
-    assert [len(one) for one in rewritten[1:]] == [1, 1]
+    assert [len(tasks) for tasks in rewritten[1:]] == [1, 1]
     after = everything(path)
     gone = {21_000, 150_000, 150_001}
     assert after["id"].to_pylist() == [n for n in before["id"].to_pylist() if n not in gone] + [
@@ -171,20 +174,20 @@ def test_vacuum(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     table.optimize()
     table.createTag("kept", 1)
-    there = [one["version"] for one in lance.dataset(path).versions()]
+    existing_versions = [version["version"] for version in lance.dataset(path).versions()]
     existing = files(path)
     assert tuple(table.vacuum().collect()[0]) == (0, 0)
     assert tuple(table.vacuum(before_timestamp_millis=0).collect()[0]) == (0, 0)
     planned = table.vacuum(0, dryRun=True)
     assert planned.columns == ["bytes_removed", "old_versions"]
-    assert planned.collect()[0].old_versions == len(there) - 2
+    assert planned.collect()[0].old_versions == len(existing_versions) - 2
     assert files(path) == existing
     with pytest.raises(InvalidInputError, match="kept"):
         table.vacuum(0, error_if_tagged_old_versions=True)
     assert table.vacuum(0, before_version=3).collect()[0].old_versions == 1
-    assert table.vacuum(0).collect()[0].old_versions == len(there) - 3
-    left = [one["version"] for one in lance.dataset(path).versions()]
-    assert left == [1, there[-1]]
+    assert table.vacuum(0).collect()[0].old_versions == len(existing_versions) - 3
+    remaining = [version["version"] for version in lance.dataset(path).versions()]
+    assert remaining == [1, existing_versions[-1]]
     table.deleteTag("kept")
     (row,) = table.vacuum(retain_versions=1).collect()
     assert row.old_versions == 1
@@ -226,14 +229,14 @@ def test_sorted_rows(spark: Any, path: Path, where: str | None) -> None:
     after.validate()
     assert everything(path) == before
     assert after.to_table(filter="id = 150000", columns=["id"])["id"].to_pylist() == [150_000]
-    new = [one for one in after.get_fragments() if one.fragment_id >= FRAGMENTS]
+    new = [fragment for fragment in after.get_fragments() if fragment.fragment_id >= FRAGMENTS]
     assert row.fragments_added == len(new)
-    found = pa.concat_tables(one.to_table(columns=["g", "id"]) for one in new)
-    assert found == found.sort_by([("g", "ascending"), ("id", "ascending")])
+    sorted_rows = pa.concat_tables(fragment.to_table(columns=["g", "id"]) for fragment in new)
+    assert sorted_rows == sorted_rows.sort_by([("g", "ascending"), ("id", "ascending")])
     if where is None:
         assert len(after.get_fragments()) == len(new) == 8
-        # Each fragment has an eighth of the values, as a filter by zones likes it.
-        assert max(len(pc.unique(one.to_table()["g"])) for one in new) < 16
+        # Each fragment has an eighth of the values, so that zone maps can prune it.
+        assert max(len(pc.unique(fragment.to_table()["g"])) for fragment in new) < 16
     else:
         assert row.fragments_removed == 4
     assert files(path) == named(path)
@@ -255,12 +258,13 @@ def test_z_order(spark: Any, path: Path) -> None:
     after.validate()
     assert everything(path) == before
     assert len(after.get_fragments()) == 16
-    # A fragment is a part of both columns, whereas sorted by one it would have all of the other.
-    for name, whole in (("g", 97), ("id", ROWS)):
+    # A fragment covers a part of both columns. A fragment that is sorted by one column would have
+    # all values of the other column.
+    for name, value_range in (("g", 97), ("id", ROWS)):
         spans = []
-        for one in after.get_fragments():
-            found = pc.min_max(one.to_table(columns=[name])[name]).as_py()
-            spans.append((found["max"] - found["min"]) / whole)
+        for fragment in after.get_fragments():
+            bounds = pc.min_max(fragment.to_table(columns=[name])[name]).as_py()
+            spans.append((bounds["max"] - bounds["min"]) / value_range)
         assert np.median(spans) < 0.55, name
     with pytest.raises(InvalidInputError, match="not both"):
         table.optimize(sortBy="g", zOrderBy="g")
@@ -283,14 +287,18 @@ def test_ranks_follow_the_order_of_values(values: list[Any]) -> None:
     ranks = ranks_of(bounds_of(pa.chunked_array([array]), "x"), array)
     assert ranks.max() == 1_023
     order = pc.array_sort_indices(array, null_placement="at_start").to_pylist()
-    assert [int(ranks[at]) for at in order] == sorted(ranks.tolist())
-    numbers = [at for at, one in enumerate(values) if str(one) not in ("None", "nan")]
-    for at in numbers:
-        for other in numbers:
-            assert (ranks[at] < ranks[other]) == (values[at] < values[other])
-    assert all(ranks[at] == 0 for at, one in enumerate(values) if one is None)
+    assert [int(ranks[position]) for position in order] == sorted(ranks.tolist())
+    numbers = [
+        position for position, value in enumerate(values) if str(value) not in ("None", "nan")
+    ]
+    for position in numbers:
+        for other_position in numbers:
+            assert (ranks[position] < ranks[other_position]) == (
+                values[position] < values[other_position]
+            )
+    assert all(ranks[position] == 0 for position, value in enumerate(values) if value is None)
 
 
 def test_bits_are_taken_in_turns() -> None:
-    one, other = np.array([0b11, 0b10, 0, 1023]), np.array([0, 0b01, 0b11, 1023])
-    assert interleaved([one, other]).tolist() == [0b1010, 0b1001, 0b0101, 2**20 - 1]
+    first, second = np.array([0b11, 0b10, 0, 1023]), np.array([0, 0b01, 0b11, 1023])
+    assert interleaved([first, second]).tolist() == [0b1010, 0b1001, 0b0101, 2**20 - 1]

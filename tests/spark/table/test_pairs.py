@@ -39,31 +39,31 @@ START = "from tests.spark.table.writers import main; main({!r})"
 
 @dataclass(frozen=True)
 class Rows:
-    """What a table holds: its columns, and its rows as often as they are there."""
+    """The content of a table: its columns, and how often each row occurs."""
 
     columns: tuple[str, ...]
     rows: Counter[tuple[int | None, ...]]
 
     def mapped(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Rows:
-        """Give each row another one, or none."""
-        found: Counter[tuple[int | None, ...]] = Counter()
+        """Return the table with each row replaced by another row, or removed."""
+        counts: Counter[tuple[int | None, ...]] = Counter()
         for row, times in self.rows.items():
             changed = change(dict(zip(self.columns, row, strict=True)))
             if changed is not None:
-                found[tuple(changed.get(name) for name in self.columns)] += times
-        return replace(self, rows=found)
+                counts[tuple(changed.get(name) for name in self.columns)] += times
+        return replace(self, rows=counts)
 
     def is_like(self, other: Rows) -> bool:
-        """Tell whether columns and rows are the same, in whatever order."""
+        """Return whether columns and rows are equal, in any order."""
         names = sorted(self.columns)
         return names == sorted(other.columns) and self.of(names) == other.of(names)
 
     def of(self, names: Sequence[str]) -> Counter[tuple[int | None, ...]]:
         places = [self.columns.index(name) for name in names]
-        found: Counter[tuple[int | None, ...]] = Counter()
+        counts: Counter[tuple[int | None, ...]] = Counter()
         for row, times in self.rows.items():
-            found[tuple(row[at] for at in places)] += times
-        return found
+            counts[tuple(row[place] for place in places)] += times
+        return counts
 
     def with_rows(self, first: int, stop: int, factor: int) -> Rows:
         return replace(self, rows=self.rows + made(self.columns, first, stop, factor))
@@ -93,11 +93,11 @@ def update(state: Rows, ids: list[int], mode: str) -> Rows:
 
 def merge(state: Rows, ids: list[int], first: int, stop: int) -> Rows:
     keys = {*ids, *range(first, stop)}
-    there = {row[state.columns.index("id")] for row in state.rows}
-    found = state.mapped(lambda row: {**row, "v": row["v"] * 3} if row["id"] in keys else row)
-    for number in sorted(keys - there):
-        found = found.with_rows(number, number + 1, 10)
-    return found
+    existing_ids = {row[state.columns.index("id")] for row in state.rows}
+    merged = state.mapped(lambda row: {**row, "v": row["v"] * 3} if row["id"] in keys else row)
+    for number in sorted(keys - existing_ids):
+        merged = merged.with_rows(number, number + 1, 10)
+    return merged
 
 
 def optimize(state: Rows, where: str | None) -> Rows:
@@ -105,21 +105,22 @@ def optimize(state: Rows, where: str | None) -> Rows:
 
 
 def add_columns(state: Rows, column: str) -> Rows:
-    at = state.columns.index("v")
+    index = state.columns.index("v")
     rows: Counter[Any] = Counter()
     for row, times in state.rows.items():
-        rows[(*row, row[at] + 1)] += times
+        rows[(*row, row[index] + 1)] += times
     return Rows((*state.columns, column), rows)
 
 
 MODELS: dict[str, Callable[..., Rows]] = {
-    one.__name__: one for one in (append, delete, update, merge, optimize, add_columns, overwrite)
+    model.__name__: model
+    for model in (append, delete, update, merge, optimize, add_columns, overwrite)
 }
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change as one of two processes makes it.
+    """A change that one of two processes makes.
 
     Attributes
     ----------
@@ -141,8 +142,8 @@ class Change:
         return MODELS[self.job](state, **self.arguments)
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.job}({given})" + (f" held before {self.before}" if self.before else "")
+        arguments = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.job}({arguments})" + (f" held before {self.before}" if self.before else "")
 
 
 @dataclass
@@ -155,18 +156,18 @@ class Writer:
 
     def tell(self, folder: Path, change: Change) -> None:
         (folder / f"{self.name}.hold").write_text(change.before)
-        told = {
+        request = {
             "race": str(folder),
             "job": change.job,
             "arguments": change.arguments,
             "more": change.more,
         }
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(told) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
     def wait(self, file: Path, otherwise: Path | None = None) -> str:
-        """Return the text of a file as soon as it is there."""
+        """Return the text of a file as soon as the file exists."""
         deadline = time.monotonic() + PATIENCE
         while not file.exists():
             assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -178,17 +179,17 @@ class Writer:
         return file.read_text()
 
     def stopped(self, folder: Path) -> int:
-        """Return the version that it knew when it stopped before its commit."""
+        """Return the newest version that the writer knew when it stopped before its commit."""
         return int(self.wait(folder / f"{self.name}.ready", folder / f"{self.name}.answer"))
 
     def go(self, folder: Path) -> dict[str, Any]:
-        """Let it commit; return what it says at the end."""
+        """Let the writer commit; return its answer."""
         (folder / f"{self.name}.go").touch()
-        found: dict[str, Any] = json.loads(self.wait(folder / f"{self.name}.answer"))
-        return found
+        answer: dict[str, Any] = json.loads(self.wait(folder / f"{self.name}.answer"))
+        return answer
 
     def conflicts(self, folder: Path) -> list[tuple[str, bool, str]]:
-        """Return its commits that did not fit: operation, whether a retry can help, the error."""
+        """Return the conflicts of the writer: operation, whether a retry can help, the error."""
         file = folder / f"{self.name}.conflicts"
         lines = file.read_text().splitlines() if file.exists() else []
         return [tuple(json.loads(line)) for line in lines]
@@ -200,37 +201,39 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Writer, 
     started = []
     for name in "ab":
         log = folder / f"{name}.log"
-        with log.open("w") as said:
+        with log.open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", START.format(name)],
                 env=environment(SPARK_LOCAL_DIRS=str(folder / name)),
                 cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=output,
                 text=True,
             )
         started.append(Writer(name, process, log))
     try:
-        for one in started:
-            assert one.process.stdout is not None
-            assert one.process.stdout.readline() == "ready\n", one.log.read_text()[-3000:]
+        for writer in started:
+            assert writer.process.stdout is not None
+            assert writer.process.stdout.readline() == "ready\n", writer.log.read_text()[-3000:]
         first, second = started
         yield first, second
     finally:
-        for one in started:
-            assert one.process.stdin is not None
-            one.process.stdin.close()
-        for one in started:
+        for writer in started:
+            assert writer.process.stdin is not None
+            writer.process.stdin.close()
+        for writer in started:
             try:
-                one.process.wait(30)
+                writer.process.wait(30)
             except subprocess.TimeoutExpired:
-                one.process.kill()
+                writer.process.kill()
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tables of six fragments: as they come, with stable row ids, and with a primary key."""
+    """Write tables of six fragments: with row addresses, with stable row ids, and with a primary
+    key.
+    """
     folder = tmp_path_factory.mktemp("sources")
     ids = range(FRAGMENTS * ROWS)
     plain = pa.table(
@@ -256,7 +259,7 @@ def found_rows(table: pa.Table) -> Rows:
 
 @dataclass
 class Race:
-    """What came of a race."""
+    """The outcome of a race."""
 
     folder: Path
     before: Rows
@@ -285,27 +288,38 @@ class Races:
         path = folder / "t"
         shutil.copytree(self.sources[source], path)
         before = found_rows(lance.dataset(path).to_table())
-        one, other = self.writers
+        first_writer, second_writer = self.writers
         try:
-            one.tell(folder, first)
+            first_writer.tell(folder, first)
             if second.before:
-                # It commits before it stops: the other one has to have planned by then.
-                one.stopped(folder)
-            other.tell(folder, second)
-            planned_on = [one.stopped(folder), other.stopped(folder)]
+                # The second writer commits once before it stops. The first writer must have
+                # planned by then.
+                first_writer.stopped(folder)
+            second_writer.tell(folder, second)
+            planned_on = [first_writer.stopped(folder), second_writer.stopped(folder)]
             assert planned_on == [1, 2 if second.before else 1]
-            said = one.go(folder)
-            assert not one.conflicts(folder)
-            told = other.go(folder)
+            first_error = first_writer.go(folder)
+            assert not first_writer.conflicts(folder)
+            second_error = second_writer.go(folder)
         finally:
             for writer in self.writers:
                 (folder / f"{writer.name}.go").touch()
         dataset = checked(path)
         theirs = found_rows(dataset.to_table())
         assert found_rows(lance_spark.open_dataset(str(path)).to_table()) == theirs
-        noted = [dataset.read_transaction(each["version"]) for each in dataset.versions()]
-        messages = [each.transaction_properties.get(MESSAGE) for each in noted]
-        return Race(folder, before, theirs, said, told, other.conflicts(folder), messages)
+        transactions = [
+            dataset.read_transaction(version["version"]) for version in dataset.versions()
+        ]
+        messages = [transaction.transaction_properties.get(MESSAGE) for transaction in transactions]
+        return Race(
+            folder,
+            before,
+            theirs,
+            first_error,
+            second_error,
+            second_writer.conflicts(folder),
+            messages,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -320,13 +334,16 @@ def races(
 PAIRS = list(itertools.combinations_with_replacement(MODELS, 2))
 
 
-def change(job: str, side: int, same: bool, mode: str) -> Change:
-    """Return the change of the first or second process, to the same rows as the other or not.
+def change(job: str, side: int, same_rows: bool, mode: str) -> Change:
+    """Return the change of the first or second process.
+
+    With `same_rows` both processes change the same rows. Other rows are in the same fragments,
+    except rows that a compaction rewrites.
 
     Different rows are in the same fragments, except those that a compaction rewrites.
     """
-    ids = [2, 15, 17, *range(30, 40)] if same else [2 + side, 15 + 2 * side]
-    where = None if same else ("id between 20 and 39", "id >= 40")[side]
+    ids = [2, 15, 17, *range(30, 40)] if same_rows else [2 + side, 15 + 2 * side]
+    condition = None if same_rows else ("id between 20 and 39", "id >= 40")[side]
     first = 100 + 50 * side
     arguments: dict[str, dict[str, Any]] = {
         "append": {"first": first, "stop": first + 3},
@@ -334,7 +351,7 @@ def change(job: str, side: int, same: bool, mode: str) -> Change:
         "delete": {"ids": ids},
         "update": {"ids": ids, "mode": mode},
         "merge": {"ids": ids, "first": 200 + first, "stop": 202 + first},
-        "optimize": {"where": where},
+        "optimize": {"where": condition},
         "add_columns": {"column": f"n{side}"},
     }
     return Change(job, arguments[job])
@@ -342,30 +359,36 @@ def change(job: str, side: int, same: bool, mode: str) -> Change:
 
 def orders(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
     """Yield three of five pairs, in one order, or all pairs in both orders, with a number."""
-    for number, (one, other) in enumerate(pairs):
-        if not ALL and one != other and number % 5 > 2:
+    for number, (first_job, second_job) in enumerate(pairs):
+        if not ALL and first_job != second_job and number % 5 > 2:
             continue
-        both = [(one, other)] if one == other else [(one, other), (other, one)]
-        for first, second in both if ALL else [both[number % len(both)]]:
+        ordered = (
+            [(first_job, second_job)]
+            if first_job == second_job
+            else [(first_job, second_job), (second_job, first_job)]
+        )
+        for first, second in ordered if ALL else [ordered[number % len(ordered)]]:
             yield number, first, second
 
 
 def problem(race: Race, first: Change, second: Change) -> str | None:
-    """Return what is wrong with a race of which both changes have to succeed."""
+    """Return what is wrong with a race in which both changes must succeed."""
     if race.first or race.second:
         return f"failed: {race.first or race.second}"
-    # A conflict with an overwrite is not retryable, but is planned again too.
-    stuck = [one for one in race.conflicts if not one[1] and first.job != "overwrite"]
+    # A conflict with an overwrite is not retryable, but the change is planned again.
+    stuck = [
+        conflict for conflict in race.conflicts if not conflict[1] and first.job != "overwrite"
+    ]
     if stuck:
         return f"a conflict that no retry helps against: {stuck[0]}"
     wanted = [second(first(race.before))]
     if not race.conflicts:
         wanted.append(first(second(race.before)))
-    if not any(race.after.is_like(one) for one in wanted):
+    if not any(race.after.is_like(rows) for rows in wanted):
         return (
             f"{len(race.conflicts)} conflicts; {race.after} is not {' or '.join(map(str, wanted))}"
         )
-    # Compaction finds nothing to do where all was overwritten, or put together.
+    # A compaction has nothing to do after an overwrite or another compaction.
     idle = second.job == "optimize" and first.job in ("overwrite", "optimize")
     if not {"a", *(() if idle else "b")} <= set(race.messages):
         return f"the history has only changes of {race.messages}"
@@ -378,29 +401,31 @@ def others_rows(pair: tuple[str, str]) -> bool:
 
 
 def test_pairs(races: Races) -> None:
-    """About the same rows, and about others."""
-    problems, again = [], set()
-    for same, pairs in ((True, PAIRS), (False, list(filter(others_rows, PAIRS)))):
-        for number, one, other in orders(pairs):
+    """Both changes are about the same rows, or about different rows."""
+    problems, replanned = [], set()
+    for same_rows, pairs in ((True, PAIRS), (False, list(filter(others_rows, PAIRS)))):
+        for number, first_job, second_job in orders(pairs):
             modes = ("rows", "columns") if number % 2 else ("columns", "rows")
-            first = change(one, 0, same, modes[0])
-            second = change(other, 1, same, modes[1])
+            first = change(first_job, 0, same_rows, modes[0])
+            second = change(second_job, 1, same_rows, modes[1])
             source = ("plain", "stable", "keyed")[number % 3]
             race = races.run(source, first, second)
-            found = problem(race, first, second)
-            if found is not None:
-                problems.append(f"{first}, then {second}, {source}: {found}")
+            description = problem(race, first, second)
+            if description is not None:
+                problems.append(f"{first}, then {second}, {source}: {description}")
             if race.conflicts:
-                again.add((same, one, other))
+                replanned.add((same_rows, first_job, second_job))
     assert not problems, "\n".join(problems)
-    # Changes that do not touch each other are not planned again.
+    # Changes that do not touch each other must not be planned again.
     quiet = [("delete", "append"), ("append", "optimize"), ("add_columns", "append")]
-    assert not again & {(True, *pair) for pair in quiet}
-    assert not again & {
-        (False, one, other) for one in ("delete", "optimize") for other in ("delete", "optimize")
+    assert not replanned & {(True, *pair) for pair in quiet}
+    assert not replanned & {
+        (False, first_job, second_job)
+        for first_job in ("delete", "optimize")
+        for second_job in ("delete", "optimize")
     }
-    # And a race about the same rows is one.
-    assert again >= {(True, "delete", "delete"), (True, "update", "update")}
+    # Changes of the same rows must be planned again.
+    assert replanned >= {(True, "delete", "delete"), (True, "update", "update")}
 
 
 def test_both_insert_one_key(races: Races) -> None:
@@ -408,12 +433,12 @@ def test_both_insert_one_key(races: Races) -> None:
     first, second = (Change("merge", {"ids": [side], "first": 300, "stop": 302}) for side in (1, 2))
     race = races.run("keyed", first, second)
     assert problem(race, first, second) is None
-    assert [one[1] for one in race.conflicts] == [True]
+    assert [conflict[1] for conflict in race.conflicts] == [True]
     assert race.after.is_like(second(first(race.before)))
 
 
 def test_a_compaction_with_reserved_fragments(races: Races) -> None:
-    """What is committed between its two commits neither gets lost nor comes back."""
+    """A change by another writer between the two commits is neither lost nor undone."""
     rewrite = Change("optimize", {"where": None}, before="rewrite")
     for first in (
         Change("delete", {"ids": [2, 15, *range(30, 40)]}),
@@ -425,7 +450,7 @@ def test_a_compaction_with_reserved_fragments(races: Races) -> None:
 
 
 def test_conflicts_without_retries_are_errors(races: Races) -> None:
-    """The error says what happened and what to do; no part of the change is left."""
+    """The error says what happened and what to do. No part of the change is left."""
     first = Change("update", {"ids": [2, 3], "mode": "rows"})
     second = Change("delete", {"ids": [3, 4]}, more={"conflict_retries": 0})
     race = races.run("plain", first, second)
@@ -435,14 +460,14 @@ def test_conflicts_without_retries_are_errors(races: Races) -> None:
     assert "plan it again on the newest version" in race.second["text"]
     assert race.after.is_like(first(race.before))
 
-    # Rows for columns that are gone have no place any more.
+    # Rows for removed columns cannot be written.
     overwrite = Change("overwrite", {"first": 200, "stop": 205, "columns": ["id", "v"]})
     append = Change("append", {"first": 100, "stop": 103})
     race = races.run("plain", overwrite, append)
     assert "append is incompatible with version 2 (overwrite)" in race.second["text"]
     assert race.after.is_like(overwrite(race.before))
 
-    # A retry finds that the other one has made the very column.
+    # The retry finds that the other writer has added the same column.
     column = Change("add_columns", {"column": "n"})
     race = races.run("plain", column, column)
     assert race.second["error"] == "InvalidInputError"

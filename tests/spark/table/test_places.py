@@ -29,16 +29,16 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    """Have somebody else be faster, when a change is about to be committed for the first time."""
+    """Let another client commit just before the first commit of a change."""
 
-    def arrange(other: Other) -> None:
+    def arrange(other_change: Other) -> None:
         for module, name in ((commits, "commit"), (columns, "commit_columns")):
             real = getattr(module, name)
 
-            def late(*given: Any, real: Any = real, **named: Any) -> Any:
+            def late(*arguments: Any, real: Any = real, **named: Any) -> Any:
                 monkeypatch.undo()
-                other(str(path))
-                return real(*given, **named)
+                other_change(str(path))
+                return real(*arguments, **named)
 
             monkeypatch.setattr(module, name, late)
 
@@ -51,9 +51,11 @@ def values(path: Path, name: str = "v") -> dict[int, int]:
 
 
 def source(spark: Any, *names: str) -> Any:
-    """Of the row at 2, whose id is 2 too: columns of that value, then one of new values."""
+    """Return one row, for the row at address 2, whose id is 2: the named columns have the value 2,
+    `v` has a new value.
+    """
     rows = [(*(2 for _ in names), 9)]
-    return spark.createDataFrame(rows, ", ".join(f"{one} bigint" for one in (*names, "v")))
+    return spark.createDataFrame(rows, ", ".join(f"{column} bigint" for column in (*names, "v")))
 
 
 def delete(table: LanceTable, _: Any) -> object:
@@ -80,8 +82,10 @@ def update_columns(table: LanceTable, _: Any) -> object:
 
 def merge(table: LanceTable, spark: Any) -> object:
     merge = table.merge(source(spark, "id", "at"), "target._rowaddr = source.at")
-    given = {"id": "source.id", "v": "source.v"}
-    return merge.whenMatchedUpdate(set=given).whenNotMatchedInsert(values=given).execute()
+    assignments = {"id": "source.id", "v": "source.v"}
+    return (
+        merge.whenMatchedUpdate(set=assignments).whenNotMatchedInsert(values=assignments).execute()
+    )
 
 
 def merge_by_clause(table: LanceTable, spark: Any) -> object:
@@ -98,8 +102,8 @@ def update_from_ids(table: LanceTable, spark: Any) -> object:
 
 
 def add_from(table: LanceTable, spark: Any) -> object:
-    given = source(spark, "_rowaddr").withColumnRenamed("v", "w")
-    return table.addColumnsFrom(given, "_rowaddr")
+    source_rows = source(spark, "_rowaddr").withColumnRenamed("v", "w")
+    return table.addColumnsFrom(source_rows, "_rowaddr")
 
 
 def add(table: LanceTable, _: Any) -> object:
@@ -131,24 +135,24 @@ def moved(uri: str) -> None:
 
 
 def overwrite(uri: str) -> None:
-    """Rows at the same addresses, which others had."""
+    """Overwrite the table: other rows get the addresses of the old rows."""
     write_dataset(pa.table({"id": [10, 11, 12, 13], "v": [5] * 4}), uri, "overwrite")
 
 
 @pytest.mark.parametrize(
-    ("change", "other"),
+    ("change", "other_change"),
     [
         *((change, compaction) for change in CHANGES),
-        *((change, other) for change in SOME_CHANGES for other in (moved, overwrite)),
+        *((change, other_change) for change in SOME_CHANGES for other_change in (moved, overwrite)),
     ],
 )
 def test_addresses_of_moved_rows_are_a_conflict(
-    spark: Any, path: Path, meanwhile: Meanwhile, change: Change, other: Other
+    spark: Any, path: Path, meanwhile: Meanwhile, change: Change, other_change: Other
 ) -> None:
     versions: list[int] = []
 
     def noted(uri: str) -> None:
-        other(uri)
+        other_change(uri)
         versions.append(open_dataset(uri).version)
 
     meanwhile(noted)
@@ -161,7 +165,7 @@ def test_addresses_of_moved_rows_are_a_conflict(
 
 
 def conflict(uri: str) -> None:
-    """New values where the rows are: all has to be planned again."""
+    """Give rows new values at their addresses: the other change must be planned again."""
     open_dataset(uri).update({"v": 7}, [("id", "==", 2)], mode="columns")
 
 
@@ -171,8 +175,8 @@ def test_addresses_of_unmoved_rows_stay_valid(
 ) -> None:
     meanwhile(conflict)
     change(LanceTable.forPath(spark, str(path)), spark)
-    found = values(path, checked(path).schema.names[-1])
-    assert found.get(2, 9) == 9
+    remaining = values(path, checked(path).schema.names[-1])
+    assert remaining.get(2, 9) == 9
     assert open_dataset(str(path)).version == 3
 
 
@@ -187,11 +191,11 @@ def test_stable_row_ids_find_moved_rows(spark: Any, tmp_path: Path, meanwhile: M
 
 def test_other_conditions_are_evaluated_again(spark: Any, path: Path, meanwhile: Meanwhile) -> None:
     table = LanceTable.forPath(spark, str(path))
-    for other, condition, left in (
+    for other_change, condition, left in (
         (compaction, "id = 2", {0: 0, 1: 0, 3: 0, 4: 0, 5: 0}),
         (overwrite, "pmod(id, 100) = 1", {10: 5, 11: 5, 12: 5, 13: 5}),
     ):
-        meanwhile(other)
+        meanwhile(other_change)
         table.delete(condition)
         assert values(path) == left
 

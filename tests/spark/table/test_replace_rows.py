@@ -25,7 +25,7 @@ Large = Callable[..., tuple[Path, pa.Table]]
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Four fragments of 50 rows, of which some are deleted."""
+    """Write four fragments of 50 rows, of which some are deleted."""
     ids = np.arange(200)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(400, dtype="f4")), 2)
     schema = pa.schema(
@@ -75,28 +75,29 @@ def test_rows_are_replaced(spark: Any, path: Path) -> None:
     assert content(path) == expected
     properties = checked(path).read_transaction(3).transaction_properties
     assert properties == {"__lance_commit_message": "again", "a": "b"}
-    # Others keep their ids, new ones have ids of their own.
+    # Rows that are not replaced keep their ids. New rows have new ids.
     after = checked(path).to_table(["id", "_rowid"]).to_pydict()
     old = dict(zip(ids["id"], ids["_rowid"], strict=True))
-    for one, row_id in zip(after["id"], after["_rowid"], strict=True):
-        assert (row_id == old.get(one)) == (not 40 <= one < 45)
+    for number, row_id in zip(after["id"], after["_rowid"], strict=True):
+        assert (row_id == old.get(number)) == (not 40 <= number < 45)
 
-    # Subqueries, an alias, a missing column; all rows of two fragments.
+    # The condition has a subquery and an alias. A column is missing. All rows of two fragments are
+    # replaced.
     spark.createDataFrame([(n,) for n in range(10, 20)], "d int").createOrReplaceTempView("days")
-    given = frame(spark, 150, 152).drop("word").withColumn("id", F.col("id").cast("int"))
-    result = table.alias("t").replaceWhere(given, "t.day IN (SELECT d FROM days)")
+    new_rows = frame(spark, 150, 152).drop("word").withColumn("id", F.col("id").cast("int"))
+    result = table.alias("t").replaceWhere(new_rows, "t.day IN (SELECT d FROM days)")
     assert (result.num_inserted_rows, result.num_deleted_rows) == (2, 95)
     expected = {k: v for k, v in expected.items() if k < 100}
     expected |= {k: (15, None, k % 50, [1.5, 2.5]) for k in (150, 151)}
     assert content(path) == expected
-    # Of Columns; of the table itself; nothing comes.
-    own = table.toDF().where("day = 0").withColumn("word", F.lit("self"))
-    table.replaceWhere(own, F.col("day").isNull() | (F.col("day") < 1))
+    # The condition is made of Columns, the source is the table itself, or no row is inserted.
+    own_rows = table.toDF().where("day = 0").withColumn("word", F.lit("self"))
+    table.replaceWhere(own_rows, F.col("day").isNull() | (F.col("day") < 1))
     expected |= {k: (0, "self", *v[2:]) for k, v in expected.items() if v[0] == 0}
     assert content(path) == expected
     table.replaceWhere(table.toDF().limit(0), "word = 'new'")
     assert content(path) == {k: v for k, v in expected.items() if v[1] != "new"}
-    # What the DataFrame does not have is null, also for the condition.
+    # A column that the DataFrame lacks is null, also for the condition.
     table.replaceWhere(frame(spark, 160, 161).drop("word"), "word IS NULL")
     assert [k for k, v in content(path).items() if v[1] is None] == [160]
 
@@ -116,53 +117,53 @@ def test_rows_that_do_not_fit_change_nothing(spark: Any, path: Path) -> None:
         table.replaceWhere(
             good.withColumn("day", F.expr("100 div (id - 59)").cast("int")), "day > -1000"
         )
-    for condition, said in (
+    for condition, message in (
         ("nothing = 1", "nothing"),
         ("day =", "Syntax error"),
         ("day + 1", "must be boolean"),
         (None, "NoneType"),
         ("_rowid = 1", "_rowid"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             table.replaceWhere(good, condition)  # type: ignore[arg-type]
-    for given, said in (
+    for wrong_rows, message in (
         (good.drop("id"), "has no id"),
         (good.withColumn("other", F.lit(1)), "no other"),
         (good.withColumn("vector", F.lit("x")), "vector"),
     ):
-        with pytest.raises(SchemaMismatchError, match=said):
-            table.replaceWhere(given, "day = 4")
+        with pytest.raises(SchemaMismatchError, match=message):
+            table.replaceWhere(wrong_rows, "day = 4")
     assert checked(path).version == 2
 
 
 def test_concurrent_commits(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = partial_overwrite.commit_rows
-    others: list[Callable[[lance.LanceDataset], object]] = []
+    concurrent_changes: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
-    def slow(table: Any, *given: Any, **more: Any) -> Any:
+    def slow(table: Any, *arguments: Any, **options: Any) -> Any:
         planned.append(table.version)
-        if others:
-            others.pop()(lance.dataset(path))
-        return commit(table, *given, **more)
+        if concurrent_changes:
+            concurrent_changes.pop()(lance.dataset(path))
+        return commit(table, *arguments, **options)
 
     monkeypatch.setattr(partial_overwrite, "commit_rows", slow)
     table = LanceTable.forPath(spark, str(path))
     expected = {k: v[1] for k, v in content(path).items()}
-    # Another row of the same fragment is deleted: both hold.
-    others.append(lambda d: d.delete("id = 30"))
+    # Another client deletes another row of the same fragment: both changes hold.
+    concurrent_changes.append(lambda d: d.delete("id = 30"))
     table.replaceWhere(frame(spark, 40, 41), "day = 4")
     expected = {k: v for k, v in expected.items() if k != 30 and not 41 <= k < 50}
     expected[40] = "new"
     assert {k: v[1] for k, v in content(path).items()} == expected
     assert planned == [2]
-    # A row that is to go moves meanwhile: it goes all the same.
-    others.append(lambda d: d.update({"word": "'moved'"}, "id = 60"))
+    # Another client moves a row that is to be replaced: it is replaced nevertheless.
+    concurrent_changes.append(lambda d: d.update({"word": "'moved'"}, "id = 60"))
     table.replaceWhere(frame(spark, 61, 62), "day = 6")
     expected = {k: v for k, v in expected.items() if not 60 <= k < 70} | {61: "new"}
     assert {k: v[1] for k, v in content(path).items()} == expected
     assert planned == [2, 4, 5]
-    others.append(lambda d: d.delete("id = 80"))
+    concurrent_changes.append(lambda d: d.delete("id = 80"))
     with pytest.raises(CommitConflictError):
         table.replaceWhere(frame(spark, 81, 82), "day = 8", conflict_retries=0)
     del expected[80]
@@ -179,22 +180,22 @@ def test_two_million_rows(spark: Any, large: Large) -> None:
     ids = expected["id"].to_numpy()
     hit = pc.fill_null(pc.equal(expected["g"], 17), False).to_numpy()
     gone = hit | (ids % 40_000 < 3)
-    back = hit & (ids % 2 == 0)
+    replaced = hit & (ids % 2 == 0)
     assert result.num_deleted_rows == gone.sum()
-    assert result.num_inserted_rows == back.sum()
-    found = checked(path).to_table().sort_by("id")
-    kept = expected.filter(pa.array(~gone | back))
-    texts = pc.if_else(pa.array(back[~gone | back]), "new", kept["text"])
-    assert found["text"].equals(texts)
+    assert result.num_inserted_rows == replaced.sum()
+    table_rows = checked(path).to_table().sort_by("id")
+    kept = expected.filter(pa.array(~gone | replaced))
+    texts = pc.if_else(pa.array(replaced[~gone | replaced]), "new", kept["text"])
+    assert table_rows["text"].equals(texts)
     for name in ("id", "g", "vector"):
-        assert found[name].combine_chunks().equals(kept[name].combine_chunks()), name
+        assert table_rows[name].combine_chunks().equals(kept[name].combine_chunks()), name
 
 
 def words_of(path: str) -> dict[int, str]:
     dataset = lance.dataset(path)
     dataset.validate()
-    found = dataset.to_table(columns=["id", "word"]).to_pydict()
-    return dict(zip(found["id"], found["word"], strict=True))
+    columns = dataset.to_table(columns=["id", "word"]).to_pydict()
+    return dict(zip(columns["id"], columns["word"], strict=True))
 
 
 def test_options_of_writes(spark: Any, tmp_path: Path) -> None:
@@ -210,8 +211,8 @@ def test_options_of_writes(spark: Any, tmp_path: Path) -> None:
             F.when(F.col("id") >= 0, F.lit(word)).alias("word"),
         )
 
-    def write(given: Any, mode: str = "overwrite", **options: Any) -> None:
-        given.write.format("lance").mode(mode).options(**options).save(path)
+    def write(rows: Any, mode: str = "overwrite", **options: Any) -> None:
+        rows.write.format("lance").mode(mode).options(**options).save(path)
 
     write(frame(0, 100, "old"), max_rows_per_file=20)
     expected = dict.fromkeys(range(100), "old")
@@ -230,15 +231,15 @@ def test_options_of_writes(spark: Any, tmp_path: Path) -> None:
         txnVersion=1,
     )
     gone = [k for k in expected if (k // 10, k % 4) in {(4, 0), (4, 1), (9, 3)}]
-    for one in gone:
-        del expected[one]
+    for number in gone:
+        del expected[number]
     expected |= dict.fromkeys((40, 41, 91), "dynamic")
     assert words_of(path) == expected
     write(frame(0, 10, "again"), "append", txnAppId="job", txnVersion=1)
     assert words_of(path) == expected
     assert lance.dataset(path).version == 3
-    more = frame(100, 110, "more").withColumn("score", F.col("id") / 2).drop("g")
-    write(more, "append", mergeSchema=True, txnAppId="job", txnVersion=2)
+    new_rows = frame(100, 110, "more").withColumn("score", F.col("id") / 2).drop("g")
+    write(new_rows, "append", mergeSchema=True, txnAppId="job", txnVersion=2)
     expected |= dict.fromkeys(range(100, 110), "more")
     assert words_of(path) == expected
     scores = lance.dataset(path).to_table(filter="score is not null", columns=["id", "score", "g"])

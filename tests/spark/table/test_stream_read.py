@@ -31,7 +31,7 @@ from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.table.open import open_table
 
 Stream = Callable[..., list[tuple[Any, ...]]]
-#: Small batches, if this release of Spark asks for them.
+#: Small batches, if this release of Spark requests them.
 FEW: dict[str, Any] = {"maxFragmentsPerTrigger": 3} if stream_reader.HAS_LIMITS else {}
 
 
@@ -40,7 +40,7 @@ def rows_of(first: int, stop: int) -> pa.Table:
 
 
 def make(uri: str, *, stable: bool = True) -> None:
-    """Version 1: four fragments of ten rows."""
+    """Write version 1, with four fragments of ten rows."""
     lance_spark.write_dataset(
         rows_of(0, 40), uri, max_rows_per_file=10, enable_stable_row_ids=stable
     )
@@ -59,9 +59,9 @@ def newest(uri: str) -> int:
 
 
 def read(plan: StreamPlan, start: Position, end: Position) -> list[tuple[int, int]]:
-    """What a batch reads: versions and numbers of rows."""
+    """Return what a batch reads: versions and numbers of rows."""
     return [
-        (part.manifest.version, sum(one.num_rows for one in part.fragments))
+        (part.manifest.version, sum(fragment.num_rows for fragment in part.fragments))
         if part.changes is None
         else (part.manifest.version, part.changes.num_rows)
         for part in plan.parts(start, end)
@@ -80,18 +80,18 @@ def test_positions_are_texts_that_spark_compares() -> None:
     place = Position(7, 2, True)
     assert list(place.to_json().items()) == [("version", 7), ("index", 2), ("snapshot", True)]
     assert Position.parse(place.to_json()) == place
-    told = Position(7, 2, True, "1 x.txn")
-    assert told.to_json() == {**place.to_json(), "seen": "1 x.txn"}
-    assert Position.parse(told.to_json()).seen == "1 x.txn"
-    assert (told.last, Position(7).last, Position(7, 1).last) == (7, 6, 7)
-    whole = {"version": 1, "index": 0, "snapshot": False}
+    place_of_transaction = Position(7, 2, True, "1 x.txn")
+    assert place_of_transaction.to_json() == {**place.to_json(), "seen": "1 x.txn"}
+    assert Position.parse(place_of_transaction.to_json()).seen == "1 x.txn"
+    assert (place_of_transaction.last, Position(7).last, Position(7, 1).last) == (7, 6, 7)
+    valid = {"version": 1, "index": 0, "snapshot": False}
     for wrong in (
         None,
         {},
         {"version": 1},
-        {**whole, "version": "1"},
-        {**whole, "seen": 1},
-        {**whole, "other": ""},
+        {**valid, "version": "1"},
+        {**valid, "seen": 1},
+        {**valid, "other": ""},
     ):
         with pytest.raises(InvalidInputError, match="new checkpointLocation"):
             Position.parse(wrong)
@@ -112,18 +112,19 @@ def test_batches_of_any_limit_read_everything_once(
     plan = plan_of(uri, change_feed=feed)
     places = walk(plan, BEGINNING, last + 1, limit)
     assert places[-1] == Position(last + 2)
-    found = [one for pair in pairwise(places) for one in read(plan, *pair)]
-    assert sum(rows for _, rows in found) == 65
+    parts = [part for pair in pairwise(places) for part in read(plan, *pair)]
+    assert sum(rows for _, rows in parts) == 65
     if limit == Limit():
         assert places[1:] == [Position(last + 2)]
-    # Batches are the same when they are planned anew.
-    again = plan_of(uri, change_feed=feed)
-    assert found == [one for pair in pairwise(places) for one in read(again, *pair)]
-    # From the first version on: what each one brought, not where compaction put it.
+    # Batches are the same if they are planned again.
+    second_plan = plan_of(uri, change_feed=feed)
+    assert parts == [part for pair in pairwise(places) for part in read(second_plan, *pair)]
+    # From the first version on, a batch has the rows of each version, not the files of the
+    # compaction.
     places = walk(plan_of(uri, change_feed=feed), Position(1), last + 1, limit)
-    found = [one for pair in pairwise(places) for one in read(plan, *pair)]
+    parts = [part for pair in pairwise(places) for part in read(plan, *pair)]
     deleted = 1 if feed else 0
-    assert sum(rows for _, rows in found) == 66 + deleted
+    assert sum(rows for _, rows in parts) == 66 + deleted
     if limit.fragments and not feed:
         sizes = [sum(rows for _, rows in read(plan, *pair)) for pair in pairwise(places)]
         assert sizes == [30, 30, 6]
@@ -136,13 +137,13 @@ def test_a_snapshot_ends_its_batch_and_names_its_version(tmp_path: Path) -> None
     end = plan.next(BEGINNING, 1, Limit())
     assert end == Position(2)
     append(uri, 40, 50)
-    # A batch that was lost is the same one, although there is a newer version now.
+    # A batch that was lost is planned with the same rows, although a newer version exists.
     assert read(plan_of(uri), BEGINNING, end) == [(1, 40)]
     half = plan_of(uri).next(BEGINNING, 1, Limit(fragments=3))
     assert half == Position(1, 3, True)
     assert read(plan_of(uri), BEGINNING, half) == [(1, 30)]
     assert read(plan_of(uri), half, Position(3)) == [(1, 10), (2, 10)]
-    # Before Spark 4.2 nobody says where a batch begins.
+    # Before Spark 4.2 the reader does not know where a batch begins.
     assert read(plan_of(uri), BEGINNING, Position(3)) == [(2, 50)]
 
 
@@ -162,26 +163,26 @@ def test_a_stream_that_lags_far_behind(
     if feed:
         lance.write_dataset(rows_of(0, 2), uri, mode="overwrite")
     append(uri, 90, 93)
-    given = {"path": uri, "startingVersion": "1", "readChangeFeed": str(feed)}
-    options = ReadOptions.parse(given)
+    settings = {"path": uri, "startingVersion": "1", "readChangeFeed": str(feed)}
+    options = ReadOptions.parse(settings)
     schema = StructType([StructField("id", LongType())])
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     last = newest(uri)
     limit = reader.getDefaultReadLimit() if stream_reader.HAS_LIMITS else None
     places = [reader.initialOffset()]
-    found: list[int] = []
+    numbers: list[int] = []
     while (end := reader.latestOffset(places[-1], limit)) != places[-1]:
-        # A copy plans the batch of its own.
-        for one in pickle.loads(pickle.dumps(reader)).partitions(places[-1], end):
-            for batch in reader.read(one):
-                found += batch.column(0).to_pylist()
+        # Another copy of the reader plans the batch for itself.
+        for partition in pickle.loads(pickle.dumps(reader)).partitions(places[-1], end):
+            for batch in reader.read(partition):
+                numbers += batch.column(0).to_pylist()
         places.append(end)
-    assert [one["version"] for one in places] == [1, *range(11, last + 1, 10), last + 1]
+    assert [place["version"] for place in places] == [1, *range(11, last + 1, 10), last + 1]
     wanted = [*range(52), 90, 91, 92]
     if feed:
         gone = [0, 3, 6, 9]
-        wanted += [*gone, *(one for one in range(52) if one not in gone), 0, 1]
-    assert sorted(found) == sorted(wanted)
+        wanted += [*gone, *(number for number in range(52) if number not in gone), 0, 1]
+    assert sorted(numbers) == sorted(wanted)
 
 
 def test_versions_that_changed_rows(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_versions_that_changed_rows(tmp_path: Path) -> None:
     append(uri, 40, 41)
     lance.dataset(uri).update({"id": "id + 1000"}, where="id = 7")
     append(uri, 41, 42)
-    # What comes before is read first.
+    # The versions before the update are read first.
     assert plan_of(uri).next(Position(2), 4, Limit()) == Position(3)
     with pytest.raises(UnsupportedError, match=r"version 3 \(update\) changed rows .* skipChange"):
         plan_of(uri).next(Position(3), 4, Limit())
@@ -199,7 +200,7 @@ def test_versions_that_changed_rows(tmp_path: Path) -> None:
     assert read(plan, Position(2), Position(5)) == [(2, 1), (3, 0), (4, 1)]
     plan = plan_of(uri, change_feed=True)
     assert read(plan, Position(2), Position(5)) == [(2, 1), (3, 2), (4, 1)]
-    # An upsert that only inserts changes nothing that was read.
+    # An upsert that only inserts rows changes no row that was read.
     lance.dataset(uri).merge_insert("id").when_not_matched_insert_all().execute(rows_of(41, 45))
     assert read(plan_of(uri), Position(5), Position(6)) == [(5, 3)]
     lance.write_dataset(rows_of(0, 1), uri, mode="overwrite")
@@ -220,14 +221,16 @@ def test_removed_versions_are_an_error(tmp_path: Path) -> None:
         VersionNotFoundError, match=r"version 2, .* versions 3 to 4.*new checkpoint"
     ):
         plan_of(uri).next(Position(2), 4, Limit())
-    # An append says itself what it brought.
+    # The transaction of an append says which rows it added.
     assert read(plan_of(uri), Position(3), Position(5)) == [(3, 1), (4, 1)]
     with pytest.raises(VersionNotFoundError, match="the table was recreated"):
         plan_of(uri).next(Position(9), 4, Limit())
 
 
 def remade(uri: str, versions: int) -> None:
-    """Put another table in the place of one: ten rows by the first version, one by each other."""
+    """Replace a table by another table: the first version has ten rows, each other version one
+    row.
+    """
     shutil.rmtree(uri)
     lance_spark.write_dataset(rows_of(500, 510), uri)
     for number in range(versions - 1):
@@ -248,13 +251,13 @@ def test_a_recreated_table_is_refused(tmp_path: Path, limit: Limit, feed: bool) 
         if not start.is_beginning:
             with pytest.raises(VersionNotFoundError, match="the table was recreated"):
                 plan_of(uri, change_feed=feed).next(start, 4, limit)
-        # A batch that is made again after a restart.
+        # A batch is planned again after a restart.
         with pytest.raises(VersionNotFoundError, match="the table was recreated"):
             read(plan_of(uri, change_feed=feed), start, end)
     for known in (plan, plan_of(uri, change_feed=feed)):
         with pytest.raises(VersionNotFoundError, match="the table was recreated"):
             known.next(places[-1], 4, limit)
-    # Earlier releases did not note what they had seen.
+    # Earlier releases did not record which version they had seen.
     assert plan_of(uri, change_feed=feed).next(Position(3), 4, Limit()) == Position(5)
 
 
@@ -263,21 +266,21 @@ def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
     make(uri)
     options = ReadOptions.parse({"path": uri})
     columns = StructType([StructField("id", LongType())])
-    asked = LanceStreamReader(options, FeedOptions.parse(options), columns)
-    end = asked.latestOffset()
+    reader = LanceStreamReader(options, FeedOptions.parse(options), columns)
+    end = reader.latestOffset()
     assert Position.parse(end) == Position(2)
-    assert asked.latestOffset() == end
+    assert reader.latestOffset() == end
     assert LanceStreamReader(options, FeedOptions.parse(options), columns).latestOffset() == end
     append(uri, 40, 41)
-    later = asked.latestOffset()
-    assert sum(len(one.tasks) for one in asked.partitions(end, later)) == 1
+    later = reader.latestOffset()
+    assert sum(len(part.tasks) for part in reader.partitions(end, later)) == 1
     for versions in (3, 2, 1):
         remade(uri, versions)
-        again = LanceStreamReader(options, FeedOptions.parse(options), columns)
-        assert again.latestOffset() != later
-        for known in (asked, again):
+        new_reader = LanceStreamReader(options, FeedOptions.parse(options), columns)
+        assert new_reader.latestOffset() != later
+        for known in (reader, new_reader):
             with pytest.raises(VersionNotFoundError, match="the table was recreated"):
-                known.partitions(later, again.latestOffset())
+                known.partitions(later, new_reader.latestOffset())
 
 
 def test_options_of_streams() -> None:
@@ -304,13 +307,13 @@ def test_small_batches_before_spark_4_2(option: str) -> None:
 
 @pytest.fixture
 def stream(spark: Any, tmp_path: Path) -> Stream:
-    """Run a query until nothing is left, and return the rows that its sink got in this run."""
+    """Run a query until no rows are left; return the rows that its sink got in this run."""
 
     def run(uri: str, checkpoint: str = "c", **options: object) -> list[tuple[Any, ...]]:
-        got: list[tuple[Any, ...]] = []
+        collected: list[tuple[Any, ...]] = []
 
         def take(frame: Any, batch: int) -> None:
-            got.extend((batch, *row) for row in frame.collect())
+            collected.extend((batch, *row) for row in frame.collect())
 
         frame = spark.readStream.format("lance").options(**options).load(uri)
         writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
@@ -319,7 +322,7 @@ def stream(spark: Any, tmp_path: Path) -> Stream:
             assert query.awaitTermination(300)
         finally:
             query.stop()
-        return got
+        return collected
 
     return run
 
@@ -335,7 +338,7 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
     make(uri)
     lance.dataset(uri).delete("id = 3")
     first = stream(uri, **FEW)
-    assert ids(first) == [one for one in range(40) if one != 3]
+    assert ids(first) == [number for number in range(40) if number != 3]
     assert sorted({row[0] for row in first}) == ([0, 1] if FEW else [0])
     assert stream(uri, **FEW) == []
     append(uri, 40, 75)
@@ -358,7 +361,7 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
 def test_a_query_does_not_go_on_in_another_table(
     stream: Stream, tmp_path: Path, versions: int
 ) -> None:
-    """Its first rows would be left out in silence."""
+    """Without an error, the stream would leave out the first rows of the table."""
     uri = str(tmp_path / "t")
     make(uri)
     assert len(stream(uri)) == 40
@@ -366,7 +369,7 @@ def test_a_query_does_not_go_on_in_another_table(
     remade(uri, versions)
     if versions == 1:
         if stream_reader.HAS_LIMITS:
-            # Nothing to read, and nothing is looked at before there is.
+            # Without new rows, the stream does not check the table.
             assert stream(uri) == []
         else:
             with pytest.raises(Exception, match="the table was recreated"):

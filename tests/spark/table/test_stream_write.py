@@ -1,4 +1,4 @@
-"""Streams that write a table: each batch is one version, once, whatever is killed in between."""
+"""Streams that write a table: each batch becomes one version once, also if a process is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def put(folder: Path, name: str, first: int, stop: int) -> None:
     table = pa.table({"id": pa.array(range(first, stop), pa.int64())})
     file = folder / f"{name}.parquet"
     pq.write_table(table, file)
-    # Spark takes files by their times, and those of one moment in any order.
+    # Spark orders files by their times. Files with the same time are read in any order.
     os.utime(file, (1_700_000_000 + first, 1_700_000_000 + first))
 
 
@@ -56,15 +56,15 @@ def found_ids(table: Path) -> list[int]:
 
 def named_files(table: Path) -> set[str]:
     dataset = lance.dataset(str(table))
-    return {file.path for one in dataset.get_fragments() for file in one.data_files()}
+    return {file.path for fragment in dataset.get_fragments() for file in fragment.data_files()}
 
 
 def properties(table: Path) -> list[dict[str, str]]:
-    """As pylance reads them, oldest first."""
+    """Return the properties of transactions as pylance reads them, oldest first."""
     dataset = lance.dataset(str(table))
     return [
-        dataset.read_transaction(one["version"]).transaction_properties
-        for one in sorted(dataset.versions(), key=lambda one: one["version"])
+        dataset.read_transaction(version["version"]).transaction_properties
+        for version in sorted(dataset.versions(), key=lambda version: version["version"])
     ]
 
 
@@ -76,15 +76,15 @@ def test_a_query_makes_a_table_and_goes_on(spark: Any, tmp_path: Path) -> None:
     lance_spark.write_dataset(pa.table({"id": [100]}), str(table), mode="append")
     put(source, "c", 20, 30)
     run(spark, source, table, checkpoint)
-    # A batch without rows makes no version.
+    # A batch without rows creates no version.
     put(source, "d", 0, 0)
     run(spark, source, table, checkpoint)
     assert found_ids(table) == [*range(30), 100]
     assert data_files(table) == named_files(table)
     query = json.loads((checkpoint / "metadata").read_text())["id"]
     noted = properties(table)
-    assert [one.get(EPOCH_ID) for one in noted] == ["0", "1", None, "2"]
-    assert {one[QUERY_ID] for one in noted if EPOCH_ID in one} == {query}
+    assert [transaction.get(EPOCH_ID) for transaction in noted] == ["0", "1", None, "2"]
+    assert {transaction[QUERY_ID] for transaction in noted if EPOCH_ID in transaction} == {query}
     assert noted[0]["__lance_commit_message"] == "hello"
     lance.dataset(str(table)).validate()
 
@@ -94,12 +94,12 @@ def test_a_batch_whose_checkpoint_is_lost_is_written_once(spark: Any, tmp_path: 
     for number, name in enumerate("ab"):
         put(source, name, 10 * number, 10 * number + 10)
     run(spark, source, table, checkpoint)
-    # Another query writes the same rows, under the same numbers of batches.
+    # Another query writes the same rows, with the same batch numbers.
     run(spark, source, table, tmp_path / "other")
     version = lance.dataset(str(table)).version
     assert version == 4
-    for one in (checkpoint / "commits").glob("*1*"):
-        one.unlink()
+    for file in (checkpoint / "commits").glob("*1*"):
+        file.unlink()
     run(spark, source, table, checkpoint)
     assert lance.dataset(str(table)).version == version
     assert found_ids(table) == sorted([*range(20), *range(20)])
@@ -112,14 +112,16 @@ def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path) -
         put(source, name, 10 * number, 10 * number + 10)
     run(spark, source, table, checkpoint, complete=True, streamingQueryId="mine")
     dataset = lance.dataset(str(table))
-    rows = {one["g"]: one["count"] for one in dataset.to_table().to_pylist()}
+    rows = {row["g"]: row["count"] for row in dataset.to_table().to_pylist()}
     assert rows == {0: 7, 1: 7, 2: 6}
     assert dataset.version == 2
-    assert [(one[QUERY_ID], one[EPOCH_ID]) for one in properties(table)] == [
+    assert [
+        (transaction[QUERY_ID], transaction[EPOCH_ID]) for transaction in properties(table)
+    ] == [
         ("mine", "0"),
         ("mine", "1"),
     ]
-    # The name alone says that batches are the same: another checkpoint begins with batch 0 again.
+    # The query name alone identifies batches: another checkpoint begins with batch 0 again.
     run(spark, source, table, tmp_path / "other", complete=True, streamingQueryId="mine")
     assert lance.dataset(str(table)).version == 2
 
@@ -150,7 +152,7 @@ def test_a_task_without_a_result_is_no_commit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("complete", [False, True])
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_concurrent_overwrite_of_a_batch(tmp_path: Path, complete: bool, restored: bool) -> None:
-    """It is committed on top, once, whoever tries."""
+    """The batch is committed on the overwrite, and only once."""
     from pyspark.sql.types import LongType, StructField, StructType
 
     schema = StructType([StructField("id", LongType())])
@@ -172,7 +174,9 @@ def test_a_concurrent_overwrite_of_a_batch(tmp_path: Path, complete: bool, resto
     assert found_ids(tmp_path / "t") == [*kept, 10]
     assert lance.dataset(path).version == 4
     assert properties(tmp_path / "t")[3] == {QUERY_ID: "mine", EPOCH_ID: "7"}
-    written = {file.path for m in attempts[1][1] for one in m.fragments for file in one.files}
+    written = {
+        file.path for m in attempts[1][1] for fragment in m.fragments for file in fragment.files
+    }
     assert written
     assert not written & data_files(tmp_path / "t"), "those of the second try are gone"
 
@@ -194,11 +198,11 @@ def test_spark_is_killed_between_commit_and_checkpoint(tmp_path: Path) -> None:
     assert found_ids(table) == list(range(10)), killed.stderr[-2000:]
     assert not list((checkpoint / "commits").glob("[0-9]*"))
     assert list((checkpoint / "offsets").glob("0"))
-    again = subprocess.run(
+    restarted = subprocess.run(
         arguments, check=False, env=environment(), timeout=400, capture_output=True, text=True
     )
-    assert again.returncode == 0, again.stderr[-2000:]
+    assert restarted.returncode == 0, restarted.stderr[-2000:]
     assert found_ids(table) == list(range(30))
-    assert [one[EPOCH_ID] for one in properties(table)] == ["0", "1", "2"]
-    assert len({one[QUERY_ID] for one in properties(table)}) == 1
+    assert [transaction[EPOCH_ID] for transaction in properties(table)] == ["0", "1", "2"]
+    assert len({transaction[QUERY_ID] for transaction in properties(table)}) == 1
     assert data_files(table) == named_files(table)

@@ -1,4 +1,4 @@
-"""`LanceTable.update`: new values where the condition holds, all else as it was."""
+"""`LanceTable.update`: rows that meet the condition get new values, all other values stay."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "t"
 
 
-def contents(path: Path, *more: str) -> pa.Table:
+def contents(path: Path, *columns: str) -> pa.Table:
     checked(path)
     dataset = open_dataset(str(path))
-    names = [*dataset.schema.names, *more]
+    names = [*dataset.schema.names, *columns]
     return dataset.to_table(names, blob_handling="all_binary").sort_by("id")
 
 
@@ -124,11 +124,11 @@ def test_all_types_and_lineage(spark: Any, path: Path) -> None:
     assert after.schema.field("ts").type == pa.timestamp("ns", "UTC")
     assert after["ts"].cast(pa.int64()).equals(before["ts"].cast(pa.int64()))
 
-    # Blobs as writes take them; a column of another, and one of no column.
+    # Blobs get values as in writes. A value may read another column, or no column.
     result = table.update(F.col("id") == 5, {"blob": F.lit(b"abc"), "text": "concat(text, kind)"})
-    again = contents(path)
-    assert again["blob"].to_pylist()[5] == b"abc"
-    assert again["text"].to_pylist()[5] == "text 5kind 2"
+    updated = contents(path)
+    assert updated["blob"].to_pylist()[5] == b"abc"
+    assert updated["text"].to_pylist()[5] == "text 5kind 2"
     assert result.num_updated_rows == 1
     assert table.update("id = -1", {"n": "1"}).num_updated_rows == 0
 
@@ -151,10 +151,10 @@ def test_failures_change_nothing(spark: Any, path: Path) -> None:
         table.update("id = 1", {"n": "3"}, mode="other")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="'blob'"):
         table.update("id = 1", {"blob": "CAST(text AS binary)"}, mode="columns")
-    # A cast that fails for one row, after others were written.
+    # A cast fails for one row, after other rows were written.
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         table.update("id > 10", {"n": "CASE WHEN id = 99 THEN text ELSE '1' END"}, mode="rows")
-    # 300 is no uint8, of which Spark knows nothing; nor is a null an id.
+    # 300 does not fit into uint8, which Spark does not know. An id must not be null.
     with pytest.raises(InvalidInputError, match="small"):
         table.update("id > 10", {"small": "id + 201"}, mode="rows")
     with pytest.raises(InvalidInputError, match="id"):
@@ -180,11 +180,11 @@ def test_large_table(
         1, "g", pc.if_else(hit, pc.add(rows["g"], 1000).cast(pa.int32()), rows["g"])
     )
     wanted = wanted.set_column(2, "text", texts)
-    found = dataset.to_table().sort_by("id")
+    table_rows = dataset.to_table().sort_by("id")
     assert result.num_updated_rows == pc.sum(hit).as_py() == 19_802
     for name in rows.schema.names:
-        assert found[name].combine_chunks().equals(wanted[name].combine_chunks()), name
-    # Few rows of each of 50 fragments make one new.
+        assert table_rows[name].combine_chunks().equals(wanted[name].combine_chunks()), name
+    # Few rows of each of 50 fragments are written to one new fragment.
     assert len(dataset.get_fragments()) == 51
     result = table.update("id < 3", {"text": "'again'"}, mode="rows")
     assert result.num_updated_rows == 3
@@ -196,7 +196,7 @@ def test_concurrent_changes(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     changes = ["id = 3", "id = 4"]
     delete_meanwhile(monkeypatch, row_update, path, changes)
     assert table.update("id = 7", {"n": "-1"}, mode="rows").num_updated_rows == 1
-    # One of the rows is gone when it is to be committed: planned anew.
+    # Another client deleted one of the rows before the commit: the update is planned again.
     assert table.update("id in (4, 5)", {"n": "-2"}, mode="rows").num_updated_rows == 1
     rows = checked(path).to_table(["id", "n"], filter="n < 0").sort_by("id").to_pydict()
     assert rows == {"id": [5, 7], "n": [-2, -1]}
@@ -224,9 +224,9 @@ def test_a_recreated_table_is_not_taken_from_the_cache(tmp_path: Path) -> None:
     second = snapshot_of(open_table(path))
     assert (second.version, second.open().schema.names) == (first.version, ["b"])
     assert first.open().schema.names == ["a"]
-    for one in ("x", "y"):
-        write_dataset(pa.table({one: [1]}), str(tmp_path / one))
-        snapshot_of(open_table(str(tmp_path / one))).open()
+    for name in ("x", "y"):
+        write_dataset(pa.table({name: [1]}), str(tmp_path / name))
+        snapshot_of(open_table(str(tmp_path / name))).open()
     with pytest.raises(VersionNotFoundError, match="recreated"):
         first.open()
     with pytest.raises(SchemaMismatchError, match="'a'"):

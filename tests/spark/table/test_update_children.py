@@ -1,4 +1,6 @@
-"""Children of structs that `LanceTable` sets: Spark over rows put together by hand is the judge."""
+"""Children of structs that `LanceTable` sets: the oracle is Spark, with structs that the test
+builds.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_update(spark: Any, path: Path, mode: Any) -> None:
     from pyspark.sql import functions as F
 
     table = LanceTable.forPath(spark, str(path)).alias("u")
-    # A struct that was null is one with a child.
+    # A struct that was null gets a child, and is not null any longer.
     result = table.update("id <= 1", {"s.A": "u.S.a + 10", "u.s.`in.ner`.t": F.lit(7)}, mode=mode)
     assert result.num_updated_rows == 2
     expected: list[Any] = list(ROWS)
@@ -81,7 +83,7 @@ def test_merge(spark: Any, path: Path) -> None:
     source = spark.createDataFrame(
         [(0, 50, "b"), (1, 51, "c"), (9, 59, "d")], "id long, a int, t string"
     )
-    # The source has a struct of the same name.
+    # The source has a struct with the same name.
     source = source.selectExpr("id", "named_struct('a', a, 't', t) S", "id other")
     merge = LanceTable.forPath(spark, str(path)).alias("t").merge(source.alias("s"), "t.id = s.id")
     merge = merge.whenMatchedUpdate("s.id = 0", {"t.S.a": "s.S.a", "S.`in.ner`.t": "s.S.t"})

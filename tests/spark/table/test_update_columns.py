@@ -44,7 +44,9 @@ def rows_of(count: int = COUNT) -> pa.Table:
 
 
 def write(path: Path, *, stable: bool = True, version: str = "2.2") -> Path:
-    """Write five fragments: one with updated columns, the last with only two live rows."""
+    """Write five fragments: one with updated columns, and a last fragment with only two live
+    rows.
+    """
     lance.write_dataset(
         rows_of(),
         path,
@@ -86,9 +88,11 @@ def test_both_modes_agree_with_pylance(
     before = {row["id"]: row for row in content(source)}
     ours, theirs = random.Random(f"{version} {stable}").choice(CONDITIONS)
     values = {"text": "concat('new ', id)", "g": "g * 2"}
-    other = copied(source, tmp_path / "pylance")
-    lance.dataset(other).update({"text": "'new ' || CAST(id AS STRING)", "g": "g * 2"}, theirs)
-    wanted = content(other)
+    pylance_copy = copied(source, tmp_path / "pylance")
+    lance.dataset(pylance_copy).update(
+        {"text": "'new ' || CAST(id AS STRING)", "g": "g * 2"}, theirs
+    )
+    wanted = content(pylance_copy)
     changed = {
         row["id"] for row in checked(source).to_table(columns=["id"], filter=theirs).to_pylist()
     }
@@ -97,8 +101,8 @@ def test_both_modes_agree_with_pylance(
         path = copied(source, tmp_path / mode)
         result = LanceTable.forPath(spark, str(path)).update(ours, values, mode=mode)
         assert (result.version, result.num_updated_rows) == (4, len(changed))
-        found = content(path)
-        for row, expected in zip(found, wanted, strict=True):
+        table_rows = content(path)
+        for row, expected in zip(table_rows, wanted, strict=True):
             for name in ("id", "g", "text", "inner", "vector"):
                 assert row[name] == expected[name], (mode, row["id"], name)
             old = before[row["id"]]
@@ -139,7 +143,7 @@ def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
     assert updated("many", "id % 2 = 1", {"small": "small + 1"}) == (columns, 500)
     assert updated("fragment", "id < 250", {"small": "1"}) == (columns, 250)
     assert updated("all", None, {"small": "small + 1"}) == (columns, 1_000)
-    # All bytes of rows, and of columns twice as many.
+    # Rewriting rows costs all their bytes. Rewriting columns costs their bytes twice.
     assert updated("wide", None, {"vector": F.reverse("vector")}) == (rows, 1_000)
     assert updated("blob", None, {"blob": F.lit(b"y")}) == (rows, 1_000)
     path = copied(source, tmp_path / "refused")
@@ -149,10 +153,10 @@ def test_auto_chooses_the_cheaper_mode(spark: Any, tmp_path: Path) -> None:
 
 
 def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
-    """Expressions over old values, also of other rows; existing files do not change."""
+    """Expressions read old values, also of other rows. Existing files do not change."""
     path = write(tmp_path / "t")
     before = content(path)
-    files = {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
+    files = {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
     table = LanceTable.forPath(spark, str(path))
     result = table.updateColumns(
         {
@@ -165,17 +169,17 @@ def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
     assert (result.version, result.num_updated_rows) == (4, len(before))
     for row in before:
         add = row["g"]
-        row["vector"] = [None if add is None else one + add for one in row["vector"]]
+        row["vector"] = [None if add is None else number + add for number in row["vector"]]
         row |= {"g": row["id"] + 1, "inner": {"a": 2 * row["id"], "b": None}}
         row["_row_last_updated_at_version"] = 4
     assert content(path) == before
-    now = {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
-    assert {name: now[name] for name in files} == files
-    assert len(now) - len(files) == 5
+    files_after = {file.name: file.stat().st_mtime_ns for file in (path / "data").iterdir()}
+    assert {name: files_after[name] for name in files} == files
+    assert len(files_after) - len(files) == 5
     properties = checked(path).read_transaction(4).transaction_properties
     assert properties == {"__lance_commit_message": "all"}
 
-    # What needs other rows is sorted by address again.
+    # Rows of an expression that needs other rows are sorted by address again.
     window = Window.partitionBy(F.col("id") % 3).orderBy(F.desc("id"))
     table.updateColumns({"g": F.row_number().over(window)})
     ranks: dict[int, int] = {}
@@ -191,7 +195,7 @@ def test_all_values_of_columns(spark: Any, tmp_path: Path) -> None:
     assert result.num_updated_rows == len(even)
     assert content(path) == before
     assert table.update("id < 0", {"g": "1"}, mode="columns").num_updated_rows == 0
-    # Each row gets what its own draw said.
+    # The random condition is evaluated once for each row.
     result = table.update("rand() < 0.5", {"g": "1000"}, mode="columns")
     assert sum(row["g"] == 1000 for row in content(path)) == result.num_updated_rows > 0
 
@@ -219,18 +223,18 @@ def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
     """Changes of the same fragment cause a replan; other changes and appends do not."""
     source = write(tmp_path / "source")
     commit = rewrite_columns.commit_rows
-    others: list[Callable[[lance.LanceDataset], object]] = []
+    concurrent_changes: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
-    def slow(table: Any, *given: Any) -> Any:
+    def slow(table: Any, *arguments: Any) -> Any:
         planned.append(table.version)
-        if others:
-            others.pop()(lance.dataset(path))
-        return commit(table, *given)
+        if concurrent_changes:
+            concurrent_changes.pop()(lance.dataset(path))
+        return commit(table, *arguments)
 
     monkeypatch.setattr(rewrite_columns, "commit_rows", slow)
     new = rows_of(COUNT + 5).slice(COUNT)
-    for name, other, times, wanted in (
+    for name, concurrent_change, times, wanted in (
         ("delete", lambda d: d.delete("id = 100"), 2, {100: None}),
         ("update", lambda d: d.update({"g": "7"}, "id = 101"), 2, {101: 14, 102: 4}),
         ("append", lambda d: d.insert(new), 1, {COUNT + 2: 2, 102: 4}),
@@ -238,20 +242,22 @@ def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
     ):
         path = copied(source, tmp_path / name)
         planned.clear()
-        others.append(other)
+        concurrent_changes.append(concurrent_change)
         condition = None if name != "apart" else "id >= 80"
         LanceTable.forPath(spark, str(path)).update(condition, {"g": "g * 2"}, mode="columns")
         assert len(planned) == times, name
-        found = {row["id"]: row["g"] for row in content(path)}
+        new_groups = {row["id"]: row["g"] for row in content(path)}
         before = {row["id"]: row["g"] for row in content(source)}
-        assert {one: found.get(one) for one in wanted} == wanted, name
+        assert {number: new_groups.get(number) for number in wanted} == wanted, name
         doubled = {
-            one: g if name == "apart" and one < 80 else None if g is None else 2 * g
-            for one, g in before.items()
+            number: g if name == "apart" and number < 80 else None if g is None else 2 * g
+            for number, g in before.items()
         }
-        rest = {one: g for one, g in found.items() if one not in wanted and one < COUNT}
-        assert rest == {one: g for one, g in doubled.items() if one not in wanted}
-    others.append(lambda d: d.delete("id = 100"))
+        unchanged = {
+            number: g for number, g in new_groups.items() if number not in wanted and number < COUNT
+        }
+        assert unchanged == {number: g for number, g in doubled.items() if number not in wanted}
+    concurrent_changes.append(lambda d: d.delete("id = 100"))
     path = copied(source, tmp_path / "once")
     with pytest.raises(CommitConflictError) as error:
         LanceTable.forPath(spark, str(path)).updateColumns({"g": "1"}, conflict_retries=0)
@@ -266,17 +272,17 @@ def test_two_million_rows(spark: Any, large: Large) -> None:
     result = table.update("g < 60", {"text": "concat(text, '!')"})
     assert mode_of(path) == "rewrite_columns"
     table.updateColumns({"g": "g + id % 7"})
-    found = checked(path).to_table().sort_by("id")
+    table_rows = checked(path).to_table().sort_by("id")
     ids = expected["id"].to_numpy()
     kept = expected.filter(pa.array(ids % 1000 != 5))
     small = pc.fill_null(pc.less(kept["g"], 60), False)
     assert result.num_updated_rows == pc.sum(small).as_py()
     texts = pc.if_else(small, pc.binary_join_element_wise(kept["text"], "!", ""), kept["text"])
-    assert found["text"].equals(texts)
-    more = pa.array((kept["id"].to_numpy() % 7).astype(np.int32))
-    assert found["g"].equals(pc.add(kept["g"], more))
+    assert table_rows["text"].equals(texts)
+    added = pa.array((kept["id"].to_numpy() % 7).astype(np.int32))
+    assert table_rows["g"].equals(pc.add(kept["g"], added))
     for name in ("id", "ts", "vector"):
-        assert found[name].combine_chunks().equals(kept[name].combine_chunks())
+        assert table_rows[name].combine_chunks().equals(kept[name].combine_chunks())
     assert len(checked(path).get_fragments()) == 50
 
 
@@ -289,7 +295,12 @@ def test_all_cores_compute(spark: Any, tmp_path: Path) -> None:
     numbers = rows.select(
         F.spark_partition_id().alias("p"), F.shiftright("_rowaddr", 32).alias("f")
     )
-    found = sorted(tuple(one) for one in numbers.distinct().collect())
-    assert found == [(0, 0), (0, 1), (1, 2)]
-    given = LanceTable.forPath(spark, str(path), target_rows_per_partition=1)
-    assert frame(given, given.dataset(), ["a"], whole_fragments=True).rdd.getNumPartitions() == 3
+    partitions = sorted(tuple(row) for row in numbers.distinct().collect())
+    assert partitions == [(0, 0), (0, 1), (1, 2)]
+    small_partitions = LanceTable.forPath(spark, str(path), target_rows_per_partition=1)
+    assert (
+        frame(
+            small_partitions, small_partitions.dataset(), ["a"], whole_fragments=True
+        ).rdd.getNumPartitions()
+        == 3
+    )

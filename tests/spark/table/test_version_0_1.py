@@ -1,4 +1,4 @@
-"""Tables of version 0.1 through Spark: every change keeps the version, and none loses a value."""
+"""Tables of version 0.1 through Spark: every change keeps the file version, and loses no value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 3_000
 
 
 def frame(spark: Any, first: int = 0, count: int = ROWS) -> Any:
-    """Rows of many types; only strings are null."""
+    """Return rows of many types; only strings are null."""
     ids = F.col("id")
     return spark.range(first, first + count, 1, 3).select(
         ids,
@@ -88,17 +88,17 @@ CHANGES = [update, update_columns, merge, replace_where, optimize, sort, columns
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_changes(spark: Any, tmp_path: Path, change: Callable[[LanceTable, Any], None]) -> None:
-    found = []
+    results = []
     for version in ("0.1", "2.2"):
         path = tmp_path / version
         change(make(spark, path, version), spark)
         dataset = lance.dataset(str(path))
         dataset.validate()
         assert dataset.data_storage_version == version
-        found.append(dataset.to_table().sort_by("id").to_pylist())
+        results.append(dataset.to_table().sort_by("id").to_pylist())
         rows = spark.read.format("lance").load(str(path)).where("d > 40 or name = 'name 7'")
-        found.append(sorted(row.id for row in rows.select("id").collect()))
-    assert found[:2] == found[2:]
+        results.append(sorted(row.id for row in rows.select("id").collect()))
+    assert results[:2] == results[2:]
 
 
 def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_null_fails_the_job_and_changes_nothing(spark: Any, tmp_path: Path) ->
 
 
 def test_values_of_old_files_are_kept(spark: Any, tmp_path: Path) -> None:
-    # Empty strings and null numbers as pylance reads them back: null, and 0.
+    # pylance reads empty strings as null, and null numbers as 0.
     path = str(tmp_path / "t")
     table = pa.table({"id": [1, 2, 3], "s": ["", None, "x"], "n": [None, 5, None]})
     lance.write_dataset(table, path, data_storage_version="0.1")
@@ -132,7 +132,7 @@ def test_values_of_old_files_are_kept(spark: Any, tmp_path: Path) -> None:
 
 
 def stream(spark: Any, source: Path, table: Path, checkpoint: Path, **options: str) -> None:
-    """Write each Parquet file of a folder as one batch of a stream."""
+    """Write each Parquet file of a folder as a batch of a stream."""
     frame = spark.readStream.schema("id bigint, name string, d decimal(20, 2)")
     frame = frame.option("maxFilesPerTrigger", 1).parquet(str(source))
     writer = frame.writeStream.format("lance").option("checkpointLocation", str(checkpoint))
@@ -152,10 +152,10 @@ def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     ]
     for number, rows in enumerate(batches):
         pq.write_table(rows, source / f"{number}.parquet")
-    # pylance panics on decimals that Spark's stream of Arrow has not aligned.
+    # pylance panics on decimals that Spark's Arrow stream has not aligned.
     batches = [pq.read_table(source / f"{number}.parquet") for number in range(3)]
     if existing:
-        # An old table: its version is kept, and nobody names it.
+        # An old table keeps its file version if no write names a version.
         lance.write_dataset(batches[0], str(table), data_storage_version="0.1")
         stream(spark, source, table, checkpoint)
     else:
@@ -165,7 +165,7 @@ def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     assert theirs.data_storage_version == "0.1"
     expected = pa.concat_tables([*batches[: int(existing)], *batches]).sort_by("id")
     assert theirs.to_table().sort_by("id").to_pylist() == expected.to_pylist()
-    # A batch with a null that would be read as 0 stops the stream, and the next start too.
+    # A batch with a null that would be read as 0 stops the stream, also after a restart.
     before, versions = sorted((table / "data").iterdir()), len(theirs.versions())
     bad = batches[0].set_column(2, "d", pa.nulls(700, pa.decimal128(20, 2)))
     pq.write_table(bad, source / "bad.parquet")
@@ -180,7 +180,7 @@ KEY = {"lance-schema:unenforced-primary-key": "true"}
 
 
 def test_upsert(spark: Any, tmp_path: Path) -> None:
-    found = []
+    results = []
     for version in ("0.1", "2.2"):
         path = str(tmp_path / version)
         schema = pa.schema(
@@ -196,8 +196,8 @@ def test_upsert(spark: Any, tmp_path: Path) -> None:
         dataset = lance.dataset(path)
         dataset.validate()
         assert dataset.data_storage_version == version
-        found.append(dataset.to_table().sort_by("id").to_pylist())
-    assert found[0] == found[1]
+        results.append(dataset.to_table().sort_by("id").to_pylist())
+    assert results[0] == results[1]
 
 
 def test_overwrites(spark: Any, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_overwrites(spark: Any, tmp_path: Path) -> None:
         return str(lance.dataset(path).data_storage_version)
 
     assert overwrite(rows, data_storage_version="0.1") == "0.1"
-    # As in pylance, an overwrite that names no version keeps the table's.
+    # As in pylance, an overwrite that names no version keeps the file version of the table.
     expected = lance.write_dataset(
         pa.table({"id": [1]}), str(tmp_path / "model"), data_storage_version="0.1"
     )
@@ -229,9 +229,9 @@ def test_a_first_column_alone_is_not_replaced(tmp_path: Path) -> None:
     ours = lance_spark.write_dataset(rows, str(tmp_path), data_storage_version="0.1")
     (fragment,) = ours.fragments
     lance_spark.write_dataset(rows.select(["a"]), str(tmp_path / "x"), data_storage_version="0.1")
-    (other,) = lance_spark.open_dataset(str(tmp_path / "x")).fragments[0].files
-    shutil.copy(tmp_path / "x" / "data" / other.path, tmp_path / "data" / other.path)
-    change = DataReplacement(((fragment.id, other),))
+    (file,) = lance_spark.open_dataset(str(tmp_path / "x")).fragments[0].files
+    shutil.copy(tmp_path / "x" / "data" / file.path, tmp_path / "data" / file.path)
+    change = DataReplacement(((fragment.id, file),))
     with pytest.raises(UnsupportedFeatureError, match="first column") as caught:
         lance_spark.Dataset.commit(ours, change, ours.version)
     assert str(tmp_path) in str(caught.value)

@@ -1,4 +1,4 @@
-"""One of two processes that change one table at the same time; it reads commands from stdin.
+"""One of two processes that change a table at the same time; it reads commands from stdin.
 
 A command is a line of JSON: {"race": folder, "job": name, "arguments": {...}}. The table is `t` in
 the folder. NAME is the name of this process:
@@ -32,21 +32,23 @@ from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.write.writer import LanceWriter
 from lance_spark.table.commit import commit
 
-#: Nobody waits for longer than that.
+#: No process waits longer.
 PATIENCE = 120.0
 
 
 def hold(name: str) -> None:
-    """Stop before commits where the folder of the race says so, and record conflicts there."""
+    """Stop before commits if the folder of the race requests it, and record conflicts in the
+    folder.
+    """
     attempt, run = commit._Attempts._attempt, commit._Attempts.run
     if attempt.__name__ == "held":
         return
 
     def held(self: Any, scheme: Any) -> Any:
         folder = folder_of(self._store)
-        kind = self._transaction.operation.name
+        operation = self._transaction.operation.name
         wanted, go = folder / f"{name}.hold", folder / f"{name}.go"
-        if wanted.exists() and not go.exists() and wanted.read_text() in ("", kind):
+        if wanted.exists() and not go.exists() and wanted.read_text() in ("", operation):
             said(folder / f"{name}.ready", str(self._newest.version))
             deadline = time.monotonic() + PATIENCE
             while not go.exists():
@@ -55,9 +57,9 @@ def hold(name: str) -> None:
                 time.sleep(0.005)
         return attempt(self, scheme)
 
-    def noted(self: Any, *given: Any) -> Any:
+    def noted(self: Any, *arguments: Any) -> Any:
         try:
-            return run(self, *given)
+            return run(self, *arguments)
         except CommitConflictError as error:
             line = [self._transaction.operation.name, error.retryable, str(error)]
             with (folder_of(self._store) / f"{name}.conflicts").open("a") as file:
@@ -104,7 +106,7 @@ class HeldSource(LanceDataSource):
 
 
 def rows(spark: SparkSession, first: int, stop: int, factor: int) -> Any:
-    # Columns that can be null, as those of the tables.
+    # Columns may be null, as columns of the tables.
     ids = spark.range(first, stop).selectExpr("if(id < 0, null, id) AS id")
     return ids.selectExpr("id", "cast(id % 5 as int) AS g", f"id * {factor} AS v")
 
@@ -114,7 +116,8 @@ def listed(ids: list[int]) -> str:
 
 
 class Jobs:
-    """What a process can be told to do. Each says in its transaction whose it is.
+    """The changes that a process can make. Each change records the name of its process in its
+    transaction.
 
     Parameters
     ----------
@@ -164,8 +167,8 @@ class Jobs:
             values={"id": "s.id", "g": "s.g", "v": "s.v"}
         ).execute()
 
-    def optimize(self, where: str | None) -> None:
-        self.table.optimize(where, **self.more)
+    def optimize(self, condition: str | None) -> None:
+        self.table.optimize(condition, **self.more)
 
     def add_columns(self, column: str) -> None:
         self.table.addColumns({column: "v + 1"}, **self.more)
@@ -184,7 +187,7 @@ def answer(job: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any
 
 
 def session() -> SparkSession:
-    """A session of one core and little memory."""
+    """Return a session with one core and little memory."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -193,7 +196,7 @@ def session() -> SparkSession:
         "spark.driver.memory": "600m",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
-        # Plans that run over a few rows once are not worth compiling.
+        # Plans that run once over a few rows are not worth compiling.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
@@ -213,9 +216,9 @@ def main(name: str) -> None:
     spark = session()
     print("ready", flush=True)
     for line in sys.stdin:
-        told = json.loads(line)
-        folder = Path(told["race"])
-        jobs = Jobs(spark, folder, name, told.get("more", {}))
-        found = answer(getattr(jobs, told["job"]), told["arguments"])
-        said(folder / f"{name}.answer", json.dumps(found))
+        request = json.loads(line)
+        folder = Path(request["race"])
+        jobs = Jobs(spark, folder, name, request.get("more", {}))
+        result = answer(getattr(jobs, request["job"]), request["arguments"])
+        said(folder / f"{name}.answer", json.dumps(result))
     spark.stop()

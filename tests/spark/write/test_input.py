@@ -1,4 +1,4 @@
-"""Batches that are written on a second thread: order, errors, bounds, and nothing left behind."""
+"""Batches that a second thread writes: order, errors and bounds; no thread is left."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def test_order_and_other_thread() -> None:
     written: list[int] = []
     writers = set()
 
-    def write(one: pa.RecordBatch) -> None:
+    def write(written_batch: pa.RecordBatch) -> None:
         writers.add(threading.current_thread().name)
-        written.append(one["x"][0].as_py())
+        written.append(written_batch["x"][0].as_py())
 
     with BackgroundWriter(write) as behind:
         for number in range(1000):
@@ -36,8 +36,8 @@ def test_order_and_other_thread() -> None:
 
 
 def test_an_error_is_raised_by_the_next_call_and_once() -> None:
-    def write(one: pa.RecordBatch) -> None:
-        if one["x"][0].as_py() == 3:
+    def write(written_batch: pa.RecordBatch) -> None:
+        if written_batch["x"][0].as_py() == 3:
             raise ValueError("third")
 
     def run() -> None:
@@ -51,7 +51,7 @@ def test_an_error_is_raised_by_the_next_call_and_once() -> None:
 
 
 def test_an_error_of_the_last_batch_is_raised() -> None:
-    def write(one: pa.RecordBatch) -> None:
+    def write(written_batch: pa.RecordBatch) -> None:
         time.sleep(0.05)
         raise ValueError("late")
 
@@ -62,9 +62,9 @@ def test_an_error_of_the_last_batch_is_raised() -> None:
 def test_an_error_of_the_caller_ends_the_thread() -> None:
     written: list[int] = []
 
-    def write(one: pa.RecordBatch) -> None:
+    def write(written_batch: pa.RecordBatch) -> None:
         time.sleep(0.02)
-        written.append(one["x"][0].as_py())
+        written.append(written_batch["x"][0].as_py())
 
     def run() -> None:
         with BackgroundWriter(write) as behind:
@@ -84,11 +84,11 @@ def test_waiting_batches_are_bounded() -> None:
     most = 0
     lock = threading.Lock()
 
-    def write(one: pa.RecordBatch) -> None:
+    def write(written_batch: pa.RecordBatch) -> None:
         nonlocal held
         time.sleep(0.002)
         with lock:
-            held -= one.nbytes
+            held -= written_batch.nbytes
 
     with BackgroundWriter(write, max_waiting_bytes=8 * rows * 3) as behind:
         for number in range(100):
@@ -96,5 +96,6 @@ def test_waiting_batches_are_bounded() -> None:
             with lock:
                 held += 8 * rows
                 most = max(most, held)
-    # Three wait, one is being written, and one more was noted before it was taken off.
+    # Three batches wait, one is being written, and one was counted before it was removed from the
+    # queue.
     assert 8 * rows <= most <= 8 * rows * 5

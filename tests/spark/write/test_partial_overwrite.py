@@ -1,5 +1,5 @@
-"""Overwriting a part of a table, as Spark runs it: what goes, what stays, what is refused, and
-that it is one version.
+"""Partial overwrites, as Spark runs them: removed rows, kept rows, refusals, and one version for
+each write.
 """
 
 from __future__ import annotations
@@ -29,25 +29,27 @@ from lance_spark.spark.write.planning import make_writer
 DYNAMIC = {"partitionOverwriteMode": "dynamic"}
 
 
-def rows(*given: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
-    """Rows of (id, day)."""
+def rows(*ids_and_days: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
+    """Return rows of (id, day)."""
     return pa.record_batch(
         {
-            "id": pa.array([item[0] for item in given], pa.int64()),
-            "day": pa.array([item[1] for item in given], pa.string()),
-            "word": pa.array([word] * len(given), pa.string()),
-            "vector": pa.array([[float(item[0])] * 4 for item in given], pa.list_(pa.float32())),
+            "id": pa.array([item[0] for item in ids_and_days], pa.int64()),
+            "day": pa.array([item[1] for item in ids_and_days], pa.string()),
+            "word": pa.array([word] * len(ids_and_days), pa.string()),
+            "vector": pa.array(
+                [[float(item[0])] * 4 for item in ids_and_days], pa.list_(pa.float32())
+            ),
         }
     )
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Four fragments of three rows: days a, b, and a mixture."""
+    """Write four fragments of three rows: days a, b, and a mixture."""
     path = tmp_path / "t"
-    given = [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, None)]
-    given += [(6, "a"), (7, "b"), (8, "c"), (9, "b"), (10, "b"), (11, "b")]
-    table = pa.Table.from_batches([rows(*given, word="old")])
+    ids_and_days = [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, None)]
+    ids_and_days += [(6, "a"), (7, "b"), (8, "c"), (9, "b"), (10, "b"), (11, "b")]
+    table = pa.Table.from_batches([rows(*ids_and_days, word="old")])
     vector = table["vector"].cast(pa.list_(pa.float32(), 4))
     table = table.set_column(3, "vector", vector)
     lance.write_dataset(table, str(path), max_rows_per_file=3, enable_stable_row_ids=True)
@@ -64,7 +66,7 @@ def writer_for(path: Path, batch: pa.RecordBatch, *, overwrite: bool = True, **o
 
 
 def run(writer: Any, tasks: Iterable[Iterable[pa.RecordBatch]]) -> list[Any]:
-    """Run tasks, each by a copy of the writer, and return what they say."""
+    """Run tasks, each by a copy of the writer; return their messages."""
     return [
         pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(iter(batches))))
         for batches in tasks
@@ -130,7 +132,7 @@ def test_rows_that_meet_the_condition_are_replaced(path: Path) -> None:
     ],
 )
 def test_conditions(path: Path, condition: str, gone: set[int]) -> None:
-    """Rows for which the condition is null stay. The new rows that meet it may be none."""
+    """Rows with a null condition stay. A write without new rows is allowed."""
     replace(path, rows(), replaceWhere=condition)
     assert content(path) == old(*(set(range(12)) - gone))
     assert lance.dataset(str(path)).version == 2
@@ -149,7 +151,7 @@ def test_new_rows_must_meet_the_condition(path: Path) -> None:
 
 
 def test_partitions_are_replaced(path: Path) -> None:
-    """Those that rows of any task are of; null is one."""
+    """Partitions are replaced if a row of any task belongs to them. Null is a partition too."""
     replace(
         path, rows((20, "c"), (21, "c")), rows(), rows((22, None)), **DYNAMIC, partitionBy="Day"
     )
@@ -158,7 +160,7 @@ def test_partitions_are_replaced(path: Path) -> None:
 
 
 def test_partitions_by_several_columns(path: Path) -> None:
-    """Only combinations that rows have, not all of the columns' values."""
+    """Only combinations of values that rows have are replaced."""
     replace(path, rows((3, "b"), (5, None), (8, "b"), (40, "a")), **DYNAMIC, partitionBy="day,id")
     assert content(path) == sorted(old(0, 1, 2, 4, 6, 7, 8, 9, 10, 11) + new(3, 5, 8, 40))
 
@@ -169,7 +171,7 @@ def test_a_dataframe_without_rows_replaces_no_partition(path: Path) -> None:
 
 
 def test_a_static_overwrite_replaces_all(path: Path) -> None:
-    """As in Spark: partitionBy alone says nothing of what is replaced."""
+    """As in Spark, partitionBy alone does not choose rows to replace."""
     replace(path, rows((20, "c")), partitionOverwriteMode="static", partitionBy="day")
     assert content(path) == new(20)
 
@@ -188,7 +190,7 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replaceWhere"),
         ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
@@ -205,8 +207,10 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
         ({"mergeSchema": "true"}, "mergeSchema applies to appends only"),
     ],
 )
-def test_contradictory_options_are_refused(path: Path, options: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
+def test_contradictory_options_are_refused(
+    path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
         writer_for(path, rows((1, "b")), **options)
 
 
@@ -225,7 +229,7 @@ def test_columns_of_the_condition_must_be_in_the_dataframe(path: Path) -> None:
 
 
 def test_concurrent_changes_of_other_clients(path: Path) -> None:
-    """Appended rows stay; deleted rows are no obstacle; changed ones are looked for again."""
+    """Appended rows stay. Deleted rows are no obstacle. Changed rows are searched again."""
     writer = writer_for(path, rows((20, "b")), replaceWhere="day = 'b'")
     messages = run(writer, [[rows((20, "b"))]])
     dataset = open_dataset(str(path))
@@ -234,7 +238,7 @@ def test_concurrent_changes_of_other_clients(path: Path) -> None:
     )
     writer.commit(messages)
     assert content(path) == sorted(old(0, 1, 2, 3, 5, 6, 8) + new(20))
-    # A row that goes was deleted by somebody else, and one that goes has another day now.
+    # Another client deleted one row to replace, and changed the day of another.
     writer = writer_for(path, rows((30, "a")), replaceWhere="day = 'a'")
     messages = run(writer, [[rows((30, "a"))]])
     dataset = open_dataset(str(path)).delete([("id", "==", 0)])
@@ -252,7 +256,7 @@ def test_concurrent_changes_of_other_clients(path: Path) -> None:
 
 
 def test_a_concurrent_change_of_a_column_type_is_refused(path: Path) -> None:
-    """Its values would be lost: nothing is replaced, nothing is left behind."""
+    """Values of the changed column would be lost: no row is replaced, and no file is left."""
     writer = writer_for(path, rows((20, "b")), replaceWhere="id > 3")
     messages = run(writer, [[rows((20, "b"))]])
     open_dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int32()})
@@ -262,26 +266,24 @@ def test_a_concurrent_change_of_a_column_type_is_refused(path: Path) -> None:
     ):
         writer.commit(messages)
     assert content(path) == before
-    there = {item.rpartition("/")[2] for item in files(path) if item.startswith("data/")}
+    existing_names = {item.rpartition("/")[2] for item in files(path) if item.startswith("data/")}
     named = {
         Path(file.path).name
         for version in (1, 2)
         for item in lance.dataset(str(path), version=version).get_fragments()
         for file in item.metadata.files
     }
-    assert there == named
+    assert existing_names == named
 
 
 def test_a_repeated_partial_overwrite_is_skipped(path: Path) -> None:
-    """By a job that was run again, or that runs twice: the second one changes nothing and leaves
-    nothing.
-    """
+    """A job that runs again, or runs twice: the second run changes nothing and leaves no file."""
     txn = {"txnAppId": "nightly", "txnVersion": "7", "replaceWhere": "day = 'b'"}
     two = [writer_for(path, rows((20, "b")), **txn) for _ in range(2)]
-    said = [run(writer, [[rows((20, "b"))]]) for writer in two]
-    two[0].commit(said[0])
+    messages = [run(writer, [[rows((20, "b"))]]) for writer in two]
+    two[0].commit(messages[0])
     after = files(path) - {item for item in files(path) if item.startswith("data/")}
-    two[1].commit(said[1])
+    two[1].commit(messages[1])
     replace(path, rows((21, "b")), **txn)
     replace(path, rows((22, "b")), **{**txn, "txnVersion": "3"})
     assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20)

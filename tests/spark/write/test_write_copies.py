@@ -1,5 +1,5 @@
-"""How often the bytes of a batch from Spark are copied on their way to the file, told by the
-memory that is taken.
+"""How often the bytes of a batch from Spark are copied on their way to the file, measured by
+allocated memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH = 10_000
 
 
 class Here:
-    """Writes on the task's own thread, whose memory is counted."""
+    """Writes on the thread of the task, whose memory is counted."""
 
     def __init__(self, write: Callable[[pa.RecordBatch], None]) -> None:
         self.put = write
@@ -64,14 +64,14 @@ def lists(rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
 
 
 def strings(rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
-    # Nothing to compress, and no two alike.
+    # Values that cannot be compressed and are all different.
     ends = np.arange(rows + 1, dtype=np.int32) * 40
     data = pa.py_buffer(rng.bytes(rows * 40))
     return {"text": pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), data])}
 
 
 def from_spark(batch: pa.RecordBatch) -> io.BytesIO:
-    """The batches that a worker reads: messages of 10,000 rows, in which all columns lie."""
+    """The batches that a worker reads: messages of 10,000 rows, each with all columns."""
     stream = io.BytesIO()
     with pa.ipc.new_stream(stream, batch.schema) as writer:
         for start in range(0, batch.num_rows, BATCH):

@@ -35,7 +35,7 @@ def lock(version: int) -> Iterator[None]:
 
 
 class PlainFileSystem(MemoryFileSystem):
-    """A store without any safe commit, where others come between a look and a put."""
+    """A store without safe commits, on which other clients write between a check and a put."""
 
     protocol = "plain"
     store: ClassVar[dict[str, Any]] = {}
@@ -65,13 +65,13 @@ def test_without_a_lock_it_can_only_be_read() -> None:
         lance_spark.write_dataset(rows(2), "plain://t", "append")
 
 
-@pytest.mark.parametrize("given", [lock, f"{__name__}:lock"])
-def test_it_is_called_with_the_version(given: Any) -> None:
-    options = {"commit_lock": given}
+@pytest.mark.parametrize("lock_option", [lock, f"{__name__}:lock"])
+def test_it_is_called_with_the_version(lock_option: Any) -> None:
+    options = {"commit_lock": lock_option}
     for number in range(3):
         mode = "append" if number else "create"
         lance_spark.write_dataset(rows(number), "plain://t", mode, storage_options=options)  # type: ignore[arg-type]
-    if not isinstance(given, str):
+    if not isinstance(lock_option, str):
         assert GRANTED == [1, 2, 3]
     dataset = lance_spark.open_dataset("plain://t", storage_options=options)
     assert values(dataset.to_table()) == [0, 1, 2]
@@ -79,13 +79,13 @@ def test_it_is_called_with_the_version(given: Any) -> None:
 
 
 def race(commit_lock: Any) -> tuple[list[int], list[int]]:
-    """Rows that were acknowledged, and those that are there."""
+    """Return the acknowledged rows, and the stored rows."""
     options = {"commit_lock": commit_lock}
     lance_spark.write_dataset(rows(0), "plain://t", storage_options=options)
     done = [0]
 
     def append(number: int) -> None:
-        # Versions that are overwritten can be an error of others, too.
+        # Overwritten versions can also be an error of other clients.
         with suppress(LanceError):
             lance_spark.write_dataset(rows(number), "plain://t", "append", storage_options=options)
             done.append(number)
@@ -96,15 +96,15 @@ def race(commit_lock: Any) -> tuple[list[int], list[int]]:
 
 
 def test_nothing_is_lost_under_a_lock() -> None:
-    done, there = race(lock)
-    assert done == there == list(range(13))
+    done, stored = race(lock)
+    assert done == stored == list(range(13))
     assert lance_spark.open_dataset("plain://t").version == 13
 
 
 def test_what_it_is_for() -> None:
-    """Under a lock that locks nothing acknowledged rows are lost."""
-    done, there = race(lambda _: nullcontext())
-    assert not set(done) <= set(there)
+    """With a lock that locks nothing, acknowledged rows are lost."""
+    done, stored = race(lambda _: nullcontext())
+    assert not set(done) <= set(stored)
 
 
 def test_the_stores_own_way_is_used_under_the_lock(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_the_stores_own_way_is_used_under_the_lock(tmp_path: Path) -> None:
     assert GRANTED == [5, 5]
 
 
-@pytest.mark.parametrize("kind", [lance.commit.CommitConflictError, CommitConflictError])
-def test_a_conflict_starts_the_commit_again(kind: Any) -> None:
-    failures = [kind("taken", retryable=True) for _ in range(2)]
+@pytest.mark.parametrize("error_class", [lance.commit.CommitConflictError, CommitConflictError])
+def test_a_conflict_starts_the_commit_again(error_class: Any) -> None:
+    failures = [error_class("taken", retryable=True) for _ in range(2)]
 
     def contended(version: int) -> Any:
         if failures:
@@ -133,7 +133,7 @@ def test_a_conflict_starts_the_commit_again(kind: Any) -> None:
 
 
 class Denied(Exception):
-    """As the packages of Azure and Google say that nobody may do that."""
+    """The packages of Azure and Google raise this error without permission."""
 
     status_code = 403
 
@@ -145,9 +145,9 @@ def expiring(version: int) -> Iterator[None]:
         raise Denied("the token has expired")
 
 
-@pytest.mark.parametrize("where", ["plain", "disk"])
-def test_a_lock_that_may_not_be_released_refuses_nothing(where: str, tmp_path: Path) -> None:
-    uri = "plain://t" if where == "plain" else str(tmp_path / "t")
+@pytest.mark.parametrize("place", ["plain", "disk"])
+def test_a_lock_that_may_not_be_released_refuses_nothing(place: str, tmp_path: Path) -> None:
+    uri = "plain://t" if place == "plain" else str(tmp_path / "t")
     options = {"commit_lock": expiring}
     lance_spark.write_dataset(rows(0), uri, storage_options=options)
     written = lance_spark.write_dataset(rows(1), uri, "append", storage_options=options)
@@ -187,7 +187,7 @@ def test_a_lock_that_is_not_granted() -> None:
 
 
 def test_a_lock_that_is_lost_on_the_way() -> None:
-    """The version is there: whoever looks finds it to be ours."""
+    """The version exists: the client recognises it as its own."""
 
     @contextmanager
     def lost(version: int) -> Iterator[None]:
@@ -206,8 +206,8 @@ def test_it_is_told_how_it_ended() -> None:
     class Lease:
         def __enter__(self) -> None: ...
 
-        def __exit__(self, kind: object, *_: object) -> None:
-            ends.append(kind)
+        def __exit__(self, error_class: object, *_: object) -> None:
+            ends.append(error_class)
 
     store = ObjectStore.from_uri("plain://t", {"commit_lock": lambda _: Lease()})
     store.put_if_absent("x", b"1")

@@ -1,4 +1,6 @@
-"""Base paths in other stores than the table: buckets of servers with other keys, other clouds; pylance reads the same tables."""
+"""Base paths in other stores than the table: servers with other keys, other clouds. pylance reads
+the same tables.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ Servers = tuple[KeyedS3, KeyedS3]
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
     """Two servers with a bucket each, and with different keys."""
-    with keyed_s3.serving("AKIAONE", "one") as one, keyed_s3.serving("AKIATWO", "two") as two:
-        yield one, two
+    with keyed_s3.serving("AKIAONE", "one") as first, keyed_s3.serving("AKIATWO", "two") as second:
+        yield first, second
 
 
 def in_both_ways(
@@ -44,7 +46,9 @@ def in_both_ways(
 
 
 def use(uri: str, base: str, ways: list[dict[str, Any]]) -> None:
-    """Write, read, change, move and clean up a table with a base path by each way, beside pylance."""
+    """Write, read, change, move and clean up a table with a base path by each way, beside
+    pylance.
+    """
     write_dataset(rows(0), uri, initial_bases=[BasePath(0, base, False, "b")], **ways[0])
     count = 3
     for way in ways:
@@ -71,13 +75,13 @@ def use(uri: str, base: str, ways: list[dict[str, Any]]) -> None:
 
 
 def test_servers_with_different_keys(servers: Servers) -> None:
-    one, two = servers
+    first, second = servers
     uri, base = "s3://one/t", "s3://two/b"
-    ways = in_both_ways(one.options, base, two.options)
+    ways = in_both_ways(first.options, base, second.options)
     use(uri, base, ways)
-    assert two.names("two", "b/")
+    assert second.names("two", "b/")
     with pytest.raises(LanceError) as raised:
-        open_dataset(uri, storage_options=one.options).to_table()
+        open_dataset(uri, storage_options=first.options).to_table()
     assert "AKIATWO" not in str(raised.value)
 
 
@@ -94,18 +98,18 @@ def test_s3_and_azure(servers: Servers, azurite: Azurite) -> None:
 
 def test_moving_to_another_server(servers: Servers) -> None:
     """A base path that leads elsewhere has the settings of the new path."""
-    one, two = servers
+    first, second = servers
     uri, old, new = "s3://one/moved", "s3://one/old", "s3://two/new"
     bases = [DatasetBasePath(old, "b", True)]
     lance.write_dataset(
-        rows(0), uri, initial_bases=bases, target_bases=["b"], storage_options=one.options
+        rows(0), uri, initial_bases=bases, target_bases=["b"], storage_options=first.options
     )
-    options = {"storage_options": one.options, "base_store_params": {new: two.options}}
+    options = {"storage_options": first.options, "base_store_params": {new: second.options}}
     with pytest.raises(LanceError, match="1 of the 1 files"):
         open_dataset(uri, **options).repoint_base("b", new)
-    (name,) = one.names("one", "old/")
-    body = one._client.get_object(Bucket="one", Key=name)["Body"].read()
-    two._client.put_object(Bucket="two", Key=f"new{name.removeprefix('old')}", Body=body)
+    (name,) = first.names("one", "old/")
+    body = first._client.get_object(Bucket="one", Key=name)["Body"].read()
+    second._client.put_object(Bucket="two", Key=f"new{name.removeprefix('old')}", Body=body)
     moved = open_dataset(uri, **options).repoint_base("b", new)
     assert moved.to_table() == lance.dataset(uri, **options).to_table() == rows(0)
 
@@ -119,7 +123,7 @@ def test_settings_of_a_base_path() -> None:
     }
     assert options_of_base(options, 12, "s3://x/y", inherits=False) == {"region": "c"}
     assert options_of_base(options, 2, "s3://x/y", inherits=True) == {"region": "a", "key": "k"}
-    # An entry by path is complete, and comes first.
+    # An entry by path is complete, and has priority.
     options = with_base_params(options, {"s3://x/y/": {"secret": "s3cret"}})
     assert options_of_base(options, 1, "s3://x/y", inherits=True) == {"secret": "s3cret"}
     assert "s3cret" in secret_values(options)

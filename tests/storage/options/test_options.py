@@ -1,4 +1,6 @@
-"""Storage options by the names of the object_store library, which Lance clients use, and what fsspec's packages get of them."""
+"""Storage options by the names of the object_store library, which Lance clients use, and the
+arguments of fsspec's packages.
+"""
 
 from __future__ import annotations
 
@@ -94,13 +96,13 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
         problem = str(error)
     assert problem == "" or problem.startswith("storage option")
     assert "text" not in problem
-    # What no package has a name for would be taken, and forgotten.
+    # Options that no package knows would be accepted and ignored.
     assert set(result) <= set(inspect.signature(PACKAGES[scheme].__init__).parameters)
     assert to_fsspec(scheme, result, {}) == result
 
 
 @pytest.mark.parametrize(
-    ("scheme", "given", "expected"),
+    ("scheme", "options", "expected"),
     [
         (
             "s3",
@@ -143,10 +145,10 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
         ("ftp", {"host": "h", "region": "r", "aws_region": "r", "commit_lock": "m:f"}, {"host": "h", "region": "r", "commit_lock": "m:f"}),
     ],
 )  # fmt: skip
-def test_what_fsspec_gets(scheme: str, given: dict[str, Any], expected: dict[str, Any]) -> None:
-    before = json.dumps(given)
-    assert to_fsspec(scheme, given, {}) == expected
-    assert json.dumps(given) == before
+def test_what_fsspec_gets(scheme: str, options: dict[str, Any], expected: dict[str, Any]) -> None:
+    before = json.dumps(options)
+    assert to_fsspec(scheme, options, {}) == expected
+    assert json.dumps(options) == before
 
 
 def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
@@ -162,7 +164,7 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "given", "word"),
+    ("scheme", "options", "word"),
     [
         ("s3", {"conditional_put": "disabled"}, "commit_lock"),
         ("s3", {"endpoint": "http://x", "allow_http": "false"}, "https"),
@@ -187,9 +189,11 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
         ("s3", {1: "hunter2"}, "its name must be a text"),
     ],
 )
-def test_what_would_be_less_safe_is_refused(scheme: str, given: dict[str, Any], word: str) -> None:
+def test_what_would_be_less_safe_is_refused(
+    scheme: str, options: dict[str, Any], word: str
+) -> None:
     with pytest.raises(InvalidOptionError, match=word) as caught:
-        to_fsspec(scheme, given, {})
+        to_fsspec(scheme, options, {})
     assert "hunter2" not in str(caught.value)
 
 
@@ -218,7 +222,7 @@ def test_options_count_before_the_environment() -> None:
         "key": "k",
         "endpoint_url": "http://e",
     }
-    # A credential of one account is of no use for another.
+    # A credential of an account is not used for another account.
     azure = {"AZURE_STORAGE_SAS_TOKEN": "e", "AZURE_STORAGE_ACCOUNT_NAME": "e"}
     assert to_fsspec("az", {"account_name": "o", "account_key": "k"}, azure) == {
         "account_name": "o",
@@ -230,10 +234,12 @@ def test_options_count_before_the_environment() -> None:
 def test_a_connection_string_of_the_environment_is_for_its_own_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = "AccountName=other;AccountKey=b3RoZXI=;BlobEndpoint=https://other.blob.core.windows.net"
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", other)
-    given = {"account_name": "mine", "account_key": "bWluZQ=="}
-    store = ObjectStore.from_uri("az://container/t", given)
+    connection_string = (
+        "AccountName=other;AccountKey=b3RoZXI=;BlobEndpoint=https://other.blob.core.windows.net"
+    )
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", connection_string)
+    options = {"account_name": "mine", "account_key": "bWluZQ=="}
+    store = ObjectStore.from_uri("az://container/t", options)
     assert store._fs.service_client.primary_hostname == "mine.blob.core.windows.net"
     plain = ObjectStore.from_uri("az://container/t")
     assert plain._fs.service_client.primary_hostname == "other.blob.core.windows.net"

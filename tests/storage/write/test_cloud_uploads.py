@@ -1,4 +1,6 @@
-"""Uploads in parts to Google Cloud Storage and Azure: what is sent, how much is held, what is left when one fails."""
+"""Uploads in parts to Google Cloud Storage and Azure: requests, memory, and files after a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,12 @@ from tests.support.stores.gcs import Gcs
 from tests.support.stores.proxy import Fault, FaultProxy, spoiling
 
 MIB = 1024 * 1024
-#: The least that Google takes, and what the blocks of these tests are.
+#: The minimum of Google, and the size of blocks in these tests.
 PART = 256 * 1024
 
 
 class Cloud:
-    """A server behind a proxy that spoils requests, and what its requests look like."""
+    """A server behind a proxy that injects faults, and the form of its requests."""
 
     root: str
     options: dict[str, Any]
@@ -55,7 +57,7 @@ class Cloud:
         self.store = ObjectStore.from_uri(f"{self.root}/{self.folder}", self.options)
 
     def left_over(self) -> list[str]:
-        """Names below the folder, and uploads that were begun and not ended."""
+        """Return names below the folder, and uploads that began and did not end."""
         raise NotImplementedError
 
 
@@ -78,7 +80,7 @@ class Google(Cloud):
 class Azure(Cloud):
     root = f"az://{azurite.CONTAINER}"
     begin, part, end = None, "comp=block&", "comp=blocklist"
-    # What its number becomes in base64.
+    # Return the number in base64.
     second = "MDAwMDAwMDI"
     most_at_once = 3
 
@@ -95,19 +97,19 @@ class Azure(Cloud):
 
 @pytest.fixture(scope="module", params=["google", "azure"])
 def running(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, FaultProxy]]:
-    kind = {"google": (Google, "gcs"), "azure": (Azure, "azurite")}[request.param]
-    server = request.getfixturevalue(kind[1])
+    class_and_fixture = {"google": (Google, "gcs"), "azure": (Azure, "azurite")}[request.param]
+    server = request.getfixturevalue(class_and_fixture[1])
     with spoiling(server.endpoint) as proxy:
-        yield kind[0], server, proxy
+        yield class_and_fixture[0], server, proxy
 
 
 @pytest.fixture
 def cloud(running: tuple[Any, Any, FaultProxy], monkeypatch: pytest.MonkeyPatch) -> Cloud:
     monkeypatch.setattr(retry, "_FIRST_WAIT", 0.002)
     monkeypatch.setattr(upload_azure, "sizes_of", lambda _: PartSizes(PART, 3, constant=True))
-    kind, server, proxy = running
+    cloud_class, server, proxy = running
     proxy.clear()
-    made: Cloud = kind(proxy, server)
+    made: Cloud = cloud_class(proxy, server)
     return made
 
 
@@ -148,7 +150,7 @@ def test_parts(cloud: Cloud) -> None:
     assert cloud.proxy.most_at_once <= cloud.most_at_once
     assert cloud.store.read_bytes("large ü+") == data
     assert cloud.left_over() == ["large ü+"]
-    # In the place of one that is there.
+    # Replace an existing file.
     again = written(cloud, "large ü+", 2 * PART + 1, replace=True)
     assert cloud.store.read_bytes("large ü+") == again
 
@@ -166,14 +168,14 @@ def test_each_request_is_sent_again(cloud: Cloud, request_: str, fault: Fault) -
         pytest.skip("Azure has no request that begins an upload")
     name = "small" if request_ == "whole" else "large"
     if request_ == "end" and cloud.end is None:
-        # The last part is the end.
+        # The last part ends the upload.
         cloud.proxy.fail(cloud.part, Fault(), Fault(), fault)
     else:
         cloud.proxy.fail(str(pattern[request_]), fault)
     data = written(cloud, name, size)
     assert cloud.proxy.left == 0
     assert cloud.store.read_bytes(name) == data
-    # The packages repeat nothing. Google is asked what it has of a part, and sent the rest, if there is any.
+    # The packages repeat nothing. Google is asked which bytes of a part it has, and gets the rest.
     expected = 2 if request_ == "whole" else 5
     if isinstance(cloud, Google) and request_ in ("part", "end") and not fault.arrives:
         expected += 1
@@ -247,7 +249,7 @@ def test_google_has_ended_a_session(gcs: Gcs) -> None:
 
 
 def test_google_has_taken_a_piece_of_a_part() -> None:
-    """It says how much; only the rest is sent again."""
+    """Google reports how many bytes it has; only the rest is sent again."""
     with swallowing() as server:
         server.takes = PART + 1
         store = ObjectStore.from_uri(
@@ -269,7 +271,7 @@ def test_google_has_taken_a_piece_of_a_part() -> None:
 
 
 class Swallowing(BaseHTTPRequestHandler):
-    """Takes what comes, as Google and as Azure would, and keeps nothing of it."""
+    """Accepts uploads as Google and Azure do, and keeps no bytes."""
 
     protocol_version = "HTTP/1.1"
     server: Swallower
@@ -279,13 +281,15 @@ class Swallowing(BaseHTTPRequestHandler):
         for at in range(0, size, 16384):
             self.rfile.read(min(16384, size - at))
         status, headers = 201, {}
-        told = re.fullmatch(r"bytes (\d+)-(\d+)/(.*)", self.headers.get("Content-Range", ""))
-        if told is not None:
-            self.server.ranges.append(told[0])
-            has = int(told[2]) + 1
+        content_range = re.fullmatch(
+            r"bytes (\d+)-(\d+)/(.*)", self.headers.get("Content-Range", "")
+        )
+        if content_range is not None:
+            self.server.ranges.append(content_range[0])
+            has = int(content_range[2]) + 1
             if self.server.takes is not None:
-                has, self.server.takes = int(told[1]) + self.server.takes, None
-            status = 200 if told[3] == str(has) else 308
+                has, self.server.takes = int(content_range[1]) + self.server.takes, None
+            status = 200 if content_range[3] == str(has) else 308
             headers = {"Range": f"bytes=0-{has - 1}"}
         self.server.bytes += size
         self._answer(status, headers)
@@ -307,7 +311,7 @@ class Swallowing(BaseHTTPRequestHandler):
 class Swallower(ThreadingHTTPServer):
     daemon_threads = True
     bytes = 0
-    #: Of the next part it takes this much.
+    #: The server accepts so many bytes of the next part.
     takes: int | None = None
 
     def __init__(self) -> None:
@@ -329,11 +333,13 @@ def swallowing() -> Iterator[Swallower]:
         server.server_close()
 
 
-@pytest.mark.parametrize("kind", ["gs", "az"])
-def test_memory_of_a_large_file(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """52 MiB in pieces of 4 MiB, through 2 parts of 512 KiB on Google, 4 of them on Azure, and what their packages hold."""
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_memory_of_a_large_file(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """52 MiB in pieces of 4 MiB, through 2 parts of 512 KiB on Google, 4 of them on Azure, and what
+    their packages hold.
+    """
     part = MIB // 2
-    held = {"gs": 2, "az": 4}[kind]
+    held = {"gs": 2, "az": 4}[scheme]
     monkeypatch.setattr(upload_azure, "sizes_of", lambda _: PartSizes(part, 3, constant=True))
     with swallowing() as server:
         options: dict[str, Any] = {
@@ -344,7 +350,7 @@ def test_memory_of_a_large_file(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
                 "endpoint": f"{server.url}/{azurite.ACCOUNT}",
             },
         }
-        store = ObjectStore.from_uri(f"{kind}://b/t", options[kind])
+        store = ObjectStore.from_uri(f"{scheme}://b/t", options[scheme])
         piece = bytes(4 * MIB)
         output = store.open_output("x")
         output.write(piece)
@@ -367,8 +373,13 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blocks.max_parts == 50_000
     assert upload_azure.sizes_of({"lance_initial_upload_size": 10**12}).size(0) == 4000 * MIB
     grain = 256 * 1024
-    for given, size in ((None, 8 * MIB), (1, grain), (grain + 1, 2 * grain), (10**12, 1024 * MIB)):
-        options = {} if given is None else {"Lance_Initial_Upload_Size": given}
+    for initial_size, size in (
+        (None, 8 * MIB),
+        (1, grain),
+        (grain + 1, 2 * grain),
+        (10**12, 1024 * MIB),
+    ):
+        options = {} if initial_size is None else {"Lance_Initial_Upload_Size": initial_size}
         sizes = upload_google.sizes_of(options)
         assert (sizes.size(0), sizes.size(10**6), sizes.under_way(size)) == (size, size, 1)
     monkeypatch.setenv("LANCE_INITIAL_UPLOAD_SIZE", "no")
@@ -378,7 +389,7 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_buckets_that_take_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zonal ones, which gcsfs writes to in another way."""
+    """Zonal buckets, to which gcsfs writes in another way."""
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
     from fsspec.implementations.memory import MemoryFileSystem
 
@@ -394,12 +405,12 @@ def test_buckets_that_take_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
             return bucket == "zonal"
 
         def open(self, *_args: object, **_kwargs: object) -> None:
-            """What it would do with a file is its own affair."""
+            """The behaviour of the package with a file is not tested."""
 
     fs = Zonal(MemoryFileSystem(), asynchronous=False)
     fs._location = "http://nowhere"
     retries = retry.Retries()
-    for bucket, kind in (("zonal", RemoteOutput), ("other", upload_google.GoogleOutput)):
+    for bucket, output_class in (("zonal", RemoteOutput), ("other", upload_google.GoogleOutput)):
         path = f"gs://{bucket}/x"
         output: Any = outputs.start("gs", fs, path, path, {}, retries, {}, replace=True)
-        assert type(output) is kind
+        assert type(output) is output_class

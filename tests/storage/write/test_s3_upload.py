@@ -1,4 +1,4 @@
-"""Uploads in parts: what is sent, how much is held, what is left when one fails."""
+"""Uploads in parts: requests, memory, and files after a failure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.support.stores.proxy import Fault, FaultProxy
 
 MIB = 1024 * 1024
 STEP = 5 * MIB
-#: Parts of tests.
+#: Sizes of parts in these tests.
 PART = 10_000
 NUMBERS = itertools.count()
 
 
 @pytest.fixture
 def proxy(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> FaultProxy:
-    """Takes parts of any size."""
+    """The server accepts parts of any size."""
     monkeypatch.setattr(moto.s3.models, "S3_UPLOAD_PART_MIN_SIZE", 1)
     return proxy
 
@@ -71,7 +71,7 @@ def written(store: ObjectStore, name: str, size: int, *, replace: bool = False) 
 
 
 def left_over(aws: Aws, key: str) -> list[str]:
-    """Names below a key: of objects, and of uploads that were begun and not ended."""
+    """Return names below a key: objects, and uploads that began and did not end."""
     uploads = aws.s3.list_multipart_uploads(Bucket=BUCKET, Prefix=key).get("Uploads", ())
     return aws.names(f"{key}/") + [f"upload of {item['Key']}" for item in uploads]
 
@@ -143,7 +143,7 @@ def test_what_is_given_up_leaves_nothing(
     store: ObjectStore, aws: Aws, proxy: FaultProxy, key: str, replace: bool
 ) -> None:
     store.write_bytes("x", b"old")
-    # One upload is begun that nobody learns the name of.
+    # One upload begins whose name no client learns.
     proxy.fail(r"^POST .*\?uploads", faults.DENIED_AFTER)
     proxy.delay(0.02)
     output = store.open_output("x" if replace else "y", replace=replace)
@@ -177,7 +177,7 @@ def test_refusals_are_not_repeated(store: ObjectStore, proxy: FaultProxy) -> Non
 
 
 class Server:
-    """Takes parts without keeping them, each of them once it may go on."""
+    """Accepts parts without keeping them. Each part waits for permission."""
 
     def __init__(self) -> None:
         self.loop = fsspec.asyn.get_loop()
@@ -186,7 +186,7 @@ class Server:
         self.bytes = 0
         self.gate = threading.Semaphore(0)
         self.is_open = False
-        #: What becomes of requests to complete the upload, one after the other.
+        #: Answers to requests that complete the upload, in order.
         self.ends: list[Exception] = []
 
     def split_path(self, path: str) -> tuple[str, str, None]:
@@ -217,7 +217,7 @@ def output_to(server: Server, sizes: PartSizes) -> S3Output:
 def test_the_writer_waits_for_nothing_but_room() -> None:
     server = Server()
     output = output_to(server, PartSizes(100, 3, constant=True))
-    # Three parts under way that do not move, and the next one in the making.
+    # Three parts are being sent and do not end; the next part is being filled.
     output.write(b"x" * 400)
     done = threading.Event()
 
@@ -241,7 +241,9 @@ def test_the_writer_waits_for_nothing_but_room() -> None:
 def test_an_upload_that_is_gone_was_completed_by_a_request_before(
     monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    """If its answer was lost: S3 does not know the upload any more. An upload that a rule of the bucket has aborted is no file."""
+    """If its answer was lost: S3 does not know the upload any more. An upload that a rule of the
+    bucket has aborted is no file.
+    """
     monkeypatch.setattr(retry, "_FIRST_WAIT", 0.001)
     server = Server()
     server.is_open = True
@@ -302,14 +304,14 @@ def test_a_file_of_too_many_parts() -> None:
 
 def test_options(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PartSizes.of({}, None) == PartSizes(STEP, 10, constant=False)
-    given = {"LANCE_initial_upload_size": str(8 * MIB), "lance_upload_concurrency": 4}
-    assert PartSizes.of(given, None) == PartSizes(8 * MIB, 4)
+    options = {"LANCE_initial_upload_size": str(8 * MIB), "lance_upload_concurrency": 4}
+    assert PartSizes.of(options, None) == PartSizes(8 * MIB, 4)
     monkeypatch.setenv("LANCE_INITIAL_UPLOAD_SIZE", str(6 * MIB))
     monkeypatch.setenv("LANCE_UPLOAD_CONCURRENCY", "3")
     assert PartSizes.of({}, None) == PartSizes(6 * MIB, 3)
     assert PartSizes.of({"lance_initial_upload_size": 1}, None).first == STEP
     with pytest.raises(InvalidOptionError, match="lance_upload_concurrency"):
         PartSizes.of({"lance_upload_concurrency": "no"}, None)
-    # None of them is an argument of the file system.
-    store = ObjectStore.from_uri(f"s3://{BUCKET}/options", {**aws.ours, **given})
+    # None of these options is an argument of the file system.
+    store = ObjectStore.from_uri(f"s3://{BUCKET}/options", {**aws.ours, **options})
     store.write_bytes("x", b"1")

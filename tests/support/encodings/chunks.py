@@ -1,4 +1,6 @@
-"""Pages that pylance writes, cut into the pieces that codecs are handed: an independent, plain reading of the bytes."""
+"""Pages that pylance writes, cut into the pieces that codecs get, by an independent and slow reader
+of the bytes.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,15 @@ def write_field(array: pa.Array, field: pa.Field, version: str) -> list[WrittenP
         path = str(Path(folder) / "f.lance")
         with LanceFileWriter(path, schema, version=version) as writer:
             writer.write_batch(pa.record_batch([array], schema=schema))
-        back = LanceFileReader(path).read_all().to_table().column(0).combine_chunks()
-        assert back.cast(array.type).equals(array)
+        written = LanceFileReader(path).read_all().to_table().column(0).combine_chunks()
+        assert written.cast(array.type).equals(array)
         return pages_of(Path(path).read_bytes())
 
 
 def read_by_both(folder: Path, table: pa.Table, version: tuple[int, int], rows: list[int]) -> None:
-    """Write a file of this package; read it whole by pylance and by this package, and some rows."""
+    """Write a file with this package. Read the whole file and some rows with pylance and with this
+    package.
+    """
     path = folder / "strings.lance"
     path.write_bytes(file_bytes(table, version))
     reader = LanceFileReader(str(path))
@@ -71,8 +75,8 @@ def read_by_both(folder: Path, table: pa.Table, version: tuple[int, int], rows: 
 
 def pages_of(file: bytes, column: int = 0) -> list[WrittenPage]:
     table = struct.unpack_from("<QQQIIHH4s", file, len(file) - 40)[1]
-    at, size = struct.unpack_from("<QQ", file, table + 16 * column)
-    message = file2_pb2.ColumnMetadata.FromString(file[at : at + size])
+    position, size = struct.unpack_from("<QQ", file, table + 16 * column)
+    message = file2_pb2.ColumnMetadata.FromString(file[position : position + size])
     data = np.frombuffer(file, np.uint8)
     pages = []
     for page in message.pages:
@@ -93,13 +97,13 @@ def chunks_of(page: WrittenPage) -> Chunks:
     num_buffers = int(layout.num_buffers)
     places: list[list[tuple[int, int]]] = [[] for _ in range(num_buffers)]
     counts = []
-    at = 0
-    left = int(layout.num_items)
+    position = 0
+    items_left = int(layout.num_items)
     for entry in table.tolist():
-        count = 1 << (entry & 15) if len(counts) < len(table) - 1 else left
-        left -= count
+        count = 1 << (entry & 15) if len(counts) < len(table) - 1 else items_left
+        items_left -= count
         counts.append(count)
-        head = at + 2
+        head = position + 2
         levels = []
         for present in (layout.HasField("rep_compression"), layout.HasField("def_compression")):
             if present:
@@ -116,9 +120,9 @@ def chunks_of(page: WrittenPage) -> Chunks:
         for index, size in enumerate(sizes):
             places[index].append((place, size))
             place = -(-(place + size) // 8) * 8
-        at += ((entry >> 4) + 1) * 8
-        assert place == at
-    assert left == 0
+        position += ((entry >> 4) + 1) * 8
+        assert place == position
+    assert items_left == 0
     buffers = tuple(
         ChunkBuffer(
             data,
@@ -137,30 +141,30 @@ def values_of(page: WrittenPage) -> VariableWidthBlock:
     width = layout.bits_per_offset // 8
     data = page.buffers[0].tobytes()
     values = []
-    at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + width], "little")
-        values.append(data[at + width : at + width + size])
-        at += width + size
+    position = 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + width], "little")
+        values.append(data[position + width : position + width + size])
+        position += width + size
     return block_of(values)
 
 
-def block_of(values: list[bytes], kind: type = np.int32) -> VariableWidthBlock:
+def block_of(values: list[bytes], offset_dtype: type = np.int32) -> VariableWidthBlock:
     """Return byte strings as a block."""
-    offsets = np.zeros(len(values) + 1, kind)
+    offsets = np.zeros(len(values) + 1, offset_dtype)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     return VariableWidthBlock(offsets, np.frombuffer(b"".join(values), np.uint8))
 
 
 def strings_of(block: object) -> list[bytes]:
-    """Return the values of a VariableWidthBlock, one by one."""
+    """Return the values of a VariableWidthBlock as a list."""
     data = block.data.tobytes()
     offsets = block.offsets.tolist()
     return [data[a:b] for a, b in pairwise(offsets)]
 
 
 def symbol_table(symbols: list[bytes], *, encoded: bool = True) -> bytes:
-    """Return the table of FSST symbols as files hold it."""
+    """Return the table of FSST symbols as it is stored in files."""
     table = bytes([len(symbols), 0, 0, int(encoded)]) + b"TSSF"
     table += b"".join(symbol.ljust(8, b"\0") for symbol in symbols)
     table += bytes(len(symbol) for symbol in symbols)
@@ -169,7 +173,7 @@ def symbol_table(symbols: list[bytes], *, encoded: bool = True) -> bytes:
 
 def as_bytes(array: pa.Array) -> list[bytes]:
     """Return the values of a string or binary array as bytes, b"" for nulls."""
-    kind = (
+    dtype = (
         pa.large_binary() if array.type in (pa.large_string(), pa.large_binary()) else pa.binary()
     )
-    return [value or b"" for value in array.cast(kind).to_pylist()]
+    return [value or b"" for value in array.cast(dtype).to_pylist()]

@@ -1,4 +1,6 @@
-"""What the tests of fixed-width codecs share: plain packing in Python integers, and pieces put apart in memory."""
+"""Helpers for tests of fixed-width codecs: slow packing in Python integers, and pieces that are
+apart in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _GROUPS = (0, 4, 2, 6, 1, 5, 3, 7)
 
 
 def slow_pack(values: list[int], width: int, bits: int) -> bytes:
-    """Pack 1,024 integers one by one."""
+    """Pack 1,024 integers, one after the other."""
     lanes = 1024 // bits
     streams = [0] * lanes
     for lane in range(lanes):
@@ -39,7 +41,7 @@ def pack(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def random_values(seed: int, count: int, width: int, bits: int) -> np.ndarray:
-    """Return `count` integers of up to `width` bits, the largest one among them."""
+    """Return `count` integers of up to `width` bits. One of them has `width` bits."""
     raw = np.random.default_rng(seed).integers(0, 1 << 32, (count, 2), dtype=np.uint64)
     values = (raw[:, 0] << np.uint64(32)) | raw[:, 1]
     values &= np.uint64((1 << width) - 1)
@@ -49,7 +51,7 @@ def random_values(seed: int, count: int, width: int, bits: int) -> np.ndarray:
 
 
 def apart(buffer: ChunkBuffer, seed: int = 0) -> ChunkBuffer:
-    """Return the same pieces with other bytes of uneven lengths between them."""
+    """Return the same pieces with bytes of uneven lengths between them."""
     gaps = np.random.default_rng(seed).integers(0, 20, len(buffer.sizes))
     ends = np.cumsum(buffer.sizes + gaps)
     starts = ends - buffer.sizes
@@ -64,23 +66,27 @@ def all_apart(chunks: Chunks) -> Chunks:
 
 
 def levels_of(page: WrittenPage) -> tuple[list[ChunkBuffer], np.ndarray]:
-    """Return the level buffers of a mini-block page (repetition, then definition, as present) and their counts."""
+    """Return the level buffers of a mini-block page (repetition, then definition, as present) and
+    their counts.
+    """
     layout = page.layout.mini_block_layout
     data = page.buffers[1]
     table = page.buffers[0].view("<u4" if layout.has_large_chunk else "<u2").astype(np.int64)
     present = layout.HasField("rep_compression") + layout.HasField("def_compression")
     result: list[list[tuple[int, int]]] = [[] for _ in range(present)]
     counts = []
-    at = 0
+    position = 0
     for entry in table.tolist():
-        header = data[at : at + 2 + 2 * present].copy().view("<u2").tolist()
+        header = data[position : position + 2 + 2 * present].copy().view("<u2").tolist()
         counts.append(header[0])
-        place = at + 2 + 2 * present + layout.num_buffers * (4 if layout.has_large_chunk else 2)
-        for kind, size in enumerate(header[1:]):
+        place = (
+            position + 2 + 2 * present + layout.num_buffers * (4 if layout.has_large_chunk else 2)
+        )
+        for level_buffer, size in enumerate(header[1:]):
             place = -(-place // 8) * 8
-            result[kind].append((place, size))
+            result[level_buffer].append((place, size))
             place += size
-        at += ((entry >> 4) + 1) * 8
+        position += ((entry >> 4) + 1) * 8
     buffers = [
         ChunkBuffer(data, np.array([a for a, _ in pairs]), np.array([n for _, n in pairs]))
         for pairs in result

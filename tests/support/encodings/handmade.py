@@ -1,4 +1,6 @@
-"""Files with pages that no writer makes: the container is ours, the page's message and buffers are the test's."""
+"""Files with pages that no writer makes: this package makes the container, the test makes the
+message and buffers of the page.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def planar(page: EncodedPage) -> EncodedPage:
 
 
 def ours(path: Path, rows: Rows | None = None) -> pa.Array:
-    """Return what we read."""
+    """Return what this package reads."""
     reader = FileReader.open(LocalSource(str(path)))
     try:
         wanted = range(reader.num_rows) if rows is None else rows
@@ -102,14 +104,14 @@ def ours(path: Path, rows: Rows | None = None) -> pa.Array:
 
 
 def theirs(path: Path, rows: Sequence[int] | None = None) -> pa.Array | None:
-    """Return what pylance reads, or None if it refuses."""
+    """Return what pylance reads, or None if pylance refuses the file."""
     try:
         reader = LanceFileReader(str(path))
         result = reader.read_all() if rows is None else reader.take_rows(list(rows))
         return result.to_table().column(0).combine_chunks()
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # its panics are no Exception
+    except BaseException:  # Panics of pylance do not derive from Exception.
         return None
 
 
@@ -142,7 +144,7 @@ def general(values: CE, scheme: str = "zstd") -> CE:
 
 
 def squeezed(data: bytes, scheme: str = "zstd") -> bytes:
-    """Return bytes as a buffer that went through a compressor."""
+    """Return bytes as a buffer that a compressor has written."""
     codec = pa.Codec("lz4_raw" if scheme == "lz4" else "zstd")
     return len(data).to_bytes(4 if scheme == "lz4" else 8, "little") + codec.compress(
         data, asbytes=True

@@ -1,4 +1,4 @@
-"""What has to be true of a version: both clients read the same, what the model says, and find it by index as without."""
+"""Checks of a version: both clients read what the model holds, also by indexes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def check_content(
     stable: bool,
     brief: bool = False,
 ) -> State:
-    """Read a version by both clients; return the outcome that it is, with what is known now of its rows."""
+    """Read a version by both clients. Return the outcome that it has, with the ids and versions of
+    its rows.
+    """
     if not brief:
         theirs.validate()
         ours.validate()
@@ -79,8 +81,8 @@ def check_content(
     return state.with_rows(rows)
 
 
-def _fitting(found: pa.Table, keys: list[int], outcomes: Sequence[State], change: Change) -> State:
-    ordered = found.sort_by("key")
+def _fitting(table: pa.Table, keys: list[int], outcomes: Sequence[State], change: Change) -> State:
+    ordered = table.sort_by("key")
     errors = []
     fitting = []
     for outcome in outcomes:
@@ -94,7 +96,7 @@ def _fitting(found: pa.Table, keys: list[int], outcomes: Sequence[State], change
             fitting.append(outcome)
     if not fitting:
         raise AssertionError("\n".join(errors) or "no outcome could fit")
-    # A row that has its new value already moves in one of them only.
+    # Only one outcome moves a row that already has its new value.
     return next((item for item in fitting if list(item.rows) == keys), fitting[0])
 
 
@@ -105,7 +107,7 @@ def check_queries(
     random: Random,
     most: int = 3,
 ) -> None:
-    """Filters on some columns, those with indexes first, and a take."""
+    """Try filters on some columns, first on columns with indexes, and a take."""
     rows = state.rows
     indexes = theirs.list_indices()
     listed = _indexes(ours.list_indices()), _indexes(indexes)
@@ -113,45 +115,47 @@ def check_queries(
     indexed = {index["fields"][0] for index in indexes if index["fields"]}
     full_text = {index["fields"][0] for index in indexes if index["type"] == "Inverted"}
     columns = random.sample(state.columns, len(state.columns))
-    for column in sorted(columns, key=lambda one: one.name not in indexed)[:most]:
+    for column in sorted(columns, key=lambda candidate: candidate.name not in indexed)[:most]:
         values = {key: row.values.get(column.number) for key, row in rows.items()}
-        name, kind, result = column.name, column.type, random.randrange(3)
-        if kind in (*INTEGERS, *FLOATS, *STRINGS) and result == 0:
+        name, dtype, result = column.name, column.type, random.randrange(3)
+        if dtype in (*INTEGERS, *FLOATS, *STRINGS) and result == 0:
             nulls = {key for key, v in values.items() if v is None}
             _both(ours, theirs, [(name, "is_null")], f"{name} IS NULL", nulls)
-        elif kind in (*INTEGERS, *FLOATS):
+        elif dtype in (*INTEGERS, *FLOATS):
             low = random.randrange(30)
             high = low + random.choice([1, 5, 20])
             near = {key for key, v in values.items() if v is not None and low <= v < high}
             filters = [(name, ">=", low), (name, "<", high)]
             _both(ours, theirs, filters, f"{name} >= {low} AND {name} < {high}", near)
-        elif kind in STRINGS:
+        elif dtype in STRINGS:
             word = random.choice(WORDS)
-            same = {key for key, v in values.items() if v == word}
+            equal_keys = {key for key, v in values.items() if v == word}
             within = {key for key, v in values.items() if v is not None and word in v}
-            if result == 1 and kind == pa.string():
+            if result == 1 and dtype == pa.string():
                 _theirs(theirs, f"contains({name}, '{word}')", within)
             else:
-                _both(ours, theirs, [(name, "==", word)], f"{name} = '{word}'", same)
+                _both(ours, theirs, [(name, "==", word)], f"{name} = '{word}'", equal_keys)
             if name in full_text:
                 _full_text(theirs, name, word, within)
-        elif kind == LABELS:
+        elif dtype == LABELS:
             word = random.choice(WORDS)
             within = {key for key, v in values.items() if v is not None and word in v}
             _theirs(theirs, f"array_has_any({name}, ['{word}'])", within)
-        elif kind == VECTOR:
+        elif dtype == VECTOR:
             _nearest(theirs, name, values, random)
-        elif pa.types.is_struct(kind):
-            child = random.choice(list(kind))
+        elif pa.types.is_struct(dtype):
+            child = random.choice(list(dtype))
             if child.type in (*INTEGERS, *STRINGS):
                 value = random.choice(WORDS if child.type in STRINGS else range(30))
-                same = {k for k, v in values.items() if v and v.get(child.name[0]) == value}
+                equal_keys = {k for k, v in values.items() if v and v.get(child.name[0]) == value}
                 path = f"{name}.{child.name}"
-                _both(ours, theirs, [(path, "==", value)], f"{path} = {value!r}", same)
+                _both(ours, theirs, [(path, "==", value)], f"{path} = {value!r}", equal_keys)
     if random.random() < 0.3:
-        some = {random.randrange(50) for _ in range(5)}
-        listed = ", ".join(map(str, some))
-        _both(ours, theirs, [("key", "in", list(some))], f"key IN ({listed})", some & rows.keys())
+        sample = {random.randrange(50) for _ in range(5)}
+        listed = ", ".join(map(str, sample))
+        _both(
+            ours, theirs, [("key", "in", list(sample))], f"key IN ({listed})", sample & rows.keys()
+        )
     if rows:
         chosen = [random.randrange(len(rows)) for _ in range(3)]
         assert_same(ours.take(chosen), theirs.take(chosen), f"take of {chosen}")
@@ -192,11 +196,13 @@ def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], rand
         options = {"column": name, "q": query, "k": 5, "use_index": use_index, "metric": "L2"}
         table = theirs.to_table(columns=["key", "_distance"], nearest=options)
         pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
-        got = []
+        nearest_found = []
         for key, distance in pairs:
             assert distances.get(key) == distance, f"{key} is not {distance} from {query} in {name}"
-            got.append(distance)
-        assert sorted(got) == nearest, f"nearest in {name}, index {use_index}: {got}, not {nearest}"
+            nearest_found.append(distance)
+        assert sorted(nearest_found) == nearest, (
+            f"nearest in {name}, index {use_index}: {nearest_found}, not {nearest}"
+        )
 
 
 def _full_text(theirs: lance.LanceDataset, name: str, word: str, expected: set[int]) -> None:
@@ -220,7 +226,7 @@ def _indexes(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) -> None:
-    """Ids go up, flags say what there is."""
+    """Check that ids increase, and that flags match the content."""
     fragments = manifest.fragments
     ids = [fragment.id for fragment in fragments]
     assert len(ids) == len(set(ids))
@@ -236,9 +242,9 @@ def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) 
         )
         if not change.gives_back_fragments:
             old = {fragment.id for fragment in before.fragments}
-            again = [row_id for row_id in ids if row_id not in old and row_id <= known]
+            reused = [row_id for row_id in ids if row_id not in old and row_id <= known]
             reserved = change.name.startswith("compact")
-            assert not again or reserved, f"fragments {again} are no new ones"
+            assert not reused or reserved, f"fragments {reused} are no new ones"
     proto = manifest.to_proto()
     expected = 1 if any(fragment.HasField("deletion_file") for fragment in proto.fragments) else 0
     expected |= 2 if manifest.flags.stable_row_ids else 0

@@ -1,4 +1,4 @@
-"""Changes of columns that random histories are made of: each with what both clients do, and what it leaves."""
+"""Changes of columns in random histories: the calls of both clients, and the effect."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ def add_column(common: Common, state: State, random: Random) -> Change:
             f"add column {column.name} {column.type} without values",
             lambda dataset: dataset.add_columns(field),
             lambda dataset: dataset.add_columns(field),
-            lambda _, now: now.with_columns((*now.columns, column)),
+            lambda _, current: current.with_columns((*current.columns, column)),
         )
     values = {key: common.value(column, random) for key in state.rows}
-    other = common.value(column, random)
+    other_value = common.value(column, random)
     schema = pa.schema([column.field])
 
     def batch_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-        wanted = [named(values.get(key, other), column.type) for key in batch["key"].to_pylist()]
+        wanted = [
+            named(values.get(key, other_value), column.type) for key in batch["key"].to_pylist()
+        ]
         return pa.record_batch([pa.array(wanted, column.type)], schema=schema)
 
-    def effect(_: State, now: State) -> State:
+    def effect(_: State, current: State) -> State:
         rows = {
-            key: row.with_values({column.number: values.get(key, other)})
-            for key, row in now.rows.items()
+            key: row.with_values({column.number: values.get(key, other_value)})
+            for key, row in current.rows.items()
         }
-        return State((*now.columns, column), rows, now.config, now.metadata)
+        return State((*current.columns, column), rows, current.config, current.metadata)
 
     return Change(
         f"add column {column.name} {column.type}",
@@ -66,16 +68,19 @@ def drop_column(common: Common, state: State, random: Random) -> Change | None:
         f"drop column {column.name}",
         lambda dataset: dataset.drop_columns([column.name]),
         lambda dataset: dataset.drop_columns([column.name]),
-        lambda _, now: now.with_columns(
-            tuple(one for one in now.columns if one.number != column.number)
+        lambda _, current: current.with_columns(
+            tuple(kept for kept in current.columns if kept.number != column.number)
         ),
     )
 
 
-def _altered(now: State, column: Column, **changes: Any) -> State:
-    return now.with_columns(
+def _altered(current: State, column: Column, **changes: Any) -> State:
+    return current.with_columns(
         tuple(
-            replace(one, **changes) if one.number == column.number else one for one in now.columns
+            replace(table_column, **changes)
+            if table_column.number == column.number
+            else table_column
+            for table_column in current.columns
         )
     )
 
@@ -89,7 +94,7 @@ def rename_column(common: Common, state: State, random: Random) -> Change | None
         f"rename column {column.name} to {name}",
         lambda dataset: dataset.alter_columns(alteration),
         lambda dataset: dataset.alter_columns(alteration),
-        lambda _, now: _altered(now, column, name=name),
+        lambda _, current: _altered(current, column, name=name),
     )
 
 
@@ -98,16 +103,16 @@ def cast_column(common: Common, state: State, random: Random) -> Change | None:
     if not columns:
         return None
     column = random.choice(columns)
-    family = next(kinds for kinds in (INTEGERS, FLOATS, STRINGS) if column.type in kinds)
-    kind = random.choice([item for item in family if item != column.type])
-    alteration = {"path": column.name, "data_type": kind}
+    family = next(types for types in (INTEGERS, FLOATS, STRINGS) if column.type in types)
+    dtype = random.choice([item for item in family if item != column.type])
+    alteration = {"path": column.name, "data_type": dtype}
 
-    def effect(_: State, now: State) -> State:
-        rows = {key: row.with_values({}) for key, row in now.rows.items()}
-        return _altered(now, column, type=kind).with_rows(rows)
+    def effect(_: State, current: State) -> State:
+        rows = {key: row.with_values({}) for key, row in current.rows.items()}
+        return _altered(current, column, type=dtype).with_rows(rows)
 
     return Change(
-        f"cast column {column.name} from {column.type} to {kind}",
+        f"cast column {column.name} from {column.type} to {dtype}",
         lambda dataset: dataset.alter_columns(alteration),
         lambda dataset: dataset.alter_columns(alteration),
         effect,
@@ -116,7 +121,7 @@ def cast_column(common: Common, state: State, random: Random) -> Change | None:
 
 
 def alter_nullability(common: Common, state: State, random: Random) -> Change | None:
-    """Let a column be null, or no longer."""
+    """Make a column nullable, or not nullable."""
     if not state.columns:
         return None
     column = random.choice(state.columns)
@@ -125,13 +130,13 @@ def alter_nullability(common: Common, state: State, random: Random) -> Change | 
         f"let column {column.name} be {'null' if not column.nullable else 'no null'}",
         lambda dataset: dataset.alter_columns(alteration),
         lambda dataset: dataset.alter_columns(alteration),
-        lambda _, now: _altered(now, column, nullable=not column.nullable),
+        lambda _, current: _altered(current, column, nullable=not column.nullable),
         refusal="null",
     )
 
 
 def add_child(common: Common, state: State, random: Random) -> Change | None:
-    """A struct gets another child without values."""
+    """Add a child without values to a struct."""
     structs = [column for column in state.columns if pa.types.is_struct(column.type)]
     if not structs:
         return None
@@ -140,16 +145,16 @@ def add_child(common: Common, state: State, random: Random) -> Change | None:
     letter = next(item for item in "efghijk" if item not in letters)
     child = pa.field(letter, random.choice([pa.int32(), pa.string()]))
     schema = pa.schema([pa.field(column.name, pa.struct([child]))])
-    kind = pa.struct([*column.type, child])
+    struct = pa.struct([*column.type, child])
 
-    def effect(_: State, now: State) -> State:
+    def effect(_: State, current: State) -> State:
         rows = {}
-        for key, row in now.rows.items():
+        for key, row in current.rows.items():
             value = row.values.get(column.number)
-            # Dropped children of that name are not this one.
+            # Dropped children of the same name are different children.
             plain = None if value is None else {**value, letter: None}
             rows[key] = row.with_values({column.number: plain}, touch=False)
-        return _altered(now, column, type=kind).with_rows(rows)
+        return _altered(current, column, type=struct).with_rows(rows)
 
     return Change(
         f"add column {column.name}.{letter}",
@@ -171,24 +176,28 @@ def alter_child(common: Common, state: State, random: Random) -> Change | None:
     child = children[place]
     path = f"{column.name}.{child.name}"
 
-    # The struct may have other children by the time that the change is made.
-    def without(now: State) -> State:
-        left = [item for item in now.column(column.number).type if item.name != child.name]
-        if left:
-            return _altered(now, column, type=pa.struct(left))
-        return now.with_columns(tuple(one for one in now.columns if one.number != column.number))
+    # The struct may have other children when the change is made.
+    def without(current: State) -> State:
+        remaining = [item for item in current.column(column.number).type if item.name != child.name]
+        if remaining:
+            return _altered(current, column, type=pa.struct(remaining))
+        return current.with_columns(
+            tuple(kept for kept in current.columns if kept.number != column.number)
+        )
 
-    def renamed(now: State) -> State:
-        there = now.column(column.number).type
-        kind = [pa.field(name, item.type) if item.name == child.name else item for item in there]
-        return _altered(now, column, type=pa.struct(kind))
+    def renamed(current: State) -> State:
+        existing = current.column(column.number).type
+        renamed_children = [
+            pa.field(name, item.type) if item.name == child.name else item for item in existing
+        ]
+        return _altered(current, column, type=pa.struct(renamed_children))
 
     if random.random() < 0.5 and len(children) > 1:
         return Change(
             f"drop column {path}",
             lambda dataset: dataset.drop_columns([path]),
             lambda dataset: dataset.drop_columns([path]),
-            lambda _, now: without(now),
+            lambda _, current: without(current),
         )
     name = f"{child.name[0]}{common.fresh_name()}"
     alteration = {"path": path, "name": name}
@@ -196,5 +205,5 @@ def alter_child(common: Common, state: State, random: Random) -> Change | None:
         f"rename column {path} to {name}",
         lambda dataset: dataset.alter_columns(alteration),
         lambda dataset: dataset.alter_columns(alteration),
-        lambda _, now: renamed(now),
+        lambda _, current: renamed(current),
     )

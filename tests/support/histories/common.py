@@ -1,4 +1,4 @@
-"""What the changes of random histories share: names and keys, conditions on rows, and literals."""
+"""Helpers for changes of random histories: names and keys, conditions on rows, and literals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ SIMPLE = (*INTEGERS, *FLOATS, *STRINGS, pa.bool_())
 
 @dataclass
 class Common:
-    """What the changes of a history share: the kind of table, and names and keys that were never used."""
+    """State that the changes of a history share: features of the table, and unused names and
+    keys.
+    """
 
     data_version: str
     stable: bool
@@ -47,15 +49,15 @@ class Common:
         return self.data_version == "2.0"
 
     def required(self, column: Column) -> bool:
-        """Whether all rows must have a value."""
+        """Return whether all rows must have a value."""
         return not column.nullable or (self.solid and pa.types.is_struct(column.type))
 
     def keys(self, number: int) -> list[int]:
         return [next(self._keys) for _ in range(number)]
 
-    def column(self, random: Random, kinds: tuple[pa.DataType, ...] = TYPES) -> Column:
+    def column(self, random: Random, types: tuple[pa.DataType, ...] = TYPES) -> Column:
         number = next(self._numbers)
-        return Column(number, f"c{number}", random.choice(kinds))
+        return Column(number, f"c{number}", random.choice(types))
 
     def fresh_name(self) -> str:
         return f"n{next(self._numbers)}"
@@ -75,14 +77,14 @@ Maker = Callable[[Common, State, Random], Change | None]
 
 
 def first_columns(common: Common, random: Random) -> tuple[Column, ...]:
-    kinds = (pa.int32(), pa.string(), *random.sample(TYPES, random.randrange(4)))
-    columns = (common.column(random, (kind,)) for kind in kinds)
+    types = (pa.int32(), pa.string(), *random.sample(TYPES, random.randrange(4)))
+    columns = (common.column(random, (dtype,)) for dtype in types)
     return tuple(replace(column, nullable=random.random() < 0.85) for column in columns)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A predicate in both spellings, and as a function of a row."""
+    """A predicate for each of both clients, and as a function of a row."""
 
     filters: list[tuple[Any, ...]]
     sql: str
@@ -122,7 +124,7 @@ def condition(state: State, random: Random) -> Condition:
     if choice < 0.67:
         return Condition([], "true", lambda _key, _row: True)
     if choice < 0.8 and state.rows:
-        # A run of rows: fragments go with all their rows now and then.
+        # A run of rows, so that sometimes all rows of a fragment are deleted.
         keys = list(state.rows)
         start = random.randrange(len(keys))
         chosen = keys[start : start + random.choice([4, 8, 20])]

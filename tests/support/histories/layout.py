@@ -1,5 +1,5 @@
-"""Changes of settings, data files and indexes that random histories are made of: each with what both clients do, and what it
-leaves.
+"""Changes of settings, data files and indexes in random histories: the calls of both clients, and
+the effect.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ INDEXES: dict[str, tuple[pa.DataType, ...]] = {
 }
 
 
-def _with(given: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
-    merged = {**given, **values}
+def _with(existing: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**existing, **values}
     return {key: value for key, value in merged.items() if value is not None}
 
 
 def config(common: Common, state: State, random: Random) -> Change:
     key = random.choice(["k1", "k2", "k3"])
     if random.random() < 0.25 and not any("cleanup" in name for name in state.config):
-        # Commits remove old versions from now on.
+        # From now on, commits remove old versions.
         values = {
             "lance.auto_cleanup.interval": str(random.choice([1, 3])),
             "lance.auto_cleanup.older_than": "0s",
@@ -68,13 +68,13 @@ def config(common: Common, state: State, random: Random) -> Change:
             f"delete config {key}",
             lambda dataset: dataset.delete_config_keys([key]),
             lambda dataset: dataset.delete_config_keys([key]),
-            lambda _, now: replace(now, config=_with(now.config, {key: None})),
+            lambda _, current: replace(current, config=_with(current.config, {key: None})),
         )
     return Change(
         f"set config {values}",
         lambda dataset: dataset.update_config(values),
         lambda dataset: dataset.update_config(values),
-        lambda _, now: replace(now, config=_with(now.config, values)),
+        lambda _, current: replace(current, config=_with(current.config, values)),
     )
 
 
@@ -85,12 +85,16 @@ def metadata(common: Common, state: State, random: Random) -> Change:
         f"set metadata {values}{' in place of all' if instead else ''}",
         lambda dataset: dataset.update_metadata(values, replace=instead),
         lambda dataset: dataset.update_metadata(values, replace=instead),
-        lambda _, now: replace(now, metadata=_with({} if instead else now.metadata, values)),
+        lambda _, current: replace(
+            current, metadata=_with({} if instead else current.metadata, values)
+        ),
     )
 
 
 def schema_metadata(common: Common, state: State, random: Random) -> Change:
-    """Metadata of the schema or of a field: only that both clients see the same is looked at."""
+    """Set metadata of the schema or of a field. The test checks only that both clients read the
+    same.
+    """
     values = {random.choice(["s1", "s2"]): str(random.randrange(1000))}
     name = random.choice([KEY.name, *(column.name for column in state.columns)])
     if random.random() < 0.5:
@@ -98,18 +102,18 @@ def schema_metadata(common: Common, state: State, random: Random) -> Change:
             f"set schema metadata {values}",
             lambda dataset: dataset.update_schema_metadata(values),
             lambda dataset: dataset.update_schema_metadata(values),
-            lambda _, now: now,
+            lambda _, current: current,
         )
     return Change(
         f"set metadata {values} of {name}",
         lambda dataset: dataset.update_field_metadata({name: values}),
         lambda dataset: dataset.update_field_metadata({name: values}),
-        lambda _, now: now,
+        lambda _, current: current,
     )
 
 
 def replace_data(common: Common, state: State, random: Random) -> Change | None:
-    """A new file for one column of one fragment, committed by hand."""
+    """Write a new file for one column of a fragment, and commit it by a user operation."""
     columns = state.of_type(*SIMPLE, VECTOR)
     if not columns or not state.rows:
         return None
@@ -127,7 +131,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         physical = fragment.physical_rows
         values = Random(seed)
         new = [common.value(column, values) for _ in range(physical)]
-        result.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
+        result.update({row_key: new[offset] for row_key, offset in zip(keys, offsets, strict=True)})
         table = pa.table([pa.array(new, column.type)], schema=pa.schema([column.field]))
         file = write_file(common, dataset, table, column.name, f"replaced-{seed}.lance")
         return fragment.fragment_id, file
@@ -150,11 +154,13 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         )
         type(dataset).commit(dataset, DataReplacement(((number, new),)), dataset.version)
 
-    def effect(_: State, now: State) -> State:
-        return now.with_rows(
+    def effect(_: State, current: State) -> State:
+        return current.with_rows(
             {
-                one: row.with_values({column.number: result[one]}) if one in result else row
-                for one, row in now.rows.items()
+                row_key: row.with_values({column.number: result[row_key]})
+                if row_key in result
+                else row
+                for row_key, row in current.rows.items()
             }
         )
 
@@ -173,26 +179,29 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
     ]
     paths = [(column.name, column.type) for column in state.columns]
     candidates = [
-        (path, kind)
+        (path, index_type)
         for path, data_type in (*paths, *children, (KEY.name, KEY.type), (KEY.name, KEY.type))
-        for kind, types in INDEXES.items()
+        for index_type, types in INDEXES.items()
         if data_type in types
     ]
     if not candidates or not state.rows:
         return None
-    path, kind = random.choice(candidates)
+    path, index_type = random.choice(candidates)
 
     def theirs(dataset: lance.LanceDataset) -> None:
-        if kind == "IVF_FLAT":
-            dataset.create_index(path, kind, num_partitions=1, replace=True)
+        if index_type == "IVF_FLAT":
+            dataset.create_index(path, index_type, num_partitions=1, replace=True)
         else:
-            dataset.create_scalar_index(path, kind)
+            dataset.create_scalar_index(path, index_type)
 
-    return Change(f"index {kind} on {path}", None, theirs, lambda _, now: now, commits=False)
+    return Change(
+        f"index {index_type} on {path}", None, theirs, lambda _, current: current, commits=False
+    )
 
 
 def optimize_indices(common: Common, state: State, random: Random) -> Change:
-    # With 0, a segment for a fragment whose column was replaced brings the old values back: pylance masks segments by what all cover.
+    # With 0, a segment for a fragment whose column was replaced brings back the old values: pylance
+    # masks segments by the coverage of all segments.
     options: dict[str, Any] = random.choice(
         [{}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
     )
@@ -209,13 +218,13 @@ def optimize_indices(common: Common, state: State, random: Random) -> Change:
         f"optimize indices {options}",
         None,
         theirs,
-        lambda _, now: now,
+        lambda _, current: current,
         commits=False,
     )
 
 
 def overlay(common: Common, state: State, random: Random) -> Change | None:
-    """New values for single cells, by pylance, which calls them experimental."""
+    """Write new values for single cells with pylance, in which overlays are experimental."""
     columns = state.of_type(*SIMPLE, VECTOR)
     if not common.overlays or not columns or not state.rows:
         return None
@@ -232,11 +241,11 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
             if key in keys:
                 break
         offsets = {
-            one: address & 0xFFFFFFFF
-            for one, address in zip(keys, rows["_rowaddr"].to_pylist(), strict=True)
-            if one in values
+            row_key: address & 0xFFFFFFFF
+            for row_key, address in zip(keys, rows["_rowaddr"].to_pylist(), strict=True)
+            if row_key in values
         }
-        ordered = sorted(offsets, key=lambda one: offsets[one])
+        ordered = sorted(offsets, key=lambda row_key: offsets[row_key])
         result.update({item: values[item] for item in ordered})
         field = pa.field(column.name, column.type)
         array = pa.array([values[item] for item in ordered], column.type)
@@ -247,11 +256,13 @@ def overlay(common: Common, state: State, random: Random) -> Change | None:
         operation = Operations.DataOverlay([group])
         lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
-    def effect(_: State, now: State) -> State:
-        return now.with_rows(
+    def effect(_: State, current: State) -> State:
+        return current.with_rows(
             {
-                one: row.with_values({column.number: result[one]}) if one in result else row
-                for one, row in now.rows.items()
+                row_key: row.with_values({column.number: result[row_key]})
+                if row_key in result
+                else row
+                for row_key, row in current.rows.items()
             }
         )
 
@@ -285,4 +296,4 @@ def drop_index(common: Common, state: State, random: Random) -> Change:
         if names:
             dataset.drop_index(names[int(chosen * len(names))])
 
-    return Change("drop an index", drop, drop, lambda _, now: now, commits=False)
+    return Change("drop an index", drop, drop, lambda _, current: current, commits=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Stands for the version that is being committed, until its number is known.
+#: Stands for the number of the version that is being committed.
 NOW = -1
 WORDS = ["ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine"]
 KEY = pa.field("key", pa.int64(), nullable=False)
@@ -50,7 +50,9 @@ TYPES = (
 
 
 def random_value(dtype: pa.DataType, random: Random, *, solid: bool = False) -> Any:
-    """A value, null now and then; `solid` leaves out what file version 2.0 does not keep."""
+    """Return a value, sometimes null. With `solid`, leave out nulls that file version 2.0 does not
+    keep.
+    """
     if random.random() < 0.12 and not (solid and pa.types.is_nested(dtype)):
         return None
     if pa.types.is_integer(dtype):
@@ -83,7 +85,9 @@ def not_null(dtype: pa.DataType, random: Random, solid: bool) -> Any:
 
 
 def named(value: Any, dtype: pa.DataType) -> Any:
-    """A value with the names that the children of structs have; in the model their first letters stand for them."""
+    """Return a value with the names of the children of structs. The model names children by their
+    first letter.
+    """
     if value is None:
         return None
     if pa.types.is_struct(dtype):
@@ -95,7 +99,7 @@ def named(value: Any, dtype: pa.DataType) -> Any:
 
 @dataclass(frozen=True)
 class Column:
-    """A column, the same one as long as `number` is the same."""
+    """A column. It stays the same column as long as `number` is the same."""
 
     number: int
     name: str
@@ -109,7 +113,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """Values by number of the column, and what tables with stable row ids say of a row.
+    """The values of a row by number of the column, and its row id and versions in tables with
+    stable row ids.
 
     Attributes
     ----------
@@ -126,7 +131,7 @@ class Row:
     row_id: int | None = None
 
     def with_values(self, values: Mapping[int, Any], *, touch: bool = True) -> Row:
-        """The row with some new values; `touch` says whether that counts as an update."""
+        """Return the row with some new values. `touch` says whether this counts as an update."""
         updated = NOW if touch else self.updated
         return replace(self, values={**self.values, **values}, updated=updated)
 
@@ -135,12 +140,12 @@ Rows = Mapping[int, Row]
 
 
 class KnownBugError(Exception):
-    """pylance did what only a bug of its own explains; the history ends here."""
+    """A bug of pylance explains the result. The history ends here."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What one version holds; rows by key, in their order as far as it is known."""
+    """The content of a version. Rows are mapped by key, in their order as far as it is known."""
 
     columns: tuple[Column, ...] = ()
     rows: Rows = field(default_factory=dict)
@@ -154,8 +159,8 @@ class State:
     def column(self, number: int) -> Column | None:
         return next((column for column in self.columns if column.number == number), None)
 
-    def of_type(self, *kinds: pa.DataType) -> list[Column]:
-        return [column for column in self.columns if column.type in kinds]
+    def of_type(self, *types: pa.DataType) -> list[Column]:
+        return [column for column in self.columns if column.type in types]
 
     def with_rows(self, rows: Rows) -> State:
         return replace(self, rows=rows)
@@ -166,7 +171,7 @@ class State:
     def table(
         self, rows: Rows | None = None, columns: tuple[Column, ...] | None = None
     ) -> pa.Table:
-        """All rows, or some, as they are to be read."""
+        """Return all rows, or some rows, as a reader must return them."""
         rows = self.rows if rows is None else rows
         columns = self.columns if columns is None else columns
         arrays = [pa.array(list(rows), pa.int64())]
@@ -177,7 +182,7 @@ class State:
 
 
 def settled(state: State, version: int) -> State:
-    """The state after the version's number is known."""
+    """Return the state with the number of its version."""
     rows = {}
     for key, row in state.rows.items():
         created = version if row.created == NOW else row.created
@@ -188,7 +193,7 @@ def settled(state: State, version: int) -> State:
 
 @dataclass(frozen=True)
 class Change:
-    """One change, as both clients make it.
+    """A change, as each client makes it.
 
     Attributes
     ----------

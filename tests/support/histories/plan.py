@@ -1,4 +1,4 @@
-"""What happens in a random history: its steps, drawn from a seed."""
+"""The steps of a random history, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from random import Random
 from tests.support.histories.steps import MAKERS
 
 FRESH = 0
-#: Changes are planned on versions so much older than the newest one.
+#: How many versions before the newest version a change is planned.
 AGES = (FRESH,) * 8 + (1, 1, 2, 3)
-#: Kinds of steps that are no change of one version alone, with how often they are chosen.
+#: Steps that are not a change of one version, with how often they are chosen.
 OTHERS = {"restore": 1, "tag": 1, "branch": 1, "cleanup": 1, "clone": 1, "late_append": 3}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is done, by whom, with which randomness, planned how many versions ago."""
+    """A step: the change, the client, the seed, and how many versions ago it was planned."""
 
     kind: str
     ours: bool
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole history before it happens."""
+    """All steps of a history."""
 
     seed: int
     steps: tuple[Step, ...]

@@ -1,4 +1,4 @@
-"""Changes of rows that random histories are made of: each with what both clients do, and what it leaves."""
+"""Changes of rows in random histories: the calls of both clients, and the effect."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.support.histories.model import (
 
 def append(common: Common, state: State, random: Random) -> Change:
     number = random.choice([1, 2, 5, 12, 30])
-    given = tuple(
+    written = tuple(
         column for column in state.columns if random.random() < 0.9 or common.required(column)
     )
-    given = given if random.random() < 0.3 else state.columns
-    rows = common.rows(given, common.keys(number), random)
-    data, per_file = state.table(rows, given), random.choice([4, 11, 1000])
+    written = written if random.random() < 0.3 else state.columns
+    rows = common.rows(written, common.keys(number), random)
+    data, per_file = state.table(rows, written), random.choice([4, 11, 1000])
 
     def ours(dataset: lance_spark.Dataset) -> None:
         lance_spark.write_dataset(data, dataset.uri, "append", max_rows_per_file=per_file)
@@ -42,10 +42,10 @@ def append(common: Common, state: State, random: Random) -> Change:
         lance.write_dataset(data, dataset, mode="append", max_rows_per_file=per_file)
 
     return Change(
-        f"append {number} rows of {len(given)} columns",
+        f"append {number} rows of {len(written)} columns",
         ours,
         theirs,
-        lambda _, now: now.with_rows({**now.rows, **rows}),
+        lambda _, current: current.with_rows({**current.rows, **rows}),
     )
 
 
@@ -61,48 +61,50 @@ def overwrite(common: Common, state: State, random: Random) -> Change:
         lambda dataset: lance.write_dataset(
             data, dataset, mode="overwrite", max_rows_per_file=7, data_storage_version=version
         ),
-        lambda _, now: replace(now, columns=columns, rows=rows),
+        lambda _, current: replace(current, columns=columns, rows=rows),
     )
 
 
 def delete(common: Common, state: State, random: Random) -> Change:
-    which = condition(state, random)
+    row_condition = condition(state, random)
 
-    def effect(planned: State, now: State) -> State:
-        gone = set(which.keys(planned))
-        return now.with_rows({key: row for key, row in now.rows.items() if key not in gone})
+    def effect(planned: State, current: State) -> State:
+        gone = set(row_condition.keys(planned))
+        return current.with_rows({key: row for key, row in current.rows.items() if key not in gone})
 
     return Change(
-        f"delete where {which.sql}",
-        lambda dataset: dataset.delete(which.filters),
-        lambda dataset: dataset.delete(which.sql),
+        f"delete where {row_condition.sql}",
+        lambda dataset: dataset.delete(row_condition.filters),
+        lambda dataset: dataset.delete(row_condition.sql),
         effect,
-        looks_at=frozenset(which.keys(state)),
+        looks_at=frozenset(row_condition.keys(state)),
         commits=False,
     )
 
 
 def delete_chosen(common: Common, state: State, random: Random) -> Change | None:
-    """Rows by id, address or position, with a filter on top or without: by us."""
+    """Delete rows by id, address or position, with a filter or without. Only this package can do
+    it.
+    """
     if not state.rows:
         return None
-    which = condition(state, random)
+    row_condition = condition(state, random)
     chosen = random.sample(list(state.rows), min(len(state.rows), random.choice([1, 3, 10])))
-    how = random.choice(["ids", "addresses", "indices"])
-    result = frozenset(which.keys(state)) & set(chosen)
+    choice = random.choice(["ids", "addresses", "indices"])
+    result = frozenset(row_condition.keys(state)) & set(chosen)
 
     def ours(dataset: lance_spark.Dataset) -> None:
         table = dataset.to_table(["key", "_rowid", "_rowaddr", "_rowoffset"])
-        name = {"ids": "_rowid", "addresses": "_rowaddr", "indices": "_rowoffset"}[how]
+        name = {"ids": "_rowid", "addresses": "_rowaddr", "indices": "_rowoffset"}[choice]
         pairs = dict(zip(table["key"].to_pylist(), table[name].to_pylist(), strict=True))
-        dataset.delete(which.filters, **{how: [pairs[key] for key in chosen]})
+        dataset.delete(row_condition.filters, **{choice: [pairs[key] for key in chosen]})
 
-    def effect(planned: State, now: State) -> State:
-        gone = set(which.keys(planned)) & set(chosen)
-        return now.with_rows({key: row for key, row in now.rows.items() if key not in gone})
+    def effect(planned: State, current: State) -> State:
+        gone = set(row_condition.keys(planned)) & set(chosen)
+        return current.with_rows({key: row for key, row in current.rows.items() if key not in gone})
 
     return Change(
-        f"delete {how} of {chosen} where {which.sql}",
+        f"delete {choice} of {chosen} where {row_condition.sql}",
         ours,
         None,
         effect,
@@ -112,29 +114,31 @@ def delete_chosen(common: Common, state: State, random: Random) -> Change | None
 
 
 def update(common: Common, state: State, random: Random) -> Change | None:
-    """Rows with new values, in new fragments."""
+    """Give rows new values, in new fragments."""
     if not state.columns:
         return None
-    which = condition(state, random)
+    row_condition = condition(state, random)
     columns = random.sample(state.columns, min(len(state.columns), random.choice([1, 1, 2])))
     values = {column.number: common.value(column, random) for column in columns}
-    given = {
+    scalars = {
         column.name: pa.scalar(named(values[column.number], column.type), column.type)
         for column in columns
     }
     sql = {column.name: literal(values[column.number], column.type) for column in columns}
 
-    def effect(planned: State, now: State) -> State:
-        chosen = set(which.keys(planned)) & now.rows.keys()
-        stay = {key: row for key, row in now.rows.items() if key not in chosen}
-        moved = {key: now.rows[key].with_values(values) for key in now.rows if key in chosen}
-        return now.with_rows({**stay, **moved})
+    def effect(planned: State, current: State) -> State:
+        chosen = set(row_condition.keys(planned)) & current.rows.keys()
+        stay = {key: row for key, row in current.rows.items() if key not in chosen}
+        moved = {
+            key: current.rows[key].with_values(values) for key in current.rows if key in chosen
+        }
+        return current.with_rows({**stay, **moved})
 
-    result = which.keys(state)
+    result = row_condition.keys(state)
     return Change(
-        f"update {sql} where {which.sql}",
-        lambda dataset: dataset.update(given, which.filters),
-        (lambda dataset: dataset.update(sql, where=which.sql))
+        f"update {sql} where {row_condition.sql}",
+        lambda dataset: dataset.update(scalars, row_condition.filters),
+        (lambda dataset: dataset.update(sql, where=row_condition.sql))
         if all(column.type in SIMPLE for column in columns)
         else None,
         effect,
@@ -145,14 +149,14 @@ def update(common: Common, state: State, random: Random) -> Change | None:
 
 
 def update_columns(common: Common, state: State, random: Random) -> Change | None:
-    """Rows with new values, which stay where they are: new files for the columns."""
+    """Give rows new values at the same addresses, in new files for the columns."""
     columns = state.of_type(*SIMPLE, VECTOR)
     if not columns or not state.rows:
         return None
-    which = condition(state, random)
+    row_condition = condition(state, random)
     column = random.choice(columns)
     value = common.value(column, random)
-    result = which.keys(state)
+    result = row_condition.keys(state)
     new = pa.table(
         {
             "key": pa.array(result, pa.int64()),
@@ -179,19 +183,19 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
         )
         lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
-    def effect(planned: State, now: State) -> State:
-        chosen = set(which.keys(planned))
-        return now.with_rows(
+    def effect(planned: State, current: State) -> State:
+        chosen = set(row_condition.keys(planned))
+        return current.with_rows(
             {
                 key: row.with_values({column.number: value}) if key in chosen else row
-                for key, row in now.rows.items()
+                for key, row in current.rows.items()
             }
         )
 
     return Change(
-        f"update column {column.name} = {value!r} where {which.sql}",
+        f"update column {column.name} = {value!r} where {row_condition.sql}",
         lambda dataset: dataset.update(
-            {column.name: pa.scalar(value, column.type)}, which.filters, mode="columns"
+            {column.name: pa.scalar(value, column.type)}, row_condition.filters, mode="columns"
         ),
         theirs if result else None,
         effect,
@@ -201,7 +205,7 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
 
 
 def merge_insert(common: Common, state: State, random: Random) -> Change | None:
-    """Rows that are there get new values, others come in: by pylance, we have none."""
+    """Give existing rows new values and insert others. Only pylance can do it."""
     known = random.sample(list(state.rows), min(len(state.rows), random.choice([0, 1, 5])))
     new = common.keys(random.choice([0, 1, 4]))
     mode = random.choice(["upsert", "upsert", "update", "insert", "partial", "replace"])
@@ -223,20 +227,20 @@ def merge_insert(common: Common, state: State, random: Random) -> Change | None:
             builder = builder.when_not_matched_by_source_delete()
         builder.execute(data)
 
-    def effect(planned: State, now: State) -> State:
-        matched = {key for key in rows if key in planned.rows} & now.rows.keys()
+    def effect(planned: State, current: State) -> State:
+        matched = {key for key in rows if key in planned.rows} & current.rows.keys()
         missing = {key: row for key, row in rows.items() if key not in planned.rows}
-        result = dict(now.rows)
+        result = dict(current.rows)
         if mode != "insert":
             for key in matched:
                 result[key] = result.pop(key).with_values(rows[key].values)
         if mode in ("upsert", "insert", "replace"):
             result |= missing
         if mode == "replace":
-            # Rows that came in meanwhile were not seen.
+            # The merge did not see rows that were added after its planned version.
             gone = planned.rows.keys() - rows.keys()
             result = {key: row for key, row in result.items() if key not in gone}
-        return now.with_rows(result)
+        return current.with_rows(result)
 
     return Change(
         f"merge_insert {mode} of {len(known)} known and {len(new)} new rows, {len(columns)} columns",
@@ -260,8 +264,8 @@ def compact(common: Common, state: State, random: Random) -> Change:
         f"compact {named_options}",
         lambda dataset: dataset.compact_files(**named_options),
         lambda dataset: dataset.optimize.compact_files(**named_options),
-        lambda _, now: now,
-        # Fragments stand in the order of their ids: those that stay come first.
+        lambda _, current: current,
+        # Fragments are ordered by their ids, so fragments that are not rewritten come first.
         keeps_order=False,
         commits=False,
     )

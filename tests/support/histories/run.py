@@ -1,4 +1,5 @@
-"""Random histories of one small table that both clients change in turn, and what has to be true after each step.
+"""Random histories of a small table that both clients change in turn, and the checks after each
+step.
 
 A history is a list of steps; a step is a kind of change, a client, a seed of its own and how old the version is that it is planned on.
 What is left of a list when some of its steps are taken out is a history too, so that `history_shrink` finds a short one that fails the same way:
@@ -23,13 +24,7 @@ import lance
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.errors import (
-    CommitConflictError,
-    InvalidInputError,
-    LanceError,
-    SchemaMismatchError,
-    VersionNotFoundError,
-)
+from lance_spark.errors import LanceError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.manifest.codec import read_manifest
@@ -38,13 +33,14 @@ from lance_spark.table.manifest.versions import list_manifests
 from tests.support.histories.checks import check_content, check_manifest, check_queries
 from tests.support.histories.common import Common, Maker, first_columns
 from tests.support.histories.model import KEY, Change, KnownBugError, State, settled
+from tests.support.histories.outcomes import is_conflict, possible_outcomes, was_cast
 from tests.support.histories.plan import OTHERS, Plan, Step
 from tests.support.histories.steps import MAKERS
 
 
 @dataclass
 class Branch:
-    """The versions of a branch that there are, and what they hold."""
+    """The existing versions of a branch, and their content."""
 
     uri: str
     states: dict[int, State] = field(default_factory=dict)
@@ -60,7 +56,7 @@ _NO_NULL_STRUCTS = ("does not encode struct validity", "structs are null, which 
 
 @dataclass
 class History:
-    """A history while it happens."""
+    """A history that is running."""
 
     plan: Plan
     path: Path
@@ -100,14 +96,14 @@ class History:
         rows = common.rows(columns, common.keys(number), random)
         state = State(columns, rows)
         options: dict[str, Any] = {
-            # Of large tables, deletion files can be bitmaps.
+            # Deletion files of large tables can be bitmaps.
             "max_rows_per_file": random.choice([5, 13, 100]) * (1 if number < 1000 else 1000),
             "data_storage_version": common.data_version,
             "enable_stable_row_ids": common.stable,
         }
         data = state.table()
         if random.random() < 0.15:
-            # Merges note the keys that they insert.
+            # Merges record the keys that they insert.
             marked = KEY.with_metadata({"lance-schema:unenforced-primary-key": "true"})
             data = data.cast(data.schema.set(0, marked))
         ours = random.random() < 0.5
@@ -121,7 +117,7 @@ class History:
         branch = self.branches["main"]
         self.accept(branch, [state], Change("create", None, None, lambda _, n: n))
         if common.stable and random.random() < 0.15:
-            # Ids and versions of rows lie in hidden columns.
+            # Ids and versions of rows are stored in hidden columns.
             values = {
                 "lance.row_lineage.spill": "true",
                 "lance.row_lineage.inline_max_bytes": random.choice(["0", "20"]),
@@ -130,7 +126,7 @@ class History:
                 "spill row ids",
                 None,
                 lambda dataset: dataset.update_config(values),
-                lambda _, now: replace(now, config=values),
+                lambda _, current: replace(current, config=values),
             )
             state = branch.states[branch.newest]
             self.make(change, False, branch, branch.newest, state, state)
@@ -144,15 +140,21 @@ class History:
     def change(self, step: Step, random: Random, branch: Branch, maker: Maker) -> None:
         versions = sorted(branch.states)
         version = versions[-1 - min(step.age, len(versions) - 1)]
-        planned, now = branch.states[version], branch.states[versions[-1]]
+        planned, current = branch.states[version], branch.states[versions[-1]]
         change = maker(self.common, planned, random)
         if change is None:
             return
         ours = (step.ours or change.theirs is None) and change.ours is not None
-        self.make(change, ours, branch, version, planned, now)
+        self.make(change, ours, branch, version, planned, current)
 
     def make(
-        self, change: Change, ours: bool, branch: Branch, version: int, planned: State, now: State
+        self,
+        change: Change,
+        ours: bool,
+        branch: Branch,
+        version: int,
+        planned: State,
+        current: State,
     ) -> None:
         stale = version != branch.newest
         if not ours and any(
@@ -160,7 +162,7 @@ class History:
         ):
             self.counts["pylance passes over versions that were cleaned up meanwhile"] += 1
             return
-        if not ours and change.name.startswith("append") and _was_cast(planned, now):
+        if not ours and change.name.startswith("append") and was_cast(planned, current):
             self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
             return
         self.log.append(
@@ -180,19 +182,19 @@ class History:
             if "found unmasked nulls for non-nullable" in text:
                 raise KnownBugError("a NOT NULL column is read with deleted nulls") from error
             refused = change.refusal and change.refusal in text
-            # Rows that lack a struct cannot be written anew: stale appends leave them.
+            # Rows that lack a struct cannot be written again. Stale appends leave them out.
             refused = refused or any(words in text for words in _NO_NULL_STRUCTS)
-            if not refused and not (stale and _says_conflict(error, planned, now)):
+            if not refused and not (stale and is_conflict(error, planned, current)):
                 raise
             self.log.append(f"   {type(error).__name__}: {error}")
             self.counts["refused" if refused else "conflicts"] += 1
-            self.accept(branch, [now], replace(change, name="nothing", commits=False))
+            self.accept(branch, [current], replace(change, name="nothing", commits=False))
             return
         self.counts[change.name.split()[0]] += 1
-        self.accept(branch, list(_outcomes(change, planned, now, stale)), change)
+        self.accept(branch, list(possible_outcomes(change, planned, current, stale)), change)
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
-        """Find out which of the outcomes the newest version is, and that it is one."""
+        """Find the outcome that the newest version has, and fail if it has none."""
         theirs, ours = self.theirs(branch), self.ours(branch)
         version = theirs.version
         assert ours.version == version, f"we see version {ours.version}, pylance {version}"
@@ -201,7 +203,7 @@ class History:
             outcomes = [branch.states[before]]
         else:
             assert version > before, f"still version {version}"
-            # A compaction that failed has reserved fragments.
+            # A failed compaction may have reserved fragments.
             several = ("compact", "index", "optimize", "nothing")
             assert version == before + 1 or change.name.startswith(several)
         outcomes = [settled(outcome, version) for outcome in outcomes]
@@ -217,16 +219,24 @@ class History:
         self.check_new_manifests(branch, change)
 
     def forget_removed(self, branch: Branch, newest: int = 1) -> None:
-        """Versions were removed, but not those that have to stay."""
-        left = {item.version for item in list_manifests(ObjectStore.from_uri(branch.uri))}
-        name = next(n for n, one in {**self.branches, **self.clones}.items() if one is branch)
+        """Forget versions that were removed. Check that all versions that must stay exist."""
+        existing = {item.version for item in list_manifests(ObjectStore.from_uri(branch.uri))}
+        name = next(
+            n
+            for n, other_branch in {**self.branches, **self.clones}.items()
+            if other_branch is branch
+        )
         kept = set(sorted(branch.states)[-newest:])
-        kept |= {version for one, version in self.tags.values() if one == name}
-        assert left <= branch.states.keys()
-        assert left >= kept & branch.states.keys(), f"versions {left} are left, not {kept}"
-        branch.states = {version: branch.states[version] for version in sorted(left)}
+        kept |= {
+            version for name_of_branch, version in self.tags.values() if name_of_branch == name
+        }
+        assert existing <= branch.states.keys()
+        assert existing >= kept & branch.states.keys(), f"versions {existing} are left, not {kept}"
+        branch.states = {version: branch.states[version] for version in sorted(existing)}
         branch.manifests = {
-            version: one for version, one in branch.manifests.items() if version in left
+            version: manifest
+            for version, manifest in branch.manifests.items()
+            if version in existing
         }
 
     def check_new_manifests(self, branch: Branch, change: Change) -> None:
@@ -239,7 +249,7 @@ class History:
             check_manifest(manifest, before, change)
             branch.manifests[location.version] = manifest
 
-    # What is no change of the newest version alone.
+    # Steps that do not change the newest version only.
 
     def restore(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         version = random.choice(sorted(branch.states))
@@ -251,8 +261,8 @@ class History:
             lambda _planned, _now: old,
             gives_back_fragments=True,
         )
-        now = branch.states[branch.newest]
-        self.make(change, step.ours, branch, version, now, now)
+        current = branch.states[branch.newest]
+        self.make(change, step.ours, branch, version, current, current)
 
     def tag(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         if name in self.clones:
@@ -280,10 +290,10 @@ class History:
 
     def branch(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         leaves = [branch for branch in self.branches if branch != "main" and self.can_go(branch)]
-        who = "us" if step.ours else "pylance"
+        client = "us" if step.ours else "pylance"
         if leaves and random.random() < 0.4:
             gone = random.choice(leaves)
-            self.log.append(f"delete branch {gone} by {who}")
+            self.log.append(f"delete branch {gone} by {client}")
             self.main(step.ours).branches.delete(gone)
             del self.branches[gone]
             return
@@ -292,13 +302,13 @@ class History:
         version = random.choice(sorted(branch.states))
         new = f"b{next(self.names)}"
         new = f"{name}/{new}" if name != "main" and random.random() < 0.5 else new
-        self.log.append(f"branch {new} of {name} {version} by {who}")
+        self.log.append(f"branch {new} of {name} {version} by {client}")
         reference = (name if name != "main" else None, version)
-        made = self.named(lambda main: main.create_branch(new, reference), step)
+        created = self.named(lambda main: main.create_branch(new, reference), step)
         state = branch.states[version]
         result = Branch(str(self.path / "tree" / new))
         self.branches[new] = result
-        assert made.version == version
+        assert created.version == version
         result.states[version] = state
         self.check_new_manifests(result, Change("branch", None, None, lambda _, n: n))
 
@@ -311,7 +321,7 @@ class History:
             raise
 
     def can_go(self, name: str) -> bool:
-        """Whether nothing is based on a branch."""
+        """Return whether nothing depends on a branch."""
         listed = self.main(ours=True).branches.list()
         return not any(value["parent_branch"] == name for value in listed.values()) and not any(
             branch == name for branch, _ in self.tags.values()
@@ -319,7 +329,7 @@ class History:
 
     def cleanup(self, step: Step, random: Random, name: str, branch: Branch) -> None:
         keep = random.choice([1, 2, 4])
-        # Nobody may be writing then.
+        # No client may write a table during this step.
         unverified = random.random() < 0.5 and self.pending is None
         options: dict[str, Any] = {"retain_versions": keep, "delete_unverified": unverified}
         if random.random() < 0.5:
@@ -344,7 +354,7 @@ class History:
                 f"append {len(rows)} rows that were written before",
                 finish,
                 finish,
-                lambda _, now: now.with_rows({**now.rows, **rows}),
+                lambda _, current: current.with_rows({**current.rows, **rows}),
             )
             self.pending = (name, branch.newest, state, change, step.ours)
             self.log.append(f"write {len(rows)} rows to {name} {branch.newest}, not committed")
@@ -354,11 +364,11 @@ class History:
         result = self.branches.get(name) or self.clones.get(name)
         if result is None or version not in result.states:
             return
-        now = result.states[result.newest]
-        self.make(change, ours, result, version, planned, now)
+        current = result.states[result.newest]
+        self.make(change, ours, result, version, planned, current)
 
     def clone(self, step: Step, random: Random, name: str, branch: Branch) -> None:
-        """A table of its own, with the files of this one or with copies of them."""
+        """Make another table, which refers to the files of this table, or has copies of them."""
         if len(self.clones) > 1 or name in self.clones:
             return
         version = random.choice(sorted(branch.states))
@@ -373,10 +383,10 @@ class History:
             self.tags[new] = (name, version)
         path = str(self.path.with_name(f"{self.path.name}-{new}"))
         main = self.main(step.ours)
-        made = (main.shallow_clone if shallow else main.deep_clone)(path, reference)
+        created = (main.shallow_clone if shallow else main.deep_clone)(path, reference)
         result = Branch(path)
         self.clones[new] = result
-        result.states[made.version] = branch.states[version]
+        result.states[created.version] = branch.states[version]
         self.check_new_manifests(result, Change("clone", None, None, lambda _, n: n))
 
     def main(self, ours: bool) -> Any:
@@ -384,13 +394,13 @@ class History:
         return self.ours(branch) if ours else self.theirs(branch)
 
     def check_all(self) -> None:
-        """Every version that there is, on all branches; tags; lists."""
+        """Check every existing version on all branches, the tags, and the lists."""
         for branch in (*self.branches.values(), *self.clones.values()):
             ours = [version.version for version in self.ours(branch).versions()]
             theirs = sorted(version["version"] for version in self.theirs(branch).versions())
             assert ours == theirs == sorted(branch.states), (ours, theirs, sorted(branch.states))
             for version, state in branch.states.items():
-                change = Change(f"version {version}", None, None, lambda _, now: now)
+                change = Change(f"version {version}", None, None, lambda _, current: current)
                 check_content(
                     self.ours(branch, version),
                     self.theirs(branch, version),
@@ -401,7 +411,9 @@ class History:
                 )
         ours_main, theirs_main = self.main(ours=True), self.main(ours=False)
         for listed in (ours_main.tags.list(), theirs_main.tags.list()):
-            result = {tag: (one["branch"] or "main", one["version"]) for tag, one in listed.items()}
+            result = {
+                tag: (entry["branch"] or "main", entry["version"]) for tag, entry in listed.items()
+            }
             assert result == self.tags
         assert ours_main.branches.list().keys() == self.branches.keys() - {"main"}
         assert theirs_main.branches.list().keys() == self.branches.keys() - {"main"}
@@ -423,45 +435,6 @@ def _their_append(dataset: lance.LanceDataset, data: pa.Table) -> Callable[[Any]
     return lambda stale: lance.LanceDataset.commit(stale, operation, read_version=version)
 
 
-def _outcomes(change: Change, planned: State, now: State, stale: bool) -> Iterator[State]:
-    """What the change may leave: it was planned again, or is committed as it was planned."""
-    for base in (now, planned) if stale else (now,):
-        if base is planned and not _untouched(change, planned, now):
-            continue
-        try:
-            yield change.effect(base, now)
-        except (KeyError, AttributeError):
-            continue
-
-
-def _untouched(change: Change, planned: State, now: State) -> bool:
-    numbers = {column.number for column in planned.columns} & {
-        column.number for column in now.columns
-    }
-    for key in change.looks_at:
-        old, new = planned.rows[key], now.rows.get(key)
-        if new is None or any(old.values.get(n) != new.values.get(n) for n in numbers):
-            return False
-    return True
-
-
-def _was_cast(planned: State, now: State) -> bool:
-    types = {column.number: column.type for column in planned.columns}
-    return any(types.get(column.number, column.type) != column.type for column in now.columns)
-
-
-def _says_conflict(error: Exception, planned: State, now: State) -> bool:
-    if isinstance(error, CommitConflictError):
-        return True
-    other_columns = planned.columns != now.columns
-    if isinstance(error, LanceError):
-        return other_columns and isinstance(error, InvalidInputError | SchemaMismatchError)
-    text = str(error).lower()
-    return other_columns or any(
-        word in text for word in ("conflict", "preempted", "incompatible", "contention")
-    )
-
-
 def _check_not_marked(error: Exception) -> None:
     """Raise `KnownBugError` if a cleanup has deleted the transaction file of a version that it keeps."""
     if isinstance(error, VersionNotFoundError) and "partly removed" in str(error):
@@ -469,14 +442,14 @@ def _check_not_marked(error: Exception) -> None:
 
 
 def run(seed: int, folder: Path) -> Counter[str]:
-    """Let a history happen; AssertionError, or whatever a client raised, if something is wrong."""
+    """Run a history. If something is wrong, raise AssertionError or the error of a client."""
     return run_plan(Plan.of_seed(seed), folder)
 
 
 def run_plan(plan: Plan, folder: Path) -> Counter[str]:
     path = folder / f"history-{plan.seed}"
     history = History(plan, path)
-    # pylance opens no table with overlays without it.
+    # Without this variable, pylance opens no table with overlays.
     os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
     try:
         with _quiet():
@@ -489,8 +462,8 @@ def run_plan(plan: Plan, folder: Path) -> Counter[str]:
         raise
     finally:
         del os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"]
-        for one in folder.glob(f"{path.name}*"):
-            shutil.rmtree(one, ignore_errors=True)
+        for table_path in folder.glob(f"{path.name}*"):
+            shutil.rmtree(table_path, ignore_errors=True)
     return history.counts
 
 

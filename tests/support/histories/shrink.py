@@ -19,16 +19,16 @@ from tests.support.histories.run import run_plan
 def failure(plan: Plan, folder: Path) -> BaseException | None:
     try:
         run_plan(plan, folder)
-    except BaseException as error:  # pylance panics with a BaseException
+    except BaseException as error:  # pylance panics with a BaseException.
         if isinstance(error, KeyboardInterrupt):
             raise
         return error
     return None
 
 
-def same_kind(one: BaseException, other: BaseException | None) -> bool:
-    """Whether two histories fail alike: in the same line of the checks or of the clients."""
-    return other is not None and _place(one) == _place(other)
+def same_kind(first: BaseException, second: BaseException | None) -> bool:
+    """Return whether two histories fail alike: in the same line of the checks or of the clients."""
+    return second is not None and _place(first) == _place(second)
 
 
 def _place(error: BaseException) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""The changes that random histories are made of.
+"""The changes of random histories.
 
 A maker gets what is common to a history, the state that the change is planned on and randomness, and returns the change, or None if
 there is nothing of the kind to change.

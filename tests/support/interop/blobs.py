@@ -1,4 +1,6 @@
-"""Tables with blobs, of every shape and in every place, and what both clients say of them."""
+"""Tables with blobs of every shape and at every place, and comparisons of what both clients
+read.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ import lance_spark
 
 MARK = {"lance-encoding:blob": "true"}
 HANDLINGS = (None, "all_binary", "blobs_descriptions", "all_descriptions")
-#: So small that a table of some hundred kilobytes has blobs of every kind, and several packed files.
+#: Limits that are so small that a table of some hundred kilobytes has blobs of every kind, and
+#: several packed files.
 LIMITS = {
     "inline_size_threshold": 100,
     "dedicated_size_threshold": 5_000,
@@ -25,32 +28,32 @@ Values = list[bytes | None]
 
 
 def random_values(count: int, seed: int = 0, largest: int = 6_500) -> Values:
-    """Values of every kind by `LIMITS`, a tenth of them null and a tenth empty."""
+    """Return values of every kind by `LIMITS`, a tenth of them null and a tenth empty."""
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.uniform(0, np.log(largest), count)).astype(int)
     values: Values = [rng.bytes(int(size)) for size in sizes]
-    for at in np.flatnonzero(rng.random(count) < 0.1):
-        values[at] = None
-    for at in np.flatnonzero(rng.random(count) < 0.1):
-        values[at] = b""
+    for index in np.flatnonzero(rng.random(count) < 0.1):
+        values[index] = None
+    for index in np.flatnonzero(rng.random(count) < 0.1):
+        values[index] = b""
     return values
 
 
 def marked(
     values: Values, dtype: pa.DataType | None = None, name: str = "b"
 ) -> tuple[pa.Array, pa.Field]:
-    """A column of the first kind."""
+    """Return a column of blobs that metadata marks."""
     dtype = dtype or pa.large_binary()
     return pa.array(values, dtype), pa.field(name, dtype, metadata=MARK)
 
 
 def extended(values: Any, name: str = "b", **limits: int) -> tuple[pa.Array, pa.Field]:
-    """A column of the second kind."""
+    """Return a column of the extension type of blobs."""
     return blob_array(values), blob_field(name, **(limits or LIMITS))
 
 
 def table(*columns: tuple[pa.Array, pa.Field], ids: bool = True) -> pa.Table:
-    """A table of columns, after one that counts the rows."""
+    """Return a table of columns, with a first column that counts the rows."""
     rows = len(columns[0][0])
     counted = [(pa.array(range(rows), pa.int64()), pa.field("i", pa.int64()))] if ids else []
     arrays, fields = zip(*counted, *columns, strict=True)
@@ -59,7 +62,7 @@ def table(*columns: tuple[pa.Array, pa.Field], ids: bool = True) -> pa.Table:
 
 def in_struct(values: Values, nulls: bool) -> tuple[pa.Array, pa.Field]:
     array, field = marked(values)
-    mask = pa.array([nulls and at % 7 == 3 for at in range(len(values))])
+    mask = pa.array([nulls and index % 7 == 3 for index in range(len(values))])
     number = pa.array(range(len(values)), pa.int32())
     fields = [pa.field("x", pa.int32()), field, pa.field("plain", pa.large_binary())]
     struct = pa.StructArray.from_arrays([number, array, array], fields=fields, mask=mask)
@@ -68,7 +71,7 @@ def in_struct(values: Values, nulls: bool) -> tuple[pa.Array, pa.Field]:
 
 def in_deep_struct(values: Values, nulls: bool) -> tuple[pa.Array, pa.Field]:
     array, field = in_struct(values, nulls)
-    mask = pa.array([nulls and at % 5 == 1 for at in range(len(values))])
+    mask = pa.array([nulls and index % 5 == 1 for index in range(len(values))])
     outer = pa.StructArray.from_arrays([array], fields=[field], mask=mask)
     return outer, pa.field("o", outer.type)
 
@@ -76,7 +79,9 @@ def in_deep_struct(values: Values, nulls: bool) -> tuple[pa.Array, pa.Field]:
 def in_list(values: Values, large: bool = False) -> tuple[pa.Array, pa.Field]:
     _, field = marked(values)
     make = pa.large_list if large else pa.list_
-    lists = [values[at : at + at % 4] if at % 5 else None for at in range(len(values))]
+    lists = [
+        values[index : index + index % 4] if index % 5 else None for index in range(len(values))
+    ]
     array = pa.array(lists, make(field.with_name("item")))
     return array, pa.field("l", array.type)
 
@@ -84,34 +89,41 @@ def in_list(values: Values, large: bool = False) -> tuple[pa.Array, pa.Field]:
 def in_list_of_structs(values: Values) -> tuple[pa.Array, pa.Field]:
     _, field = marked(values)
     struct = pa.struct([pa.field("x", pa.int32()), field])
-    items = [{"x": at, "b": value} for at, value in enumerate(values)]
-    lists = [items[at : at + at % 3] if at % 5 else None for at in range(len(values))]
+    items = [{"x": index, "b": value} for index, value in enumerate(values)]
+    lists = [
+        items[index : index + index % 3] if index % 5 else None for index in range(len(values))
+    ]
     array = pa.array(lists, pa.list_(pa.field("item", struct)))
     return array, pa.field("l", array.type)
 
 
 def in_list_of_lists(values: Values) -> tuple[pa.Array, pa.Field]:
     inner, field = in_list(values)
-    lists = [inner[at : at + at % 3].to_pylist() if at % 5 else None for at in range(len(inner))]
+    lists = [
+        inner[index : index + index % 3].to_pylist() if index % 5 else None
+        for index in range(len(inner))
+    ]
     array = pa.array(lists, pa.list_(pa.field("item", field.type)))
     return array, pa.field("l", array.type)
 
 
 def in_struct_of_list(values: Values) -> tuple[pa.Array, pa.Field]:
     inner, field = in_list(values)
-    mask = pa.array([at % 7 == 3 for at in range(len(inner))])
+    mask = pa.array([index % 7 == 3 for index in range(len(inner))])
     array = pa.StructArray.from_arrays([inner], fields=[field.with_name("x")], mask=mask)
     return array, pa.field("l", array.type)
 
 
 def as_extended(data: pa.Table) -> pa.Table:
-    """The same table, with blobs of the second kind in the place of those marked by metadata, below lists and structs."""
+    """Return the same table, with the extension type of blobs in place of marked columns, also
+    below lists and structs.
+    """
     columns = [_extended(column.combine_chunks(), field) for column, field in _columns(data)]
     return pa.table([array for array, _ in columns], schema=pa.schema([f for _, f in columns]))
 
 
 def without_marks(data: pa.Table) -> pa.Table:
-    """The same table without the mark of blobs, below lists and structs."""
+    """Return the same table without the mark of blobs, also below lists and structs."""
     fields = [pa.field(field.name, _unmarked(field.type)) for field in data.schema]
     arrays = [pa.array(column.to_pylist(), f.type) for column, f in zip(data, fields, strict=True)]
     return pa.table(arrays, schema=pa.schema(fields))
@@ -132,18 +144,20 @@ def _unmarked(dtype: pa.DataType) -> pa.DataType:
 
 
 def _extended(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:
-    kind = field.type
+    dtype = field.type
     if field.metadata and b"lance-encoding:blob" in field.metadata:
         return blob_array(array.to_pylist()), blob_field(field.name)
     mask = array.is_null()
-    if pa.types.is_struct(kind):
-        children = [_extended(array.field(at), kind.field(at)) for at in range(kind.num_fields)]
+    if pa.types.is_struct(dtype):
+        children = [
+            _extended(array.field(index), dtype.field(index)) for index in range(dtype.num_fields)
+        ]
         arrays, fields = zip(*children, strict=True)
         struct = pa.StructArray.from_arrays(list(arrays), fields=list(fields), mask=mask)
         return struct, pa.field(field.name, struct.type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        items, item = _extended(array.values, kind.value_field)
-        large = pa.types.is_large_list(kind)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        items, item = _extended(array.values, dtype.value_field)
+        large = pa.types.is_large_list(dtype)
         make = (pa.large_list if large else pa.list_)(item)
         offsets = array.offsets
         lists = (pa.LargeListArray if large else pa.ListArray).from_arrays(
@@ -156,16 +170,16 @@ def _extended(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:
 Case = Callable[[str], pa.Table | None]
 
 
-def _lists(version: str, make: Callable[..., Any], *rest: Any) -> pa.Table | None:
+def _lists(version: str, make: Callable[..., Any], *arguments: Any) -> pa.Table | None:
     # Files of version 2.1 do not say where a list of blobs ends.
-    return None if version == "2.1" else table(make(random_values(60), *rest))
+    return None if version == "2.1" else table(make(random_values(60), *arguments))
 
 
 def _second(version: str, make: Callable[[], Any]) -> Any:
     return None if version in ("2.0", "2.1") else make()
 
 
-#: What a table holds, by name; None for a version that cannot store it.
+#: Return the columns of a table, by name; None for a version that cannot store it.
 CASES: dict[str, Case] = {
     "marked": lambda _: table(marked(random_values(120))),
     "only": lambda _: table(marked(random_values(40)), ids=False),
@@ -207,19 +221,19 @@ CASES: dict[str, Case] = {
 
 
 def minimal(values: Values) -> tuple[pa.Array, pa.Field]:
-    """A column of the second kind with two children instead of four."""
+    """Return a column of the extension type with two children instead of four."""
     parts = [pa.field("data", pa.large_binary()), pa.field("uri", pa.string())]
     storage = pa.StructArray.from_arrays(
         [pa.array(values, pa.large_binary()), pa.nulls(len(values), pa.string())],
         fields=parts,
         mask=pa.array([value is None for value in values], pa.bool_()),
     )
-    kind = blob_field("b").type._from_storage_type(storage.type)
-    return pa.ExtensionArray.from_storage(kind, storage), pa.field("b", kind)
+    blob_type = blob_field("b").type._from_storage_type(storage.type)
+    return pa.ExtensionArray.from_storage(blob_type, storage), pa.field("b", blob_type)
 
 
 def blob_paths(schema: pa.Schema) -> list[str]:
-    """Dotted paths of the blobs that no list holds."""
+    """Return the dotted paths of the blobs that are not in a list."""
     return [path for field in schema for path in _paths(field, field.name)]
 
 
@@ -233,35 +247,43 @@ def _paths(field: pa.Field, path: str) -> Iterator[str]:
             yield from _paths(child, f"{path}.{child.name}")
 
 
-def same(one: pa.Table, other: pa.Table) -> bool:
-    """Whether tables have the same names, types and values; not shown, since blobs are long."""
-    types = [field.type for field in one.schema] == [field.type for field in other.schema]
-    return one.schema.names == other.schema.names and types and one.to_pylist() == other.to_pylist()
+def same(first: pa.Table, second: pa.Table) -> bool:
+    """Return whether tables have the same names, types and values. Blobs are too long for a
+    message.
+    """
+    types = [field.type for field in first.schema] == [field.type for field in second.schema]
+    return (
+        first.schema.names == second.schema.names
+        and types
+        and first.to_pylist() == second.to_pylist()
+    )
 
 
 def check_reads(path: Path, seed: int = 0) -> None:
-    """Compare what both clients read of a table: whole, in small batches, some rows, some columns, as files."""
+    """Compare what both clients read of a table: all rows, small batches, some rows, some columns,
+    files.
+    """
     theirs, ours = lance.dataset(str(path)), lance_spark.open_dataset(str(path))
     rows = theirs.count_rows()
     assert ours.count_rows() == rows
     rng = np.random.default_rng(seed)
-    some = rng.integers(0, rows, 40) if rows else np.zeros(0, np.int64)
+    positions = rng.integers(0, rows, 40) if rows else np.zeros(0, np.int64)
     for handling in HANDLINGS:
         chosen = {} if handling is None else {"blob_handling": handling}
         expected = theirs.to_table(**chosen)
         expected.validate(full=True)
-        got = ours.to_table(blob_handling=handling)
-        got.validate(full=True)
-        assert same(got, expected), handling
+        table_read = ours.to_table(blob_handling=handling)
+        table_read.validate(full=True)
+        assert same(table_read, expected), handling
         if handling in HANDLINGS[2:]:
-            # Other names of the first.
+            # These are other names of the first handlings.
             continue
-        taken = ours.take(some, blob_handling=handling)
-        taken.validate(full=True)
-        assert same(taken, expected.take(pa.array(some))), handling
+        rows_taken = ours.take(positions, blob_handling=handling)
+        rows_taken.validate(full=True)
+        assert same(rows_taken, expected.take(pa.array(positions))), handling
         batches = list(ours.to_batches(batch_size=7, blob_handling=handling))
         assert all(0 < batch.num_rows <= 7 for batch in batches)
-        assert same(pa.Table.from_batches(batches, got.schema), expected), handling
+        assert same(pa.Table.from_batches(batches, table_read.schema), expected), handling
         columns = expected.schema.names[::-1]
         assert same(ours.to_table(columns, blob_handling=handling), expected.select(columns)), (
             handling
@@ -271,31 +293,31 @@ def check_reads(path: Path, seed: int = 0) -> None:
     assert not set(paths) & set(without.schema.names)
     assert without.num_rows == rows
     for column in paths:
-        check_files(path, column, some.tolist())
+        check_files(path, column, positions.tolist())
 
 
 def check_files(path: Path, column: str, indices: list[int]) -> None:
-    """Compare what both clients take of a blob column as files."""
+    """Compare the blobs of a column as files of both clients."""
     theirs, ours = lance.dataset(str(path)), lance_spark.open_dataset(str(path))
     if not indices:
         assert ours.take_blobs(column, indices=[]) == []
         return
     expected = theirs.take_blobs(column, indices=indices)
     _same_files(ours.take_blobs(column, indices=indices), expected)
-    where = theirs.scanner(columns=[], with_row_address=True, with_row_id=True).to_table()
-    addresses = where["_rowaddr"].take(pa.array(indices)).to_pylist()
+    locations = theirs.scanner(columns=[], with_row_address=True, with_row_id=True).to_table()
+    addresses = locations["_rowaddr"].take(pa.array(indices)).to_pylist()
     _same_files(ours.take_blobs(column, addresses=addresses), expected)
     if not theirs.has_stable_row_ids:
-        ids = where["_rowid"].take(pa.array(indices)).to_pylist()
+        ids = locations["_rowid"].take(pa.array(indices)).to_pylist()
         _same_files(ours.take_blobs(column, ids=ids), expected)
 
 
 def _same_files(ours: list[Any], theirs: list[Any]) -> None:
     assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            other.seek(0)
-            assert one.size() == other.size()
-            assert one.read() == other.read()
-            one.close()
+    for our_file, their_file in zip(ours, theirs, strict=True):
+        assert (our_file is None) == (their_file is None)
+        if our_file is not None:
+            their_file.seek(0)
+            assert our_file.size() == their_file.size()
+            assert our_file.read() == their_file.read()
+            our_file.close()

@@ -1,4 +1,6 @@
-"""Tables whose files are counted: which are opened, in how many rounds they are read, and how many bytes."""
+"""Tables whose reads are counted: which files are opened, in how many rounds they are read, and how
+many bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from lance_spark.storage.store import ObjectStore
 
 @dataclass
 class Reads:
-    """What was read since the last `clear`.
+    """The reads since the last `clear`.
 
     Attributes
     ----------
@@ -36,16 +38,16 @@ class Reads:
 
     @property
     def size(self) -> int:
-        """Bytes of all rounds."""
+        """Return the bytes of all rounds."""
         return sum(part.length for _, ranges in self.rounds for part in ranges)
 
     def of(self, folder: str) -> list[str]:
-        """Names of the opened files in a folder."""
+        """Return the names of the opened files in a folder."""
         return [name.rpartition("/")[2] for name in self.opened if name.startswith(f"{folder}/")]
 
 
 class CountingSource:
-    """A `ByteSource` that writes down what is asked of it."""
+    """A `ByteSource` that records its reads."""
 
     def __init__(self, source: ByteSource, path: str, reads: Reads) -> None:
         self._source = source

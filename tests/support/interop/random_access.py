@@ -1,4 +1,5 @@
-"""What reading a few rows of a page may cost, told by the page's own description, and columns to try it on.
+"""What reads of a few rows of a page may cost by the description of the page, and columns to try it
+on.
 
 The specification promises two reads for any value of a file of version 2.1 or later, once the page's search structures are in memory:
 
@@ -29,16 +30,17 @@ from lance_spark.proto import encodings_v2_0_pb2 as pb20
 from lance_spark.proto import encodings_v2_1_pb2 as pb21
 from lance_spark.proto import encodings_v2_3_pb2 as pb23
 
-#: Reads of the same buffer that are nearer than this may be one.
+#: Reads of the same buffer that are nearer than this may be one read.
 NEAR = 4 * 1024
 NEAR_2_0 = 64 * 1024
-#: Chunks are meant to be one or two sectors; ours are longer where that makes a page smaller.
+#: Chunks have one or two sectors. This package writes longer chunks where this makes a page
+#: smaller.
 MAX_CHUNK = 48 * 1024
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a page may cost to read rows of.
+    """What reads of rows of a page may cost.
 
     Attributes
     ----------
@@ -79,10 +81,10 @@ def costs(column: ColumnMeta, version: tuple[int, int], chunk_table: Callable) -
 
 
 def _cost(layout: pb21.PageLayout, page: PageMeta, chunk_table: Callable) -> Cost:
-    kind = layout.WhichOneof("layout")
-    if kind == "blob_layout":
+    layout_name = layout.WhichOneof("layout")
+    if layout_name == "blob_layout":
         return _cost(layout.blob_layout.inner_layout, page, chunk_table)
-    if kind == "mini_block_layout":
+    if layout_name == "mini_block_layout":
         message = layout.mini_block_layout
         lists = message.repetition_index_depth > 0
         words = chunk_table(page.buffers[0])
@@ -92,7 +94,7 @@ def _cost(layout: pb21.PageLayout, page: PageMeta, chunk_table: Callable) -> Cos
         elif lists:
             name = "mini lists"
         return _mini(name, words, message.has_large_chunk, lists, page)
-    if kind == "full_zip_layout":
+    if layout_name == "full_zip_layout":
         return _zip(len(page.buffers) > 1)
     return _constant(layout.constant_layout, page)
 
@@ -134,7 +136,7 @@ def _cost_2_3(page: PageMeta, chunk_table: Callable) -> Cost:
         cost = Cost(f"sparse {values}", min(search, 1), 0, search, 0, 0, own=False)
     if dense:
         return cost
-    # The values of a list lie together, but rows without any have none.
+    # The values of a list are adjacent, but rows without values have none.
     search = sum(buffer.length for buffer in page.buffers)
     return Cost(
         f"sparse {values}",
@@ -151,45 +153,45 @@ def _cost_2_0(page: PageMeta) -> Cost:
     rounds = _rounds_2_0(encoding)
     text = str(encoding)
     if "compression" in text and "scheme" in text:
-        # Compressed bytes are read and kept as a whole.
+        # Compressed bytes are read and kept completely.
         return Cost("2.0 compressed", rounds, rounds, page.buffers[-1].length, 64, NEAR_2_0)
     if "dictionary" in text:
         search = sum(buffer.length for buffer in page.buffers[1:])
         return Cost("2.0 dictionary", 2, 1, search, 64, NEAR_2_0)
-    kind = encoding.WhichOneof("array_encoding")
-    return Cost(f"2.0 {kind}", rounds, rounds, 0, 64, rounds * NEAR_2_0)
+    encoding_name = encoding.WhichOneof("array_encoding")
+    return Cost(f"2.0 {encoding_name}", rounds, rounds, 0, 64, rounds * NEAR_2_0)
 
 
 def _rounds_2_0(encoding: pb20.ArrayEncoding) -> int:
-    kind = encoding.WhichOneof("array_encoding")
-    if kind == "nullable":
+    encoding_name = encoding.WhichOneof("array_encoding")
+    if encoding_name == "nullable":
         inner = encoding.nullable
         if inner.HasField("no_nulls"):
             return _rounds_2_0(inner.no_nulls.values)
         return _rounds_2_0(inner.some_nulls.values) if inner.HasField("some_nulls") else 0
-    if kind == "fsst":
+    if encoding_name == "fsst":
         return _rounds_2_0(encoding.fsst.binary)
-    return {"binary": 2, "struct": 0}.get(kind, 1)
+    return {"binary": 2, "struct": 0}.get(encoding_name, 1)
 
 
-# Columns whose pages have some MiB, or would if they did not compress.
+# Columns whose pages have some MiB, or would have without compression.
 
 I64 = pa.int64()
 _WORDS = np.array([f"item number {i}" for i in range(1000)])
 
 
 def numbers(rng: np.random.Generator, count: int) -> pa.Array:
-    """Integers that do not compress."""
+    """Return integers that cannot be compressed."""
     return pa.array(rng.integers(0, 1 << 60, count))
 
 
 def floats(rng: np.random.Generator, count: int) -> pa.Array:
-    """Floats that do not compress."""
+    """Return floats that cannot be compressed."""
     return pa.array(rng.random(count, dtype=np.float32))
 
 
 def strings(rng: np.random.Generator, count: int, size: int) -> pa.Array:
-    """Strings of half `size` to `size` letters."""
+    """Return strings of half `size` to `size` letters."""
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(rng.integers(size // 2, size + 1, count), out=offsets[1:])
     letters = rng.integers(97, 123, int(offsets[-1]), dtype=np.uint8)
@@ -198,7 +200,7 @@ def strings(rng: np.random.Generator, count: int, size: int) -> pa.Array:
 
 
 def lists(rng: np.random.Generator, items: pa.Array, size: int) -> pa.Array:
-    """Lists of `size` items on average, some of them empty."""
+    """Return lists of `size` items on average, some of them empty."""
     count = len(items) // size
     cuts = np.sort(rng.integers(0, len(items) + 1, count - 1))
     offsets = np.concatenate([[0], cuts, [len(items)]]).astype(np.int32)
@@ -206,17 +208,17 @@ def lists(rng: np.random.Generator, items: pa.Array, size: int) -> pa.Array:
 
 
 def some(rng: np.random.Generator, array: pa.Array) -> pa.Array:
-    """The same with nulls."""
+    """Return the column with nulls."""
     return pc.if_else(pa.array(rng.random(len(array)) < 0.2), pa.scalar(None, array.type), array)
 
 
 def vectors(rng: np.random.Generator, count: int, size: int) -> pa.Array:
-    """Vectors of floats."""
+    """Return vectors of floats."""
     return pa.FixedSizeListArray.from_arrays(floats(rng, count * size), size)
 
 
 def struct(*children: pa.Array) -> pa.Array:
-    """Structs of children, nullable where these have nulls."""
+    """Return structs of children. A field is nullable if its child has nulls."""
     fields = [
         pa.field(f"f{i}", child.type, child.null_count > 0) for i, child in enumerate(children)
     ]
@@ -224,7 +226,7 @@ def struct(*children: pa.Array) -> pa.Array:
 
 
 Make = Callable[[np.random.Generator], pa.Array]
-#: Columns, and the keys of their fields' metadata.
+#: Columns, and the keys in the metadata of their fields.
 COLUMNS: dict[str, tuple[Make, str]] = {
     "ints": (lambda rng: numbers(rng, 400_000), ""),
     "packed ints": (lambda rng: pa.array(rng.integers(0, 4000, 800_000), pa.int32()), ""),

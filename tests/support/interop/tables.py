@@ -1,4 +1,5 @@
-"""Tables to try on both clients: every type, every pattern of values, every mix of nulls, and random nests.
+"""Tables for both clients: every type, every pattern of values, every mix of nulls, and random
+nested types.
 
 All values come out of one int64 vector per column, so that a pattern (constant, runs, ...) is the same for every type,
 and everything is built by kernels, so that large tables are quick. Null slots keep their values underneath, as real data does.
@@ -15,9 +16,9 @@ import pyarrow.compute as pc
 
 Vector = np.ndarray
 
-#: Random tables per suite.
+#: Random tables in each suite.
 TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "200"))
-#: Whether the matrices of types are tried as a whole.
+#: Whether all cells of the matrices of types are tried.
 ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
@@ -91,26 +92,26 @@ NESTED: dict[str, pa.DataType] = {
 
 
 def with_nulls(array: pa.Array, mask: np.ndarray) -> pa.Array:
-    """Lay nulls over an array and keep the values that lie under them."""
-    kind = array.type
-    if not mask.any() or pa.types.is_null(kind):
+    """Put nulls on an array, and keep the values below them."""
+    dtype = array.type
+    if not mask.any() or pa.types.is_null(dtype):
         return array
     absent = pa.array(mask)
-    if pa.types.is_struct(kind):
-        children = [array.field(i) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=absent)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(array.values, type=kind, mask=absent)
-    if pa.types.is_large_list(kind):
-        return pa.LargeListArray.from_arrays(array.offsets, array.values, type=kind, mask=absent)
-    if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(array.offsets, array.values, type=kind, mask=absent)
-    if pa.types.is_map(kind):
+    if pa.types.is_struct(dtype):
+        children = [array.field(i) for i in range(dtype.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(dtype), mask=absent)
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.FixedSizeListArray.from_arrays(array.values, type=dtype, mask=absent)
+    if pa.types.is_large_list(dtype):
+        return pa.LargeListArray.from_arrays(array.offsets, array.values, type=dtype, mask=absent)
+    if pa.types.is_list(dtype):
+        return pa.ListArray.from_arrays(array.offsets, array.values, type=dtype, mask=absent)
+    if pa.types.is_map(dtype):
         return pa.MapArray.from_arrays(
-            array.offsets, array.keys, array.items, type=kind, mask=absent
+            array.offsets, array.keys, array.items, type=dtype, mask=absent
         )
     validity = pa.py_buffer(np.packbits(~mask, bitorder="little").tobytes())
-    return pa.Array.from_buffers(kind, len(array), [validity, *array.buffers()[1:]])
+    return pa.Array.from_buffers(dtype, len(array), [validity, *array.buffers()[1:]])
 
 
 def build(
@@ -180,8 +181,8 @@ def _build_leaf(dtype: pa.DataType, v: Vector, long: bool) -> pa.Array:
         return pa.array((v / 7).astype(dtype.to_pandas_dtype()), dtype)
     if pa.types.is_decimal(dtype):
         digits = 10 ** min(dtype.precision, 18)
-        whole = pa.array(v % digits).cast(pa.decimal128(19, 0))
-        scaled = pc.multiply(whole, pa.scalar(1, pa.decimal128(1, 0)))
+        integers = pa.array(v % digits).cast(pa.decimal128(19, 0))
+        scaled = pc.multiply(integers, pa.scalar(1, pa.decimal128(1, 0)))
         return pa.Array.from_buffers(dtype, len(v), scaled.cast(pa.decimal128(38, 0)).buffers())
     if pa.types.is_fixed_size_binary(dtype):
         width = dtype.byte_width
@@ -197,7 +198,7 @@ def _build_leaf(dtype: pa.DataType, v: Vector, long: bool) -> pa.Array:
         text = pc.binary_join_element_wise(
             "née ", pa.array(v).cast(pa.string()), pa.array(v % 17).cast(pa.string()), "/"
         )
-        # Every seventh value is empty, unless all are alike.
+        # Every seventh value is empty, unless all values are equal.
         if len(v) and v.min() != v.max():
             text = pc.if_else(pa.array(v % 7 == 0), "", text)
         if long:
@@ -217,14 +218,14 @@ def _build_leaf(dtype: pa.DataType, v: Vector, long: bool) -> pa.Array:
 
 
 def column(dtype: pa.DataType, pattern: str, nulls: str, rows: int, seed: int) -> pa.Array:
-    """One column of the matrix."""
+    """Return a column of the matrix."""
     rng = np.random.default_rng(seed)
     values = PATTERNS[pattern](rows, rng).astype(np.int64)
     return build(dtype, values, NULLS[nulls], rng, long=pattern == "long")
 
 
 def random_type(rng: np.random.Generator, depth: int, *, maps: bool = False) -> pa.DataType:
-    """A random type with at most `depth` levels of nesting."""
+    """Return a random type with at most `depth` levels of nesting."""
     leaves = [t for name, t in SCALARS.items() if name != "null"]
     choice = rng.random()
     if depth == 0 or choice < 0.4:
@@ -250,25 +251,29 @@ def random_type(rng: np.random.Generator, depth: int, *, maps: bool = False) -> 
 def random_table(
     seed: int, *, maps: bool = False, max_rows: int = 2_000, num_rows: int | None = None
 ) -> pa.Table:
-    """A table of a few columns of random types and patterns; the arguments decide everything."""
+    """Return a table of a few columns with random types and patterns. Its arguments determine all
+    values.
+    """
     rng = np.random.default_rng(seed)
     rows = int(rng.choice([0, 1, 7, 100, 1_023, 1_024, 1_025, rng.integers(0, max_rows)]))
     rows = rows if num_rows is None else num_rows
     columns, fields = [], []
     for i in range(rng.integers(1, 4)):
-        kind = random_type(rng, int(rng.integers(0, 4)), maps=maps)
+        dtype = random_type(rng, int(rng.integers(0, 4)), maps=maps)
         pattern = list(PATTERNS)[rng.integers(len(PATTERNS))]
         rate = float(rng.choice([0.0, 0.1, 0.5, 1.0]))
         nullable = bool(rng.random() < 0.8)
         values = PATTERNS[pattern](rows, rng).astype(np.int64)
-        array = build(kind, values, rate, rng, long=pattern == "long", nullable=nullable)
+        array = build(dtype, values, rate, rng, long=pattern == "long", nullable=nullable)
         columns.append(array)
-        fields.append(pa.field(f"c{i}", kind, nullable=nullable))
+        fields.append(pa.field(f"c{i}", dtype, nullable=nullable))
     return pa.table(columns, schema=pa.schema(fields))
 
 
 def for_2_0(table: pa.Table) -> pa.Table:
-    """The table without what file version 2.0 cannot store: structs are no longer null, only their children are."""
+    """Return the table without nulls that file version 2.0 cannot store: structs are not null, only
+    their children are.
+    """
     columns = [
         pa.chunked_array([_solid(chunk) for chunk in column.chunks], column.type)
         for column in table.columns
@@ -277,28 +282,30 @@ def for_2_0(table: pa.Table) -> pa.Table:
 
 
 def _solid(array: pa.Array) -> pa.Array:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        children = [_solid(child) for child in map(array.field, range(kind.num_fields))]
-        return pa.Array.from_buffers(kind, len(array), [None], children=children)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    dtype = array.type
+    if pa.types.is_struct(dtype):
+        children = [_solid(child) for child in map(array.field, range(dtype.num_fields))]
+        return pa.Array.from_buffers(dtype, len(array), [None], children=children)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         validity, offsets = array.buffers()[:2]
         children = [_solid(array.values)]
         return pa.Array.from_buffers(
-            kind, len(array), [validity, offsets], offset=array.offset, children=children
+            dtype, len(array), [validity, offsets], offset=array.offset, children=children
         )
     return array
 
 
-def assert_same(got: pa.Table, expected: pa.Table, note: str = "") -> None:
-    """Equal in columns, types and values, whatever the chunks."""
-    assert got.column_names == expected.column_names, note
-    assert got.num_rows == expected.num_rows, note
+def assert_same(table: pa.Table, expected: pa.Table, note: str = "") -> None:
+    """Check that columns, types and values are equal. Chunks may differ."""
+    assert table.column_names == expected.column_names, note
+    assert table.num_rows == expected.num_rows, note
     for name in expected.column_names:
-        left, right = got[name], expected[name]
-        assert left.type == right.type, f"{note} column {name}: {left.type} != {right.type}"
-        if not left.equals(right):
-            a, b = left.to_pylist(), right.to_pylist()
-            where = next((i for i in range(len(b)) if a[i] != b[i]), None)
-            detail = "" if where is None else f": row {where}: {a[where]!r} != {b[where]!r}"
-            raise AssertionError(f"{note} column {name} ({right.type}) differs{detail}")
+        found_column, expected_column = table[name], expected[name]
+        assert found_column.type == expected_column.type, (
+            f"{note} column {name}: {found_column.type} != {expected_column.type}"
+        )
+        if not found_column.equals(expected_column):
+            a, b = found_column.to_pylist(), expected_column.to_pylist()
+            row = next((i for i in range(len(b)) if a[i] != b[i]), None)
+            detail = "" if row is None else f": row {row}: {a[row]!r} != {b[row]!r}"
+            raise AssertionError(f"{note} column {name} ({expected_column.type}) differs{detail}")

@@ -1,4 +1,4 @@
-"""Counts the bytes that numpy and Arrow take for arrays, whether they are given back or not.
+"""Counts the bytes that numpy and Arrow allocate for arrays, also if they are freed later.
 
 numpy asks a handler for the memory of arrays (NEP 49), which is set by its C interface; each thread has its own.
 """
@@ -36,7 +36,7 @@ class _Handler(ctypes.Structure):
 
 
 class Allocated:
-    """What was taken so far.
+    """The bytes that were allocated so far.
 
     Attributes
     ----------
@@ -84,8 +84,8 @@ _HANDLER = _Handler(
         None,
         _types["malloc"](lambda _, size: _libc.malloc(_take(size))),
         _types["calloc"](lambda _, n, size: _libc.calloc(n, _take(n * size) // max(n, 1))),
-        _types["realloc"](lambda _, at, size: _libc.realloc(at, _take(size))),
-        _types["free"](lambda _, at, size: _libc.free(at)),
+        _types["realloc"](lambda _, address, size: _libc.realloc(address, _take(size))),
+        _types["free"](lambda _, address, size: _libc.free(address)),
     ),
 )
 
@@ -97,16 +97,19 @@ def _capsule() -> object:
 
 
 def _set_handler(handler: object) -> object:
-    of = ctypes.pythonapi.PyCapsule_GetPointer
-    of.restype, of.argtypes = _POINTER, [ctypes.py_object, ctypes.c_char_p]
-    table = ctypes.cast(of(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER))
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = _POINTER, [ctypes.py_object, ctypes.c_char_p]
+    table = ctypes.cast(
+        pointer_of(np._core._multiarray_umath._ARRAY_API, None), ctypes.POINTER(_POINTER)
+    )
     call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER])
     return call(handler)
 
 
 @contextmanager
 def counting() -> Iterator[Allocated]:
-    """Count what this thread takes for numpy's arrays, and the process from Arrow's pool.
+    """Count what this thread allocates for arrays of numpy, and what the process allocates from
+    Arrow's pool.
 
     The result is set when the block ends.
     """

@@ -1,4 +1,6 @@
-"""The environment of processes that start a Spark: the home of Spark, variables, and options of Java."""
+"""The environment of processes that start Spark: the home of Spark, variables, and options of
+Java.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,22 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
-#: A folder on the path of the Python processes of the session that tests share.
+#: A folder on the path of the Python processes of the shared session.
 WORKERS = Path(__file__).with_name("workers")
 #: The folder of the installed pyspark, the home of Spark that tests share, and its archive of classes.
 PYSPARK = Path(str(getattr(find_spec("pyspark"), "origin", ""))).parent
 _KEY = f"spark-{version('pyspark')}-{zlib.crc32(os.fsencode(PYSPARK)):08x}"
 HOME = ROOT / "build" / _KEY
 CLASSES = HOME / "classes.jsa"
-#: A JVM that lives for some tests needs less processor time without its second compiler, with a garbage
-#: collector of one thread, and with classes that are parsed and verified already.
+#: A JVM that lives for a few tests needs less processor time without its second compiler, with a
+#: garbage collector of one thread, and with classes that are already parsed and verified.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Spark's scripts read what Java prints: it must not print that it cannot use the archive.
 JAVA_OPTIONS = f"{SHORT_LIVED} -XX:SharedArchiveFile={CLASSES} -Xlog:disable"
 if " " in str(CLASSES):
     JAVA_OPTIONS = SHORT_LIVED
-#: Uses most classes that a test of a data source in Python uses, and waits for Java to write them.
+#: Uses most classes that a test of a Python data source uses, and waits until Java has written
+#: them.
 USE_CLASSES = """
 import sys
 from pyspark.sql import SparkSession
@@ -83,23 +86,25 @@ def make_home(home: Path) -> Path:
 
 @functools.cache
 def shared_home() -> Path:
-    """Return the home of Spark that processes share which keep no logs; make it once for a checkout."""
+    """Return the home of Spark for processes that keep no logs. It is made once for a checkout."""
     if not HOME.exists():
         HOME.parent.mkdir(exist_ok=True)
-        made = make_home(Path(tempfile.mkdtemp(dir=HOME.parent)) / "home")
+        new_home = make_home(Path(tempfile.mkdtemp(dir=HOME.parent)) / "home")
         try:
-            made.rename(HOME)
+            new_home.rename(HOME)
         except OSError:
             # Another process was faster.
-            shutil.rmtree(made)
+            shutil.rmtree(new_home)
         else:
             archive_classes()
-        made.parent.rmdir()
+        new_home.parent.rmdir()
     return HOME
 
 
 def archive_classes() -> None:
-    """Let Java write the classes of a short job to the archive: without it, processes start slower."""
+    """Let Java write the classes of a short job to the archive: without it, processes start
+    slower.
+    """
     with (
         tempfile.TemporaryDirectory(dir=HOME.parent) as folder,
         suppress(OSError, subprocess.SubprocessError),
@@ -116,11 +121,18 @@ def archive_classes() -> None:
         archive.rename(CLASSES)
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Return the variables of a process that uses this checkout and this interpreter, and more."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **more}
+def environment(**more_variables: str) -> dict[str, str]:
+    """Return the variables of a process that uses this checkout and this interpreter, and further
+    variables.
+    """
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        **more_variables,
+    }
     variables.setdefault("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
-    if "SPARK_HOME" not in more:
+    if "SPARK_HOME" not in more_variables:
         variables["SPARK_HOME"] = str(shared_home())
     for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         variables.pop(name, None)
@@ -128,7 +140,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def logged_session(log: str) -> Any:
-    """Start a session of one core, with short-lived Java, that writes its event log into a folder."""
+    """Start a session of one core, with short-lived Java, that writes its event log into a
+    folder.
+    """
     from pyspark.sql import SparkSession
 
     spark = (

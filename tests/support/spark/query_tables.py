@@ -1,4 +1,6 @@
-"""Tables for queries: a small shop with nulls, NaN, infinities, deletions, several fragments, and everything nested."""
+"""Tables for queries: a small shop with nulls, NaN, infinities, deletions, several fragments and
+nested types.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random queries over the tables of `rule_tables`, the same ones for a seed."""
+"""Random queries over the tables of `rule_tables`; a seed always gives the same queries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PATTERNS = [
     "'a'",
 ]
 OPERATORS = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
-#: Spark keeps these.
+#: Spark evaluates these conditions itself.
 KEPT = ["id % 3 = 1", "length(name) > 2", "cast(x as int) > 0", "upper(s.b) = 'B'", "g + tiny > 3"]
 ORDERED = ["id", "g", "tiny", "price", "day", "at", "clock", "s.a", "s.c.u", "name", "x", "f", "ok"]
 NUMERIC = ["id", "g", "tiny", "small", "price", "s.a", "s.c.u"]
@@ -68,32 +68,32 @@ class Queries:
         self._choice = self._rng.choice
 
     def atom(self) -> str:
-        kind = self._rng.randrange(12)
+        choice = self._rng.randrange(12)
         column = self._choice(list(COMPARED))
         literal = self._choice(COMPARED[column])
-        if kind < 4:
+        if choice < 4:
             return f"{column} {self._choice(OPERATORS)} {literal}"
-        if kind == 4:
+        if choice == 4:
             items = [self._choice(COMPARED[column]) for _ in range(self._rng.randrange(1, 5))]
             return f"{column} {self._choice(['', 'not '])}in ({', '.join(items)})"
-        if kind == 5:
+        if choice == 5:
             return f"{self._choice(ANY)} is {self._choice(['', 'not '])}null"
-        if kind == 6:
+        if choice == 6:
             word = self._choice(["like", "like", "not like"])
             return f"{self._choice(TEXTS)} {word} {self._choice(PATTERNS)}"
-        if kind == 7:
+        if choice == 7:
             low, high = self._choice(COMPARED[column]), self._choice(COMPARED[column])
             return f"{column} between {low} and {high}"
-        if kind == 8:
+        if choice == 8:
             return self._choice(["ok", "not ok", "ok = true", "ok <=> null", "ok = (g > 3)"])
-        if kind == 9:
+        if choice == 9:
             pairs = [("g", "s.a"), ("name", "s.b"), ("x", "s.c.v"), ("x", "f"), ("tiny", "small")]
             left, right = self._choice(pairs)
             return f"{left} {self._choice(OPERATORS)} {right}"
-        if kind == 10:
-            how = self._choice(["startswith", "endswith", "contains"])
+        if choice == 10:
+            function = self._choice(["startswith", "endswith", "contains"])
             part = self._choice(["'a'", "'c'", "''", "'Ö'"])
-            return f"{how}({self._choice(TEXTS)}, {part})"
+            return f"{function}({self._choice(TEXTS)}, {part})"
         return self._choice(KEPT)
 
     def condition(self, depth: int = 2) -> str:
@@ -121,7 +121,7 @@ class Queries:
 
     def counts(self) -> str:
         source = self._choice(["items", "items", "items", "nothing"])
-        asked = [
+        aggregates = [
             self._choice(
                 [
                     "count(*)",
@@ -136,7 +136,7 @@ class Queries:
             )
             for _ in range(self._rng.randrange(1, 5))
         ]
-        listed = ", ".join(f"{text} as c{index}" for index, text in enumerate(asked))
+        listed = ", ".join(f"{text} as c{index}" for index, text in enumerate(aggregates))
         return f"select {listed} from {source}{self.where()}"
 
     def groups(self) -> str:
@@ -163,12 +163,14 @@ class Queries:
         )
 
     def joins(self) -> str:
-        how = self._choice(["join", "left join", "right join", "left semi join", "left anti join"])
+        join = self._choice(["join", "left join", "right join", "left semi join", "left anti join"])
         wanted = (
-            "i.id, i.s.c" if "semi" in how or "anti" in how else "i.id as a, o.id as b, o.meta.tag"
+            "i.id, i.s.c"
+            if "semi" in join or "anti" in join
+            else "i.id as a, o.id as b, o.meta.tag"
         )
         return (
-            f"select {wanted} from (select * from items{self.where()}) i {how} orders o "
+            f"select {wanted} from (select * from items{self.where()}) i {join} orders o "
             f"on i.order_id = o.id and o.status <> '{self._choice('OFP')}'"
         )
 
@@ -207,7 +209,7 @@ class Queries:
         )
 
     def query(self) -> str:
-        kinds = (
+        generators = (
             [self.rows] * 6
             + [self.star]
             + [self.counts] * 5
@@ -215,11 +217,13 @@ class Queries:
             + [self.limits, self.tops, self.joins, self.joins, self.selfs, self.subqueries]
             + [self.shapes] * 2
         )
-        return self._choice(kinds)()
+        return self._choice(generators)()
 
 
 def together(queries: Sequence[str]) -> str:
-    """Return one query for all rows of several, each with the number of the query and as text."""
+    """Return one query with the rows of several queries as text, each with the number of its
+    query.
+    """
     options = "map('ignoreNullFields', 'false')"
     return " union all ".join(
         f"(select {index} as query, to_json(struct(*), {options}) as row from ({text}))"

@@ -61,7 +61,7 @@ class Statements:
         return [self._row(self._new_id()) for _ in range(count)]
 
     def source(self) -> list[tuple[object, ...]]:
-        """Return rows of a source: some ids of the table, some new ones, each once."""
+        """Return rows of a source with some ids of the table and some new ids, each once."""
         old = self._random.sample(range(max(self._next_id, 1)), min(self._next_id, 8))
         return [self._row(number) for number in old] + self.rows(self._random.randrange(3))
 
@@ -115,9 +115,9 @@ class Statements:
 
     def _update(self) -> Statement:
         condition, values = self._condition(), self._assignments()
-        where = f" WHERE {condition}"
+        where_clause = f" WHERE {condition}"
         if self._random.random() < 0.3:
-            condition, where = "true", ""
+            condition, where_clause = "true", ""
         sets = ", ".join(f"{name} = {value}" for name, value in values.items())
         columns = [
             f"CASE WHEN {condition} THEN {values[name]} ELSE {name} END AS {name}"
@@ -126,7 +126,7 @@ class Statements:
             for name in COLUMNS
         ]
         return Statement(
-            f"UPDATE {{table}} SET {sets}{where}",
+            f"UPDATE {{table}} SET {sets}{where_clause}",
             f"SELECT {', '.join(columns)} FROM model",
         )
 
@@ -134,9 +134,9 @@ class Statements:
         """Return a merge: its query joins both sides, and takes the first clause that applies."""
         clauses: list[tuple[str, str, dict[str, str] | None]] = []
         texts: list[str] = []
-        both, target = "t_here AND s_here", "t_here AND s_here IS NULL"
+        matched, target = "t_here AND s_here", "t_here AND s_here IS NULL"
         for _ in range(self._random.choice((0, 1, 2))):
-            self._clause(clauses, texts, both, "WHEN MATCHED", ("t.", "s."))
+            self._clause(clauses, texts, matched, "WHEN MATCHED", ("t.", "s."))
         if self._random.random() < 0.6:
             condition = self._condition("s.")
             texts.append(

@@ -1,4 +1,4 @@
-"""Requests as the rule of Spark's optimizer sends them, and what they mean: slow, plain, and without the code under test."""
+"""Requests as the rule of Spark's optimizer sends them, and a slow model of their meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH = date(1970, 1, 1)
 
 @dataclass
 class Answer:
-    """What a request gave."""
+    """The reply to a request."""
 
     rows: int
     size: int
@@ -44,12 +44,14 @@ class Answer:
 
 
 def ask(path: str, columns: list[str] | StructType, request: Any, **options: str) -> Answer:
-    """Send a request through all that pyspark does: the reader is pickled, then plans; partitions are pickled."""
+    """Send a request through all steps of pyspark: the reader is pickled, and plans; partitions are
+    pickled.
+    """
     source = LanceDataSource(CaseInsensitiveDict({"path": path, **options}))
     wanted = columns
     if not isinstance(columns, StructType):
-        whole = source.schema()
-        wanted = StructType([whole[name] for name in columns])
+        full_schema = source.schema()
+        wanted = StructType([full_schema[name] for name in columns])
     assert isinstance(wanted, StructType)
     text = request if isinstance(request, str) else json.dumps(request)
     schema = StructType(
@@ -60,7 +62,7 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     assert schema.names == wanted.names
     copied = pickle.loads(pickle.dumps(reader))
     first, *partitions = reader.partitions()
-    # As the rule looks for it.
+    # The rule looks for this pattern.
     text = pickle.dumps(first).decode("latin-1")
     pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: stream=(\d+))?;"
     match = re.search(pattern, text)
@@ -80,10 +82,12 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     return answer
 
 
-def aggregates(*asked: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:
+def aggregates(*calls: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:
     """Return the schema and the request of some aggregates."""
-    schema = StructType([StructField(f"agg{at}", kind) for at, (_, _, kind) in enumerate(asked)])
-    listed = [{"op": op} if path is None else {"op": op, "col": path} for op, path, _ in asked]
+    schema = StructType(
+        [StructField(f"agg{index}", dtype) for index, (_, _, dtype) in enumerate(calls)]
+    )
+    listed = [{"op": op} if path is None else {"op": op, "col": path} for op, path, _ in calls]
     return schema, {"aggregates": listed}
 
 
@@ -91,12 +95,12 @@ def col(*path: str) -> dict[str, Any]:
     return {"col": list(path)}
 
 
-def op(name: str, *args: Any, **more: Any) -> dict[str, Any]:
-    return {"op": name, "args": list(args), **more}
+def op(name: str, *args: Any, **options: Any) -> dict[str, Any]:
+    return {"op": name, "args": list(args), **options}
 
 
-def lit(value: Any, kind: str) -> dict[str, Any]:
-    """Return a literal as Java writes it."""
+def lit(value: Any, type_name: str) -> dict[str, Any]:
+    """Return a literal in the form that Java writes."""
     text = value
     if isinstance(value, bool):
         text = "true" if value else "false"
@@ -112,11 +116,13 @@ def lit(value: Any, kind: str) -> dict[str, Any]:
         text = str((value - EPOCH).days)
     elif value is not None:
         text = str(value)
-    return {"lit": text, "type": kind}
+    return {"lit": text, "type": type_name}
 
 
 def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> bool | None:
-    """Tell whether a filter is true, false or null for a row; `values` has the values of literals by their identity."""
+    """Return whether a filter is true, false or null for a row. `values` has the values of literals
+    by their identity.
+    """
     if "op" not in tree:
         result: bool | None = _value(tree, row, values)
         return result
@@ -129,7 +135,7 @@ def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> 
         inner = truth(args[0], row, values)
         return None if inner is None else not inner
     found_values = [_value(argument, row, values) for argument in args]
-    left, *others = found_values
+    left, *operands = found_values
     if name == "is_null":
         return left is None
     if name == "is_not_null":
@@ -137,10 +143,10 @@ def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> 
     if name == "in":
         if left is None:
             return None
-        if any(item is not None and _order(left, item) == 0 for item in others):
+        if any(item is not None and _order(left, item) == 0 for item in operands):
             return True
-        return None if None in others else False
-    right = others[0]
+        return None if None in operands else False
+    right = operands[0]
     if name == "<=>":
         return left is right if None in (left, right) else _order(left, right) == 0
     if left is None or right is None:
@@ -175,14 +181,14 @@ def _order(left: Any, right: Any) -> int:
 
 
 def _like(pattern: str, escape: str, text: str) -> bool:
-    result, at = "", 0
-    while at < len(pattern):
-        if pattern[at] == escape:
-            at += 1
-            result += re.escape(pattern[at])
+    result, index = "", 0
+    while index < len(pattern):
+        if pattern[index] == escape:
+            index += 1
+            result += re.escape(pattern[index])
         else:
-            result += {"%": ".*", "_": "."}.get(pattern[at], re.escape(pattern[at]))
-        at += 1
+            result += {"%": ".*", "_": "."}.get(pattern[index], re.escape(pattern[index]))
+        index += 1
     return re.fullmatch(result, text, re.DOTALL) is not None
 
 

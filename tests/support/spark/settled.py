@@ -1,4 +1,4 @@
-"""Waits for what Python workers still do after Spark has reported the failure of their job."""
+"""Waits until Python workers have finished after Spark has reported the failure of their job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def settled(read: Callable[[], T], expected: T) -> T:
-    """Return what `read` returns, once that is as expected or 30 seconds have passed.
+    """Return what `read` returns, as soon as it is the expected value, or after 30 seconds.
 
     Spark reports that a job failed while the worker of the failed task may still be about to
     write, and then delete, its file.

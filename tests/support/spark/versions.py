@@ -1,4 +1,4 @@
-"""What differs between the versions of Spark that the tests run on."""
+"""Differences between the versions of Spark that the tests run on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HAS_TIME = SPARK >= (4, 1)
 
 
 def demanded_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that pyspark itself says the batches of a read have."""
+    """Return the Arrow schema that pyspark itself gives batches of a read."""
     if SPARK >= (4, 2):
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema, timestamp_utc=True)

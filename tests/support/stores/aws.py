@@ -1,4 +1,4 @@
-"""A server in place of S3 and DynamoDB, in this process; every request that reaches it is noted."""
+"""A server in place of S3 and DynamoDB, in this process. It records every request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUCKET = "bucket"
 
 
 class Aws:
-    """The server, and clients of it.
+    """The server, and clients of the server.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Aws:
         self.s3.create_bucket(Bucket=BUCKET)
 
     def stop(self) -> None:
-        # What it holds belongs to the process, and the next server in it would find it.
+        # The content belongs to the process, so the next server in it would have the same content.
         reset = urllib.request.Request(f"{self.endpoint}/moto-api/reset", method="POST")
         urllib.request.urlopen(reset).close()
         self._server.stop()
@@ -79,28 +79,28 @@ class Aws:
     def create_table(
         self, name: str, keys: str = "base_uri version", types: tuple[str, str] = ("S", "N")
     ) -> None:
-        kinds = ("HASH", "RANGE")
+        key_types = ("HASH", "RANGE")
         names = keys.split()
         self.dynamodb.create_table(
             TableName=name,
             KeySchema=[
-                {"AttributeName": key, "KeyType": kind}
-                for key, kind in zip(names, kinds, strict=False)
+                {"AttributeName": key, "KeyType": key_type}
+                for key, key_type in zip(names, key_types, strict=False)
             ],
             AttributeDefinitions=[
-                {"AttributeName": key, "AttributeType": of}
-                for key, of in zip(names, types, strict=False)
+                {"AttributeName": key, "AttributeType": attribute_type}
+                for key, attribute_type in zip(names, types, strict=False)
             ],
             BillingMode="PAY_PER_REQUEST",
         )
 
     def entries(self, table: str) -> list[dict[str, Any]]:
-        """The items, oldest version first."""
+        """Return the items, oldest version first."""
         items = self.dynamodb.scan(TableName=table)["Items"]
         return sorted(items, key=lambda item: int(item["version"]["N"]))
 
     def names(self, prefix: str) -> list[str]:
-        """Keys of the bucket, without the prefix."""
+        """Return the keys of the bucket, without the prefix."""
         result = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
         return [item["Key"][len(prefix) :] for item in result]
 
@@ -119,7 +119,9 @@ class Aws:
 
 @contextmanager
 def one_at_a_time(handler: type, name: str) -> Iterator[None]:
-    """The server looks whether something is there, and then puts it: of two requests at once both would find nothing."""
+    """The server checks whether a key exists, and then puts it: two requests at the same time would
+    both succeed.
+    """
     lock = threading.Lock()
     answer = getattr(handler, name)
 

@@ -1,4 +1,6 @@
-"""Azurite, Microsoft's own server in place of Azure: from the PATH, or installed by npm into a cache folder, for the time of some tests."""
+"""Azurite, Microsoft's server in place of Azure, for the time of some tests. It is found on the
+PATH, or npm installs it into a cache folder.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's own, which everybody knows.
+# The key of Azurite's only account, which is public.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 CONTAINER = "container"
 _PACKAGE = "azurite@3"
@@ -44,7 +46,7 @@ class Azurite:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Storage options as pylance has them."""
+        """Return storage options with the names of pylance."""
         return {
             "azure_storage_account_name": ACCOUNT,
             "azure_storage_account_key": KEY,
@@ -54,7 +56,7 @@ class Azurite:
 
 
 def _program() -> list[str]:
-    """How to start it; the test is skipped where it cannot be had."""
+    """Return the command that starts the server. The test is skipped if it cannot be installed."""
     result = shutil.which("azurite-blob")
     if result is not None:
         return [result]
@@ -64,15 +66,15 @@ def _program() -> list[str]:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "lance_spark_tests" / _PACKAGE
     script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    whole = folder / "installed"
+    installed_marker = folder / "installed"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
-            # Processes of one run of the tests wait for each other.
+            # Processes of a run of the tests wait for each other.
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not whole.exists():
+            if not installed_marker.exists():
                 _install(npm, folder)
-                whole.touch()
+                installed_marker.touch()
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stdout", None) or b""
         pytest.skip(f"npm could not install {_PACKAGE}: {error}; {output[-300:]!r}")

@@ -1,4 +1,4 @@
-"""A server in place of S3 and DynamoDB whose keys expire, and a namespace that hands them out."""
+"""A server in place of S3 and DynamoDB whose keys expire, and a namespace that issues keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.stores import namespaces
 
 REGION = "us-east-1"
 BUCKET = "expiring"
-#: Every secret that is handed out has it.
+#: The secret of every issued key.
 MARK = "hunter2"
 _KEY = re.compile(r"Credential=AKIA([0-9]+)/")
 _FOREVER = 10**15
@@ -59,7 +59,7 @@ class Expiring:
         self.endpoint = self.uri = ""
 
     def now(self) -> float:
-        """Milliseconds since 1970."""
+        """Return a time in milliseconds since 1970."""
         return (time.time() + self.shift) * 1000
 
     def issue_options(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Expiring:
         }
 
     def client(self, service: str) -> Any:
-        """A client with a key that does not expire."""
+        """Return a client with a key that does not expire."""
         return botocore.session.Session().create_client(
             service,
             region_name=REGION,
@@ -96,7 +96,7 @@ class Expiring:
         )
 
     def lasting_options(self) -> dict[str, str]:
-        """Storage options with a key that does not expire."""
+        """Return storage options with a key that does not expire."""
         key = {"aws_access_key_id": f"AKIA{_FOREVER}", "aws_secret_access_key": "x"}
         return {**self.fixed, **key}
 

@@ -32,7 +32,7 @@ BUCKET = "bucket"
 _JSON = ("/storage/", "/upload/", "/download/", "/batch/", "/b/")
 _LISTING = re.compile("/storage/v1/b/([^/]+)/o")
 _RANGE = re.compile(r"bytes (?:([0-9]+)-([0-9]+)|\*)/([0-9]+|\*)")
-#: Parts of an upload have a multiple of this, but for the last one.
+#: The size of each part of an upload is a multiple of this number, except the last part.
 _GRAIN = 256 * 1024
 
 
@@ -45,7 +45,7 @@ class _Server(HTTPServer):
     listed = 0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients hang up when they have what they want."""
+        """Clients close the connection when they have what they need."""
 
 
 class _Handler(RequestHandler):
@@ -64,7 +64,7 @@ class _Handler(RequestHandler):
             self._goes_on(method, query["upload_id"])
             return
         if query.get("uploadType") == "media":
-            # Of an empty object the emulator makes nothing.
+            # The emulator cannot create an empty object.
             self._put(url.path.split("/")[5], query["name"])
             return
         listed = _LISTING.fullmatch(url.path)
@@ -103,7 +103,7 @@ class _Handler(RequestHandler):
         self._dispatch("DELETE")
 
     def _uploads_again(self, path: str, query: dict[str, str]) -> bool:
-        """Refuse an upload whose object is there; hand on what was read of any other."""
+        """Refuse an upload if its object exists; pass on the body of any other request."""
         import io
 
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -130,8 +130,8 @@ class _Handler(RequestHandler):
         self, status: int, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        given = {"Content-Length": str(len(body)), **(headers or {})}
-        for name, text in given.items():
+        headers_sent = {"Content-Length": str(len(body)), **(headers or {})}
+        for name, text in headers_sent.items():
             self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":
@@ -149,9 +149,9 @@ class _Handler(RequestHandler):
             "Last-Modified": email.utils.formatdate(int(result["generation"]) / 1e9, usegmt=True),
         }
         status, start, stop = 200, 0, len(data)
-        asked = self.headers.get("Range")
-        if asked:
-            first, _, last = asked.removeprefix("bytes=").partition("-")
+        requested_range = self.headers.get("Range")
+        if requested_range:
+            first, _, last = requested_range.removeprefix("bytes=").partition("-")
             start = int(first) if first else max(0, len(data) - int(last))
             stop = min(len(data), int(last) + 1) if first and last else len(data)
             if start >= len(data):
@@ -171,12 +171,14 @@ class _Handler(RequestHandler):
             return
         source = self.headers.get("x-goog-copy-source")
         if source is not None:
-            other, _, path = unquote(source).lstrip("/").partition("/")
-            body = self.storage.get_file(other, path)
-        made = _make_object_resource("", bucket, key, "application/octet-stream", str(len(body)))
-        made = _checksums(body, made)
-        self.storage.create_file(bucket, key, body, made)
-        headers = {"ETag": f'"{made["etag"]}"', "x-goog-generation": made["generation"]}
+            source_bucket, _, path = unquote(source).lstrip("/").partition("/")
+            body = self.storage.get_file(source_bucket, path)
+        resource = _make_object_resource(
+            "", bucket, key, "application/octet-stream", str(len(body))
+        )
+        resource = _checksums(body, resource)
+        self.storage.create_file(bucket, key, body, resource)
+        headers = {"ETag": f'"{resource["etag"]}"', "x-goog-generation": resource["generation"]}
         self._answer(200, headers=headers)
 
     def _delete(self, bucket: str, key: str) -> None:
@@ -200,11 +202,11 @@ class _Handler(RequestHandler):
         if upload not in self.storage.resumable:
             self._answer(404)
             return
-        told = _RANGE.fullmatch(self.headers["Content-Range"])
-        assert told is not None
-        total = None if told[3] == "*" else int(told[3])
-        if told[1] is not None:
-            start, stop = int(told[1]), int(told[2]) + 1
+        content_range = _RANGE.fullmatch(self.headers["Content-Range"])
+        assert content_range is not None
+        total = None if content_range[3] == "*" else int(content_range[3])
+        if content_range[1] is not None:
+            start, stop = int(content_range[1]), int(content_range[2]) + 1
             has = self.storage.get_resumable_byte_count(upload)
             if start != has or stop - start != len(body) or (total is None and len(body) % _GRAIN):
                 self._answer(400, b"Invalid request.")
@@ -214,11 +216,11 @@ class _Handler(RequestHandler):
             has = self.storage.get_resumable_byte_count(upload)
             self._answer(308, headers={"Range": f"bytes=0-{has - 1}"} if has else {})
             return
-        made = _checksums(data, {**self.storage.get_resumable_file_obj(upload)})
-        made["size"] = str(len(data))
-        self.storage.create_file(made["bucket"], made["name"], data, made, upload)
+        resource = _checksums(data, {**self.storage.get_resumable_file_obj(upload)})
+        resource["size"] = str(len(data))
+        self.storage.create_file(resource["bucket"], resource["name"], data, resource, upload)
         self.server.finished.add(upload)
-        self._answer(200, json.dumps(made).encode(), {"Content-Type": "application/json"})
+        self._answer(200, json.dumps(resource).encode(), {"Content-Type": "application/json"})
 
     def _found(
         self, bucket: str, query: dict[str, str], is_next: Callable[[bytes], bool]
@@ -228,9 +230,9 @@ class _Handler(RequestHandler):
         for name in sorted(self.storage.objects.get(bucket, {}), key=str.encode):
             if not name.startswith(prefix) or not is_next(name.encode()):
                 continue
-            rest = name[len(prefix) :]
-            if delimiter and delimiter in rest:
-                folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
+            suffix = name[len(prefix) :]
+            if delimiter and delimiter in suffix:
+                folders.add(prefix + suffix.partition(delimiter)[0] + delimiter)
             else:
                 names.append(name)
         return names, folders
@@ -254,7 +256,7 @@ class _Handler(RequestHandler):
         after = (query.get("continuation-token") or query.get("start-after") or "").encode()
         names, folders = self._found(bucket, query, lambda name: name > after)
         most = int(query.get("max-keys", 1000))
-        more = (
+        continuation = (
             f"<NextContinuationToken>{escape(names[most - 1])}</NextContinuationToken>"
             if len(names) > most
             else ""
@@ -269,7 +271,7 @@ class _Handler(RequestHandler):
             f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
             for folder in sorted(folders)
         ]
-        text = f"<ListBucketResult>{''.join(parts)}{more}</ListBucketResult>"
+        text = f"<ListBucketResult>{''.join(parts)}{continuation}</ListBucketResult>"
         self._answer(200, text.encode(), {"Content-Type": "application/xml"})
 
 
@@ -308,22 +310,22 @@ class Gcs:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Storage options as pylance has them."""
+        """Return storage options with the names of pylance."""
         return {"google_service_account": str(self.account), "allow_http": "true"}
 
     def sessions(self, prefix: str) -> int:
-        """Uploads of objects that start with a prefix, begun and not ended."""
+        """Return the uploads of objects with a prefix that began and did not end."""
         names = [value["name"] for value in self.storage.resumable.values()]
         return sum(name.startswith(prefix) for name in names)
 
     @property
     def listed(self) -> int:
-        """Objects that were named in listings of the JSON API so far."""
+        """Return the objects that listings of the JSON API have named."""
         return self._server.listed
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Have it forbid all but reads for a while."""
+        """Let the server forbid all requests but reads in this block."""
         self._server.refuses = True
         try:
             yield
@@ -331,14 +333,16 @@ class Gcs:
             self._server.refuses = False
 
     def names(self, prefix: str) -> list[str]:
-        """Objects of the bucket that start with a prefix, without it."""
+        """Return the objects of the bucket that start with a prefix, without the prefix."""
         every = self.storage.objects.get(BUCKET, {})
         return sorted(name[len(prefix) :] for name in every if name.startswith(prefix))
 
     def put(self, key: str, data: bytes) -> None:
         """Create or replace an object."""
-        made = _make_object_resource("", BUCKET, key, "application/octet-stream", str(len(data)))
-        self.storage.create_file(BUCKET, key, data, _checksums(data, made))
+        resource = _make_object_resource(
+            "", BUCKET, key, "application/octet-stream", str(len(data))
+        )
+        self.storage.create_file(BUCKET, key, data, _checksums(data, resource))
 
     def stop(self) -> None:
         self._server.shutdown()

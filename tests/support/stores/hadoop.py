@@ -18,10 +18,10 @@ from fsspec.implementations.arrow import ArrowFSWrapper, HadoopFileSystem
 
 
 class StandIn:
-    """What `ArrowFSWrapper` asks of a `pyarrow.fs.HadoopFileSystem`."""
+    """The part of `pyarrow.fs.HadoopFileSystem` that `ArrowFSWrapper` uses."""
 
     type_name = "hdfs"
-    # There is one name node, whoever asks.
+    # All clients use one name node.
     _one_at_a_time = threading.Lock()
 
     def __init__(self, root: Path) -> None:
@@ -37,16 +37,18 @@ class StandIn:
         path = info.path.removeprefix(str(self._root))
         return arrow.FileInfo(path, type=info.type, size=info.size, mtime=info.mtime)
 
-    def get_file_info(self, asked: Any) -> Any:
-        if isinstance(asked, arrow.FileSelector):
-            selector = arrow.FileSelector(self._path(asked.base_dir), recursive=asked.recursive)
+    def get_file_info(self, requested: Any) -> Any:
+        if isinstance(requested, arrow.FileSelector):
+            selector = arrow.FileSelector(
+                self._path(requested.base_dir), recursive=requested.recursive
+            )
             return [self._told(info) for info in self._local.get_file_info(selector)]
-        if isinstance(asked, list):
+        if isinstance(requested, list):
             return [
                 self._told(info)
-                for info in self._local.get_file_info([self._path(item) for item in asked])
+                for info in self._local.get_file_info([self._path(item) for item in requested])
             ]
-        return self._told(self._local.get_file_info(self._path(asked)))
+        return self._told(self._local.get_file_info(self._path(requested)))
 
     def create_dir(self, path: str, *, recursive: bool = True) -> None:
         self._local.create_dir(self._path(path), recursive=recursive)
@@ -64,12 +66,12 @@ class StandIn:
         return self._local.open_input_stream(self._path(path), **kwargs)
 
     def open_output_stream(self, path: str, **kwargs: Any) -> Any:
-        # HDFS makes the folders above.
+        # HDFS creates the folders above.
         Path(self._path(path)).parent.mkdir(parents=True, exist_ok=True)
         return self._local.open_output_stream(self._path(path), **kwargs)
 
     def rename(self, source: str, target: str) -> None:
-        """As HDFS does it."""
+        """Rename as HDFS does."""
         with self._one_at_a_time:
             old, new = self._path(source), self._path(target)
             if os.path.isdir(new):
@@ -79,7 +81,7 @@ class StandIn:
             os.rename(old, new)
 
     def move(self, source: str, target: str) -> None:
-        """As pyarrow does it."""
+        """Move as pyarrow does."""
         try:
             self.rename(source, target)
         except OSError:
@@ -90,7 +92,7 @@ class StandIn:
 
 
 class StandInFileSystem(HadoopFileSystem):
-    """What fsspec has for ``hdfs://``, but for the connection."""
+    """The file system of fsspec for ``hdfs://``, without a connection."""
 
     cachable = False
     root: Path

@@ -1,4 +1,6 @@
-"""Servers in place of S3 that each know one key, in processes of their own: run as a program, one of them."""
+"""Servers in place of S3 that each accept one key, in processes of their own. Run as a program,
+this module is one of the servers.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class KeyedS3:
 
     @property
     def options(self) -> dict[str, str]:
-        """Storage options, for both clients."""
+        """Return storage options for both clients."""
         return {
             "aws_access_key_id": self.key,
             "aws_secret_access_key": SECRET,
@@ -51,7 +53,7 @@ class KeyedS3:
         self._client.create_bucket(Bucket=bucket)
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
-        """Keys in a bucket."""
+        """Return the keys in a bucket."""
         result = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
         return [item["Key"] for item in result]
 
@@ -85,8 +87,11 @@ def main(key: str) -> None:
     def checked(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if f"Credential={key}/" not in environ.get("HTTP_AUTHORIZATION", ""):
             body = b"<Error><Code>InvalidAccessKeyId</Code><Message>another key</Message></Error>"
-            kind = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
-            start_response("403 Forbidden", kind)
+            response_headers = [
+                ("Content-Type", "application/xml"),
+                ("Content-Length", str(len(body))),
+            ]
+            start_response("403 Forbidden", response_headers)
             return [body]
         result: Iterable[bytes] = application(environ, start_response)
         return result

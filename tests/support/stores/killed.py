@@ -1,4 +1,6 @@
-"""A writer that is killed between the steps of a commit to DynamoDB. Nothing here imports pylance: it runs in a fork."""
+"""A writer that is killed between the steps of a commit to DynamoDB. Nothing here imports pylance:
+it runs in a fork.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import lance_spark
 from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 from lance_spark.storage.store import ObjectStore
 
-#: What kills a writer: before it does this.
+#: The step before which a writer is killed.
 STEPS = {
     "commit": (DynamoDbManifestStore, "put_if_absent"),
     "copy": (ObjectStore, "copy"),

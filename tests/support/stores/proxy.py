@@ -1,4 +1,5 @@
-"""An HTTP proxy in front of a store's server that spoils what passes through it: errors, lost answers, broken lines, delays.
+"""An HTTP proxy before the server of a store, which injects faults: errors, lost answers, broken
+connections, delays.
 
 Requests are told apart by their text, "PUT /bucket/key?query". `FaultProxy.fail` spoils the first ones that match a pattern, in the
 order of the faults given; `FaultProxy.schedule` spoils any, as a seed decides.
@@ -26,7 +27,7 @@ _CODES = {429: "TooManyRequests", 500: "InternalError", 503: "SlowDown"}
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a request.
+    """The fault of a request.
 
     Attributes
     ----------
@@ -58,13 +59,13 @@ class Fault:
 SLOW_DOWN = Fault(status=503, arrives=False)
 INTERNAL_ERROR = Fault(status=500, arrives=False)
 TOO_MANY = Fault(status=429, arrives=False)
-#: The connection breaks before the server has heard of the request, or after it has done what it was asked for.
+#: The connection breaks before the server gets the request, or after the server has executed it.
 RESET = Fault(arrives=False, resets=True)
 LOST = Fault(resets=True)
-#: Done, but the answer says that it failed.
+#: The server executes the request, but the answer is an error.
 DENIED_AFTER = Fault(status=500)
 TRUNCATED = Fault(keeps=0.5)
-#: Those that a request whose effect is unknown can meet, and those that only a read can.
+#: Faults that leave the effect of a request unknown, and faults that only reads can have.
 ALL = (SLOW_DOWN, INTERNAL_ERROR, TOO_MANY, RESET, LOST, DENIED_AFTER, TRUNCATED)
 
 
@@ -112,7 +113,7 @@ class FaultProxy:
         self._server.server_close()
 
     def clear(self) -> None:
-        """Let everything pass, and forget what has."""
+        """Remove all faults, and forget all requests."""
         with self._lock:
             self._rules.clear()
             self._chance = None
@@ -121,12 +122,12 @@ class FaultProxy:
             self.most_at_once = 0
 
     def fail(self, pattern: str, *faults: Fault) -> None:
-        """Spoil the next requests that a pattern is found in, one for each fault."""
+        """Inject faults into the next requests that match a pattern, one fault for each request."""
         with self._lock:
             self._rules.append(_Rule(re.compile(pattern), list(faults)))
 
     def schedule(self, seed: int, share: float, faults: Sequence[Fault] = ALL) -> None:
-        """Spoil a share of all requests, by a seed."""
+        """Inject faults into a share of all requests, by a seed."""
         rng = random.Random(seed)
 
         def chance(_request: str) -> Fault | None:
@@ -141,13 +142,13 @@ class FaultProxy:
             self._always = Fault(delay=seconds)
 
     def matching(self, pattern: str) -> list[str]:
-        """The requests that a pattern is found in."""
+        """Return the requests that match a pattern."""
         with self._lock:
             return [request for request in self.requests if re.search(pattern, request)]
 
     @property
     def left(self) -> int:
-        """Faults that no request has met yet."""
+        """Return the faults that no request has had yet."""
         with self._lock:
             return sum(len(rule.faults) for rule in self._rules)
 
@@ -193,7 +194,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, *args: object) -> None:
-        """A client that goes away is no news."""
+        """A client that closes its connection is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What every store does; a test module per kind of store inherits it."""
+"""The behaviour of every store. A test module for each kind of store inherits these tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StoreSuite:
         store.write_bytes("d/short", b"12345")
         with pytest.raises(CorruptFileError, match=r"d/short.*truncated"):
             store.open("d/short", size=100).read([ByteRange(0, 100)])
-        # Its end is before the range begins, or before some of several do.
+        # Its end is before the range begins. With several ranges, it is before some of them.
         for ranges in ([ByteRange(60, 10)], [ByteRange(0, 5), ByteRange(10**6, 10)]):
             with pytest.raises(CorruptFileError, match=r"d/short.*truncated"):
                 store.open("d/short", size=2 * 10**6).read(ranges)
@@ -130,7 +130,7 @@ class StoreSuite:
     def test_what_came_later_is_told(self, store: ObjectStore) -> None:
         for path in ("v/1", "v/2"):
             assert store.put_if_absent(path, b"first")
-            # Some stores tell whole seconds.
+            # Some stores return times in whole seconds.
             time.sleep(1.1)
         first, second = store.modified("v/1"), store.modified("v/2")
         assert first is not None

@@ -1,4 +1,6 @@
-"""What tables on every object store do, beside pylance where it can reach the same server; a test module per kind of store inherits it."""
+"""The behaviour of tables on every object store, compared with pylance if it can use the same
+server. A test module for each kind of store inherits these tests.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def values(table: Any) -> list[int]:
 
 
 class TableSuite:
-    """Fixtures: `root` is the URI of an empty folder, `options` are storage options that pylance and we both take."""
+    """Fixtures: `root` is the URI of an empty folder, `options` are storage options for both
+    pylance and this package.
+    """
 
     def write(self, uri: str, options: dict[str, Any], mode: str, *numbers: int) -> Any:
         return lance_spark.write_dataset(rows(*numbers), uri, mode, storage_options=options)  # type: ignore[arg-type]

@@ -20,9 +20,9 @@ WEEK = 7 * 24 * 3600
 
 
 def rows(start: int, count: int = 6) -> pa.Table:
-    """Rows with blobs inline, packed and in files of their own."""
+    """Return rows with blobs inline, packed, and in files of their own."""
     ids = list(range(start, start + count))
-    blobs = [bytes([at % 256]) * (10, 1_000, 6_000)[at % 3] for at in ids]
+    blobs = [bytes([row % 256]) * (10, 1_000, 6_000)[row % 3] for row in ids]
     return pa.table(
         [pa.array(ids, pa.int64()), blob_array(blobs)],
         schema=pa.schema([pa.field("i", pa.int64()), blob_field("b", **LIMITS)]),
@@ -30,7 +30,9 @@ def rows(start: int, count: int = 6) -> pa.Table:
 
 
 def write_everything(path: Path) -> None:
-    """Write nine versions: deletion files, indexes that are replaced, blobs beside data files, rows that move."""
+    """Write nine versions with deletion files, replaced indexes, blobs beside data files, and rows
+    that move.
+    """
     uri = str(path)
     dataset = lance.write_dataset(rows(0), uri, max_rows_per_file=3, data_storage_version="2.2")
     dataset = lance.write_dataset(rows(6), uri, mode="append")  # 2
@@ -43,7 +45,7 @@ def write_everything(path: Path) -> None:
 
 
 def failed_jobs(path: Path, age: float) -> list[str]:
-    """Leave the files that killed jobs leave, of an age in seconds; return their paths."""
+    """Leave files as killed jobs do, with an age in seconds; return their paths."""
     paths = [
         "data/0110.lance",
         "data/0110/0001.blob",
@@ -61,7 +63,7 @@ def failed_jobs(path: Path, age: float) -> list[str]:
 
 
 def strangers(path: Path) -> list[str]:
-    """Leave files that no client writes, old ones; return their paths."""
+    """Leave old files that no client writes; return their paths."""
     paths = [
         "README.md",
         "notes/a.lance",
@@ -90,7 +92,7 @@ def write_files(path: Path, names: list[str], age: float) -> None:
 
 
 def files(path: Path) -> set[str]:
-    """The paths of all files below a folder."""
+    """Return the paths of all files below a folder."""
     return {
         os.path.relpath(os.path.join(folder, name), path)
         for folder, _, names in os.walk(path)
@@ -107,7 +109,7 @@ def versions(path: Path) -> list[int]:
 
 
 def check(path: Path, branches: tuple[str, ...] = ()) -> None:
-    """Read every version that there still is, by both clients, blobs and all, through indexes and without."""
+    """Read every existing version with both clients, with blobs, by indexes and without."""
     import lance_spark
 
     roots = [path, *(path / "tree" / name for name in branches)]
@@ -119,13 +121,13 @@ def check(path: Path, branches: tuple[str, ...] = ()) -> None:
             ours = lance_spark.open_dataset(str(root), version=version)
             table = ours.to_table(blob_handling="all_binary")
             assert table["i"].to_pylist() == theirs
-            for at, blob in zip(theirs, table["b"].to_pylist(), strict=True):
-                assert blob == bytes([at % 256]) * (10, 1_000, 6_000)[at % 3]
-            for at in theirs[::5]:
-                assert dataset.to_table(columns=["i"], filter=f"i = {at}").num_rows == 1
+            for row, blob in zip(theirs, table["b"].to_pylist(), strict=True):
+                assert blob == bytes([row % 256]) * (10, 1_000, 6_000)[row % 3]
+            for row in theirs[::5]:
+                assert dataset.to_table(columns=["i"], filter=f"i = {row}").num_rows == 1
 
 
 def copy_of(template: Path, path: Path) -> None:
-    """Put a table back as it was, with the times of its files."""
+    """Restore a table, with the times of its files."""
     shutil.rmtree(path, ignore_errors=True)
     shutil.copytree(template, path)

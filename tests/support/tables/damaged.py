@@ -1,4 +1,4 @@
-"""Manifests that are changed in place, as damage or other writers leave them."""
+"""Manifests that are changed in place, as damage or other writers change them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lance_spark.table.manifest.codec import decode, encode
 
 
 def newest_manifest(path: Path) -> Path:
-    """The file of the newest version of a table with names of scheme V2."""
+    """Return the file of the newest version of a table whose manifests have names of scheme V2."""
     return min((path / "_versions").glob("*.manifest"))
 
 
@@ -19,7 +19,9 @@ def rewrite_manifest(
     change: Callable[[table_pb2.Manifest], object] = lambda _: None,
     change_indexes: Callable[[table_pb2.IndexSection], object] | None = None,
 ) -> None:
-    """Write the newest manifest of a table again, after a change of its message and of its index section."""
+    """Write the newest manifest of a table again, after a change of its message and of its index
+    section.
+    """
     file = newest_manifest(path)
     manifest = decode(file.read_bytes(), str(file))
     proto = manifest.to_proto()
@@ -34,5 +36,5 @@ def rewrite_manifest(
 
 
 def files_below(path: Path) -> set[str]:
-    """All files below a folder, by their relative paths."""
+    """Return all files below a folder, by their relative paths."""
     return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}

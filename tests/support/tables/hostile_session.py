@@ -1,4 +1,4 @@
-"""A process that uses a table again and again, each time with other damage to one of its files.
+"""A process that uses a table many times, each time with other damage to one of its files.
 
 Run as `python -m tests.support.tables.hostile_session`, with a pickled `Session` on standard input; prints a JSON object: what was
 raised that is no LanceError, or does not name the table, what was opened outside of the roots of the table, and the longest time that a step took.
@@ -25,7 +25,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.errors import LanceError
 
-#: What a step may take beyond what the process has before it.
+#: Memory that a step may take in addition to the memory of the process before it.
 MEMORY = 1 << 30
 _EVENTS = {
     "open",
@@ -69,7 +69,7 @@ class Session:
 
 
 class Watch:
-    """Notes what the process opens while it is on, but for its own program."""
+    """Records which files the process opens while it is active, except files of its own program."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = roots
@@ -102,7 +102,7 @@ class Watch:
 
 
 def steps(root: str, oldest: int, writes: bool) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything that one does with a table."""
+    """Return all uses of a table."""
     opened: list[lance_spark.Dataset] = []
 
     def every_version() -> None:
@@ -149,34 +149,34 @@ def steps(root: str, oldest: int, writes: bool) -> Iterator[tuple[str, Callable[
 def run(session: Session) -> dict[str, Any]:
     watch = Watch(session.roots)
     target = Path(session.root) / session.file
-    whole = target.read_bytes()
+    sound_content = target.read_bytes()
     before = _files(session.root)
-    # All that is imported late, and a table that is sound.
+    # Import all modules that are imported late, and use the table without damage.
     every = steps(session.root, session.oldest, session.writes)
     sound = {name: repr(_outcome(step)[0]) for name, step in every}
-    _restore(session.root, before, target, whole)
+    _restore(session.root, before, target, sound_content)
     limit = _memory() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     wrong: list[str] = []
     unnamed: list[str] = []
     slowest = (0.0, "")
     outcomes: Counter[str] = Counter()
-    for at, content in enumerate(session.contents):
+    for number, content in enumerate(session.contents):
         target.write_bytes(content)
-        writes = session.writes and at % 3 == 0
+        writes = session.writes and number % 3 == 0
         for name, step in steps(session.root, session.oldest, writes):
             watch.on = True
             started = time.process_time()
             error, text = _outcome(step)
             watch.on = False
-            taken = time.process_time() - started
-            slowest = max(slowest, (taken, f"{at} {name}"))
+            seconds = time.process_time() - started
+            slowest = max(slowest, (seconds, f"{number} {name}"))
             outcomes[type(error).__name__ if error else "none"] += 1
             if error is not None and not isinstance(error, LanceError):
-                wrong.append(f"{at} {name}: {type(error).__name__}: {text}")
+                wrong.append(f"{number} {name}: {type(error).__name__}: {text}")
             elif error is not None and session.root not in str(error):
-                unnamed.append(f"{at} {name}: {error}")
-        _restore(session.root, before, target, whole)
+                unnamed.append(f"{number} {name}: {error}")
+        _restore(session.root, before, target, sound_content)
     return {
         "sound": {name: text for name, text in sound.items() if text != "None"},
         "wrong": wrong[:20],
@@ -194,8 +194,8 @@ def _outcome(step: Callable[[], object]) -> tuple[BaseException | None, str]:
         import traceback
 
         frames = traceback.extract_tb(error.__traceback__)[-4:]
-        where = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
-        return error.with_traceback(None), f"{str(error)[:200]} @ {where}"
+        stack = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
+        return error.with_traceback(None), f"{str(error)[:200]} @ {stack}"
     finally:
         gc.collect(0)
     return None, ""
@@ -205,10 +205,10 @@ def _files(root: str) -> set[str]:
     return {os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names}
 
 
-def _restore(root: str, before: set[str], target: Path, whole: bytes) -> None:
+def _restore(root: str, before: set[str], target: Path, content: bytes) -> None:
     for path in _files(root) - before:
         os.unlink(path)
-    target.write_bytes(whole)
+    target.write_bytes(content)
 
 
 def _memory() -> int:

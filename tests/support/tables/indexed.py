@@ -1,4 +1,6 @@
-"""Tables with an index of each kind, made by pylance, and whether pylance finds by index what it finds without."""
+"""Tables with an index of each kind, which pylance makes, and comparisons of queries with and
+without indexes.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,8 @@ def build(path: Path, *, stable: bool, version: str = "2.2") -> str:
         enable_stable_row_ids=stable,
         data_storage_version=version,
     )
-    for column, kind in SCALAR.items():
-        dataset.create_scalar_index(column, kind, name=f"{column}_idx")
+    for column, index_type in SCALAR.items():
+        dataset.create_scalar_index(column, index_type, name=f"{column}_idx")
     dataset.create_index("vec", "IVF_PQ", name="vec_idx", num_partitions=2, num_sub_vectors=4)
     dataset.create_index("vec2", "IVF_FLAT", name="vec2_idx", num_partitions=2)
     return uri
@@ -77,7 +79,9 @@ def copy(uri: str, path: Path) -> str:
 
 
 def used(uri: str) -> set[str]:
-    """Assert that queries by index find what a full scan finds; return the columns whose index the plan uses."""
+    """Check that queries by index find what a full scan finds; return the columns whose index the
+    plan uses.
+    """
     dataset = lance.dataset(uri)
     result = {column for column, query in FILTERS.items() if _filter_agrees(dataset, column, query)}
     if "text" in dataset.schema.names:
@@ -86,7 +90,7 @@ def used(uri: str) -> set[str]:
 
 
 def indexed_rows(uri: str) -> dict[str, int]:
-    """Return how many live rows each index covers, as pylance says."""
+    """Return how many live rows each index covers, as reported by pylance."""
     return {index.name: index.num_rows_indexed for index in lance.dataset(uri).describe_indices()}
 
 

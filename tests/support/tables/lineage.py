@@ -1,4 +1,4 @@
-"""Tables with stable row ids that pylance took through every operation that moves rows."""
+"""Tables with stable row ids after every operation of pylance that moves rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-#: Bytes that pylance leaves in the manifest, in tables whose lineage it moves to hidden columns.
+#: Bytes of lineage that pylance keeps in the manifest, in tables that store longer lineage in
+#: hidden columns.
 SPILL = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "8"}
 
 
@@ -19,7 +20,9 @@ def rows(start: int, stop: int) -> pa.Table:
 def lived_in(
     path: Path, version: str = "2.2", *, stable: bool = True, spill: bool = False, step: int = 50
 ) -> lance.LanceDataset:
-    """Create, append, update, delete, upsert, delete again, compact, and update once more; a version for each."""
+    """Create, append, update, delete, upsert, delete again, compact, and update once more. Each
+    step creates a version.
+    """
     uri = str(path)
     options = {"enable_stable_row_ids": stable, "data_storage_version": version}
     lance.write_dataset(rows(0, 2 * step), uri, max_rows_per_file=step, **options)

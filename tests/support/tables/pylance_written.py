@@ -1,4 +1,6 @@
-"""Tables that pylance writes, and fragments whose data files it writes for commits of ours."""
+"""Tables that pylance writes, and fragments with data files of pylance that this package
+commits.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ def new_table(path: Path, **options: object) -> lance.LanceDataset:
 
 
 def written_by_pylance(path: Path, data: pa.Table, version: str = "2.2") -> tuple[Fragment, ...]:
-    """Let pylance write data files below a table, and describe them as new fragments of ours."""
-    # Beside the table: in it, pylance would take the table's field ids and look at its flags.
+    """Let pylance write data files below a table; return them as new fragments of this package."""
+    # The files are written beside the table. In the table, pylance would use its field ids and its
+    # flags.
     with TemporaryDirectory() as folder:
         metadata = lance.fragment.write_fragments(data, folder, data_storage_version=version)
         (path / "data").mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,7 @@ def manifests(path: Path) -> list[Manifest]:
 
 
 def ids(path: Path, version: int | None = None) -> list[int]:
-    """The column `id`, after pylance has found nothing wrong with the table."""
+    """Return the column `id`, after pylance has validated the table."""
     dataset = lance.dataset(str(path), version=version)
     dataset.validate()
     lance_spark.open_dataset(str(path), version).validate()

@@ -1,4 +1,6 @@
-"""Data files and deletion files of a table on the local disk, and those that versions refer to."""
+"""Data files and deletion files of a table on the local disk, and the files that versions refer
+to.
+"""
 
 from __future__ import annotations
 

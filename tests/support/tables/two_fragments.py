@@ -1,4 +1,4 @@
-"""A table of two fragments, whose rows are told by their places."""
+"""A table of two fragments. The id of a row shows its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that cleanup finds everything in, and a server with a lock table."""
+"""Tables with all cases for cleanup, and a server with a lock table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removal of files that failed jobs left, and of no other files."""
+"""Removal of files of failed jobs, and of no other files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_only_unreferenced_files_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_everything(path)
     lance.dataset(str(path)).tags.create("first", 1)
-    before, there = files(path), versions(path)
+    before, existing_versions = files(path), versions(path)
     failed = set(failed_jobs(path, 2 * DAY))
     strange = set(strangers(path))
     store = ObjectStore.from_uri(path)
@@ -49,7 +49,7 @@ def test_only_unreferenced_files_are_removed(tmp_path: Path) -> None:
     assert (removed.old_versions, removed.bytes_removed) == (0, 10 * len(failed))
     assert all(file.unverified for file in removed.files)
     assert files(path) == before | strange
-    assert versions(path) == there
+    assert versions(path) == existing_versions
     check(path)
 
 
@@ -57,7 +57,7 @@ def test_files_of_other_branches_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_everything(path)
     lance.dataset(str(path)).create_branch("b", 2)
-    # Only the branch is left of the versions that had these files.
+    # Only the branch remains of the versions with these files.
     lance.dataset(str(path)).cleanup_old_versions(retain_versions=1, delete_unverified=True)
     before = files(path)
     failed_jobs(path, 2 * DAY)

@@ -122,14 +122,16 @@ def test_unknown_features_stop_cleanup(path: Path, flag: str) -> None:
 
 @pytest.mark.parametrize("is_root", [True, False])
 @pytest.mark.parametrize("version", [2, 8])
-@pytest.mark.parametrize("where", ["outside", "outside/data", ".", "t", "t/data", "t/../outside"])
+@pytest.mark.parametrize(
+    "location", ["outside", "outside/data", ".", "t", "t/data", "t/../outside"]
+)
 def test_files_below_base_paths_are_never_deleted(
-    path: Path, where: str, is_root: bool, version: int
+    path: Path, location: str, is_root: bool, version: int
 ) -> None:
-    others = {name for name in files(path.parent) if not name.startswith("t/")}
-    change(path, version, base_path(str(path.parent / where), is_root=is_root))
+    other_files = {name for name in files(path.parent) if not name.startswith("t/")}
+    change(path, version, base_path(str(path.parent / location), is_root=is_root))
     clean(path)
-    assert {name for name in files(path.parent) if not name.startswith("t/")} == others
+    assert {name for name in files(path.parent) if not name.startswith("t/")} == other_files
     assert lance.dataset(str(path)).to_table(columns=["i"]).num_rows == 6
 
 
@@ -149,20 +151,20 @@ def test_a_reference_into_a_base_path_does_not_verify_a_file_of_the_root(path: P
     ["../../etc/_transactions/a.txn", "/etc/passwd", "../_versions/latest_version_hint.json"],
 )
 def test_transaction_names_with_folders_are_only_compared(path: Path, name: str) -> None:
-    others = {file for file in files(path.parent) if not file.startswith("t/")}
+    other_files = {file for file in files(path.parent) if not file.startswith("t/")}
     change(path, 2, lambda proto: setattr(proto, "transaction_file", name))
     clean(path)
-    assert {file for file in files(path.parent) if not file.startswith("t/")} == others
+    assert {file for file in files(path.parent) if not file.startswith("t/")} == other_files
     assert (path / "_versions" / "latest_version_hint.json").exists()
 
 
 def test_files_referred_to_by_another_spelling_of_the_root_are_kept(path: Path) -> None:
     """The newest version reads a file of this table through a base path; an old one owns it."""
-    own = next(name for name in (path / "data").iterdir() if name.suffix == ".lance")
+    own_file = next(name for name in (path / "data").iterdir() if name.suffix == ".lance")
     newest = lance.dataset(str(path)).version
-    change(path, newest, base_path(str(path), is_root=True, name=own.name))
+    change(path, newest, base_path(str(path), is_root=True, name=own_file.name))
     clean(path)
-    assert own.exists()
+    assert own_file.exists()
 
 
 @pytest.mark.parametrize("name", ["..%2F..%2Foutside", "%2Fetc", "a%2F..%2F..%2Fb", "%00"])
@@ -175,7 +177,7 @@ def test_hostile_branch_names_stop_cleanup(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content"),
+    ("folder_name", "content"),
     [
         *[
             ("branches", content)
@@ -190,8 +192,8 @@ def test_hostile_branch_names_stop_cleanup(path: Path, name: str) -> None:
     ],
     ids=lambda value: repr(value[:30]),
 )
-def test_hostile_references_stop_cleanup(path: Path, kind: str, content: bytes) -> None:
-    folder = path / "_refs" / kind
+def test_hostile_references_stop_cleanup(path: Path, folder_name: str, content: bytes) -> None:
+    folder = path / "_refs" / folder_name
     folder.mkdir(parents=True)
     (folder / "x.json").write_bytes(content)
     check_stops(path, CorruptTableError, r"x\.json")
@@ -225,11 +227,11 @@ def test_links_out_of_the_table_are_not_followed(path: Path) -> None:
     (path / "_indices" / "0b8f9aa4-bd2c-4a4c-9b3c-0d9a4ba3ff05").symlink_to(outside)
     (path / "tree").mkdir()
     (path / "tree" / "loop").symlink_to(path, target_is_directory=True)
-    others = {name for name in files(path.parent) if not name.startswith("t/")}
+    other_files = {name for name in files(path.parent) if not name.startswith("t/")}
     started = time.monotonic()
     clean(path)
     assert time.monotonic() - started < 20
-    assert {name for name in files(path.parent) if not name.startswith("t/")} == others
+    assert {name for name in files(path.parent) if not name.startswith("t/")} == other_files
 
 
 def test_both_manifests_of_a_version_are_removed(path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_failed_deletion_keeps_the_manifests(
         assert "not today" in stats.first_failure
         assert len(stats.files) + 1 <= deleted
         assert set(versions(path)) | set(stats.versions) == set(range(1, 10))
-        # The file that failed stays, and the manifests that prove that no job is writing it.
+        # The file that failed stays, and so do the manifests, which show that no job is writing it.
         if call < deleted - 7:
             assert stats.old_versions == 0
         clean(path)
@@ -329,10 +329,12 @@ def test_remote_stores_delete_files_concurrently(path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ObjectStore, "delete", slow)
-        there = lance_spark.open_dataset(remote).cleanup_old_versions(**OLD, delete_concurrency=4)
+        remote_stats = lance_spark.open_dataset(remote).cleanup_old_versions(
+            **OLD, delete_concurrency=4
+        )
     assert most[0] in (2, 3, 4)
-    here = clean(path)
-    assert {file.path for file in there.files} == {file.path for file in here.files}
+    local_stats = clean(path)
+    assert {file.path for file in remote_stats.files} == {file.path for file in local_stats.files}
     left = {
         info.path
         for folder in ("data", "_versions", "_indices")

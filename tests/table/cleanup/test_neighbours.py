@@ -53,21 +53,23 @@ def test_cleanup_through_a_link_to_a_branch(tmp_path: Path) -> None:
 
 def test_cleanup_of_branches_below_a_link(tmp_path: Path) -> None:
     """Through the real path, the tags cannot be found."""
-    path, other = tmp_path / "t", tmp_path / "other"
+    path, other_folder = tmp_path / "t", tmp_path / "other"
     write_dataset(rows(0), str(path))
     open_dataset(str(path)).create_branch("b")
     for start in (3, 6):
         write_dataset(rows(start), str(path), "append", branch="b")
     open_dataset(str(path)).tags.create("tag", ("b", 2))
-    other.mkdir()
-    (path / "tree").rename(other / "tree")
-    (path / "tree").symlink_to(other / "tree", target_is_directory=True)
+    other_folder.mkdir()
+    (path / "tree").rename(other_folder / "tree")
+    (path / "tree").symlink_to(other_folder / "tree", target_is_directory=True)
     # From there it looks like a branch of a copied table.
     with pytest.raises(CorruptTableError, match="allow_foreign_branch_bases=true"):
-        open_dataset(str(other / "tree" / "b"))
+        open_dataset(str(other_folder / "tree" / "b"))
     same = {"allow_foreign_branch_bases": "true"}
     with pytest.raises(InvalidInputError, match="open the branch by the root of its table"):
-        open_dataset(str(other / "tree" / "b"), storage_options=same).cleanup_old_versions(NOW)
+        open_dataset(str(other_folder / "tree" / "b"), storage_options=same).cleanup_old_versions(
+            NOW
+        )
     stats = open_dataset(str(path), branch="b").cleanup_old_versions(
         NOW, error_if_tagged_old_versions=False
     )
@@ -97,12 +99,12 @@ def test_files_of_tables_inside_a_table_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_dataset(rows(0), str(path))
     inner = [path / "data" / "x" / "y", path / "_indices" / "x"]
-    for other in inner:
-        write_dataset(rows(3), str(other))
+    for inner_path in inner:
+        write_dataset(rows(3), str(inner_path))
     write_dataset(rows(6), str(path), "overwrite")
     make_old(path)
     assert open_dataset(str(path)).cleanup_old_versions(NOW).data_files_removed == 1
-    assert [ids(other) for other in inner] == [[3, 4, 5], [3, 4, 5]]
+    assert [ids(inner_path) for inner_path in inner] == [[3, 4, 5], [3, 4, 5]]
 
 
 def test_a_referenced_file_with_a_temporary_name_is_kept(tmp_path: Path) -> None:

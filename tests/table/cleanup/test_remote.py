@@ -34,7 +34,7 @@ def test_cleanup_on_s3(aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch) -> N
     theirs = lance.dataset(uri, storage_options=aws.theirs)
     assert [version["version"] for version in theirs.versions()] == [3]
     assert theirs.to_table() == numbers(2)
-    # The store's own times count.
+    # The times of the store count.
     monkeypatch.setattr(cleanup_plan, "GRACE_SECONDS", -60)
     stats = table.cleanup_old_versions()
     assert [(file.path, file.unverified) for file in stats.files] == [("data/lost.lance", True)]
@@ -45,21 +45,28 @@ def test_cleanup_on_s3(aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_staging_files_of_an_external_manifest_store(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Staging files of older versions are removed; that of the newest may be its only manifest."""
+    """Staging files of older versions are removed. The staging file of the newest version may be
+    its only manifest.
+    """
     uri = f"s3+ddb://{BUCKET}/staged?ddbTableName=lock"
     for start in range(3):
         lance.write_dataset(numbers(start), uri, mode="append", storage_options=aws.theirs)
     store = ObjectStore.from_uri(uri, aws.ours)
     external = store.manifest_store
     assert external is not None
-    # The writer of version 4 was killed after the commit, writers of 2 and 4 before theirs.
-    own = f"_versions/{2**64 - 1 - 3}.manifest"
+    # The writer of version 4 was killed after the commit; writers of versions 2 and 4 were killed
+    # before the commit.
+    committed_manifest = f"_versions/{2**64 - 1 - 3}.manifest"
     place = f"_versions/{2**64 - 1 - 4}.manifest"
     lance_spark.write_dataset(numbers(9), uri, mode="append", storage_options=aws.ours)
     store.copy(place, f"{place}-{UUID}")
     store.delete([place])
     external.put_final(store.object_uri, ManifestEntry(4, f"{place}-{UUID}"))
-    lost = [f"{place}-{UUID[:-1]}0", f"{own}-{UUID}", f"_versions/{2**64 - 1 - 2}.manifest-{UUID}"]
+    lost = [
+        f"{place}-{UUID[:-1]}0",
+        f"{committed_manifest}-{UUID}",
+        f"_versions/{2**64 - 1 - 2}.manifest-{UUID}",
+    ]
     for name in lost:
         store.write_bytes(name, b"x")
     table = lance_spark.open_dataset(uri, version=3, storage_options=aws.ours)

@@ -113,7 +113,8 @@ def test_cleanup_removes_what_pylance_removes(
         check(path)
     assert set(strange) <= left[1][1]
     assert left[1][0] == left[0][0]
-    # Temporary files of ours mean nothing to pylance; some folders that it looks into mean nothing to us.
+    # pylance ignores temporary files of this package. This package ignores some folders that
+    # pylance reads.
     more = {name for name in left[0][1] if name.endswith(".tmp")}
     if policy.get("delete_unverified"):
         # In some folders pylance never removes files newer than the oldest remaining version.
@@ -166,7 +167,8 @@ def test_tags_and_branches_protect_versions_as_in_pylance(
         if clean is ours:
             check(path, ("b", "feat/x"))
     assert left[0][:2] == left[1][:2]
-    # pylance leaves the manifest of a version that a branch was made from, and takes its transaction away.
+    # pylance keeps the manifest of a version that a branch was made from, and removes its
+    # transaction.
     more = {name for name in left[1][2] - left[0][2] if "_transactions/" in name}
     assert left[1][2] == left[0][2] | more
     assert len(more) <= 1
@@ -220,7 +222,7 @@ def test_detached_versions_are_kept(tmp_path: Path, staging: str) -> None:
         detached=True,
     )
     name = next(name for name in files(path) if "/d" in name and name.endswith(".manifest"))
-    # As a commit by an external manifest store leaves it that was killed.
+    # The state after a commit by an external manifest store was killed.
     (path / name).rename(path / (name + staging))
     stats = ours(path, retain_versions=1, delete_unverified=True)
     assert stats.versions == tuple(range(1, 9))
@@ -274,10 +276,10 @@ def test_a_dry_run_reports_what_a_run_removes(referenced: Table, unverified: boo
         "error_if_tagged_old_versions": False,
     }
     before = files(path)
-    told = ours(path, dry_run=True, **options)
+    planned = ours(path, dry_run=True, **options)
     assert files(path) == before
     done = ours(path, **options)
-    assert done == told
+    assert done == planned
     assert files(path) == before - {file.path for file in done.files}
     assert any(file.unverified for file in done.files) == unverified
     again = ours(path, **options)

@@ -1,4 +1,4 @@
-"""Commits on tables of pylance, validated by pylance; and stores that fail during a commit."""
+"""Commits on tables of pylance, validated by pylance."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from lance_spark.errors import (
     CommitConflictError,
     CorruptTableError,
     InvalidInputError,
-    StorageError,
     TableExistsError,
     TableNotFoundError,
-    UncertainCommitError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import options as retry_module
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest import codec as manifest_file
@@ -35,42 +32,7 @@ from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.overwrite import Overwrite
 from tests.support.tables.damaged import rewrite_manifest
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "t"
-
-
-def append(
-    path: Path, start: int, store: ObjectStore | None = None, base: Manifest | None = None
-) -> Manifest:
-    store = store or ObjectStore.from_uri(path)
-    base = base or read_latest(ObjectStore.from_uri(path))
-    version = ".".join(map(str, base.data_storage_version))
-    operation = Append(written_by_pylance(path, rows(start), version))
-    return commit(store, Transaction.new(base.version, operation), base)
-
-
-def overwrite(path: Path, data: pa.Table, **options: object) -> Overwrite:
-    schema = Schema.from_arrow(data.schema)
-    return Overwrite(
-        written_by_pylance(path, data), tuple(schema.to_protos()), schema.metadata, **options
-    )
-
-
-def create(path: Path, *, enable_stable_row_ids: bool = False, **options: object) -> Manifest:
-    operation = overwrite(path, rows(0), data_storage_version=(2, 2), **options)
-    return commit(
-        ObjectStore.from_uri(path),
-        Transaction.new(0, operation),
-        None,
-        enable_stable_row_ids=enable_stable_row_ids,
-    )
-
-
-def transaction_files(path: Path) -> set[str]:
-    return {file.name for file in (path / "_transactions").iterdir()}
+from tests.table.commit.changes import append, create, overwrite, transaction_files
 
 
 def test_create(path: Path) -> None:
@@ -162,8 +124,8 @@ def test_commits_equal_those_of_pylance(tmp_path: Path) -> None:
         lance.write_dataset(data, str(theirs), mode="overwrite")
         commits = list(zip(manifests(ours), manifests(theirs), strict=True))
         assert len(commits) == 3
-        for own, other in commits:
-            assert bare(own) == bare(other)
+        for our_manifest, their_manifest in commits:
+            assert bare(our_manifest) == bare(their_manifest)
 
 
 def test_append_changes_only_fragments(path: Path) -> None:
@@ -357,7 +319,7 @@ def test_unknown_changes(path: Path, transaction: bytes | None, message: str) ->
 
 
 def test_transaction_only_in_its_file(path: Path) -> None:
-    """As the first writers of Lance wrote it; and a name that leads out of the table."""
+    """As the first writers of Lance wrote it, and a name that leads out of the table."""
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -436,7 +398,7 @@ def test_append_counts_rows_of_early_releases(path: Path) -> None:
 
     def change(proto: table_pb2.Manifest) -> None:
         proto.ClearField("writer_version")
-        # What such releases noted may be wrong.
+        # Counts that such releases recorded may be wrong.
         proto.fragments[0].physical_rows = 2
         proto.fragments[0].deletion_file.num_deleted_rows = 2
 
@@ -445,87 +407,3 @@ def test_append_counts_rows_of_early_releases(path: Path) -> None:
     assert [fragment.num_rows for fragment in made.fragments] == [2, 3, 3]
     assert lance.dataset(str(path)).count_rows() == 8
     lance.dataset(str(path)).validate()
-
-
-class Unreliable(ObjectStore):
-    """A store whose `put_if_absent` fails `times` times in a chosen way."""
-
-    way = ""
-    times = 1
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        if self.times == 0:
-            return super().put_if_absent(path, data)
-        self.times -= 1
-        if self.way == "answer lost":
-            super().put_if_absent(path, data)
-        if self.way == "repeated":
-            assert super().put_if_absent(path, data)
-            return super().put_if_absent(path, data)
-        if self.way == "overtaken":
-            append(Path(self.uri), 100)
-        if self.way == "forbidden":
-            raise StorageError("permission denied") from PermissionError()
-        raise StorageError("timeout") from TimeoutError()
-
-
-@pytest.fixture
-def unreliable(path: Path, monkeypatch: pytest.MonkeyPatch) -> Unreliable:
-    new_table(path)
-    monkeypatch.setattr(retry_module, "_FIRST_WAIT", 0.0001)
-    monkeypatch.setattr(retry_module, "_LONGEST_WAIT", 0.001)
-    return Unreliable.from_uri(path)
-
-
-@pytest.mark.parametrize("way", ["answer lost", "repeated", "request lost"])
-def test_commit_happens_once(path: Path, unreliable: Unreliable, way: str) -> None:
-    unreliable.way = way
-    made = append(path, 6, unreliable)
-    assert made.version == 2
-    assert ids(path) == list(range(9))
-    assert len(manifests(path)) == 2
-    assert len(transaction_files(path)) == 2
-
-
-def test_creation_happens_once(tmp_path: Path) -> None:
-    store = Unreliable.from_uri(tmp_path / "new")
-    store.way = "answer lost"
-    operation = overwrite(tmp_path / "new", rows(0), data_storage_version=(2, 2))
-    assert commit(store, Transaction.new(0, operation), None).version == 1
-    assert ids(tmp_path / "new") == [0, 1, 2]
-
-
-def test_lost_request_overtaken_by_another_client(path: Path, unreliable: Unreliable) -> None:
-    unreliable.way = "overtaken"
-    assert append(path, 6, unreliable).version == 3
-    assert sorted(ids(path)) == [*range(9), 100, 101, 102]
-
-
-def test_store_that_never_answers(path: Path, unreliable: Unreliable) -> None:
-    unreliable.way, unreliable.times = "request lost", 100
-    with pytest.raises(UncertainCommitError, match=r"version 2 was committed \(timeout\)"):
-        append(path, 6, unreliable)
-    # Whoever looks for the commit later needs it.
-    assert len(transaction_files(path)) == 2
-
-
-def test_store_that_refuses_requests(path: Path, unreliable: Unreliable) -> None:
-    unreliable.way = "forbidden"
-    with pytest.raises(StorageError, match="permission denied"):
-        append(path, 6, unreliable)
-    assert len(transaction_files(path)) == 1
-
-
-def test_other_clients_are_always_faster(path: Path, unreliable: Unreliable) -> None:
-    class Slow(ObjectStore):
-        def put_if_absent(self, path: str, data: bytes) -> bool:
-            append(Path(self.uri), 100)
-            return super().put_if_absent(path, data)
-
-    base = read_latest(unreliable)
-    transaction = Transaction.new(1, Append(written_by_pylance(path, rows(6))))
-    with pytest.raises(CommitConflictError, match="faster 3 times, last with version 4") as e:
-        commit(Slow.from_uri(path), transaction, base, max_retries=2)
-    assert e.value.retryable
-    assert len(transaction_files(path)) == 4
-    assert 6 not in ids(path)

@@ -1,4 +1,4 @@
-"""Processes that commit to one table at once: each commit happens exactly once."""
+"""Processes that commit to one table at the same time: each commit happens exactly once."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ store = ObjectStore.from_uri(sys.argv[1])
 fragments = pickle.loads(bytes.fromhex(sys.argv[2]))
 print("ready", flush=True)
 sys.stdin.readline()
-for one in fragments:
+for fragment in fragments:
     base = read_latest(store)
-    commit(store, Transaction.new(base.version, Append(one)), base, max_retries=100)
+    commit(store, Transaction.new(base.version, Append(fragment)), base, max_retries=100)
 """
 
 THEIRS = """
@@ -138,7 +138,7 @@ def check(path: Path, commits: int) -> None:
     for manifest, transaction in zip(result, transactions, strict=True):
         assert transaction is not None
         assert transaction.read_version < manifest.version
-    # Every version has the rows of the one before, and three more.
+    # Every version has the rows of the version before, and three more rows.
     assert [manifest.num_rows for manifest in result] == [6 + 3 * i for i in range(commits + 1)]
     assert len({fragment.id for fragment in result[-1].fragments}) == len(result[-1].fragments)
 
@@ -204,7 +204,7 @@ def test_threads_on_one_store(tmp_path: Path) -> None:
 
 
 def test_only_one_writer_creates_the_table(tmp_path: Path) -> None:
-    said = run([(CREATE, str(tmp_path / "t"))] * 4)
-    assert sorted(said) == ["1", "exists", "exists", "exists"]
+    answers = run([(CREATE, str(tmp_path / "t"))] * 4)
+    assert sorted(answers) == ["1", "exists", "exists", "exists"]
     lance.write_dataset(rows(0), str(tmp_path / "t"), mode="append")
     assert ids(tmp_path / "t") == [0, 1, 2]

@@ -125,11 +125,11 @@ def test_the_table() -> None:
 def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table whose version 1 was followed by one change."""
     path = tmp_path_factory.mktemp("changed") / "t"
-    change, kinds = CHANGES[request.param]
+    change, operation_names = CHANGES[request.param]
     change(new_table(path))
     store = ObjectStore.from_uri(path)
     transactions = [read_transaction(store, manifest) for manifest in manifests(path)]
-    assert tuple(t.operation.name for t in transactions[1:] if t) == kinds
+    assert tuple(t.operation.name for t in transactions[1:] if t) == operation_names
     return path
 
 
@@ -152,8 +152,10 @@ def by_us(path: Path, operation: Operation) -> str:
     return "compatible"
 
 
-@pytest.mark.parametrize("kind", ["append", "overwrite"])
-def test_conflicts_equal_those_of_pylance(changed: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("operation_name", ["append", "overwrite"])
+def test_conflicts_equal_those_of_pylance(
+    changed: Path, tmp_path: Path, operation_name: str
+) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     data = rows(50)
     (metadata,) = lance.fragment.write_fragments(data, str(tmp_path / "data"))
@@ -168,11 +170,11 @@ def test_conflicts_equal_those_of_pylance(changed: Path, tmp_path: Path, kind: s
             lance.LanceOperation.Overwrite(data.schema, [metadata]),
         ),
     }
-    own, other = operations[kind]
+    our_operation, their_operation = operations[operation_name]
     for copy in (ours, theirs):
         shutil.copytree(changed, copy)
         shutil.copytree(tmp_path / "data" / "data", copy / "data", dirs_exist_ok=True)
-    assert by_us(ours, own) == by_pylance(theirs, other)
+    assert by_us(ours, our_operation) == by_pylance(theirs, their_operation)
     tables = []
     for copy in (ours, theirs):
         dataset = lance.dataset(str(copy))
@@ -189,16 +191,16 @@ def test_concurrent_changes_of_configuration() -> None:
     message = transaction_pb2.Transaction()
     message.update_config.config_updates.update_entries.add(key="a", value="b")
     config = operation_of(message, "x")
-    one = Overwrite((), (), config_upsert_values={"a": "1"})
-    other = Overwrite((), (), config_upsert_values={"b": "2"})
-    assert one.conflict(config) is Conflict.INCOMPATIBLE
-    assert other.conflict(config) is Conflict.COMPATIBLE
-    assert one.conflict(one) is Conflict.INCOMPATIBLE
-    assert one.conflict(other) is Conflict.RETRYABLE
+    first = Overwrite((), (), config_upsert_values={"a": "1"})
+    second = Overwrite((), (), config_upsert_values={"b": "2"})
+    assert first.conflict(config) is Conflict.INCOMPATIBLE
+    assert second.conflict(config) is Conflict.COMPATIBLE
+    assert first.conflict(first) is Conflict.INCOMPATIBLE
+    assert first.conflict(second) is Conflict.RETRYABLE
     assert Append(()).conflict(config) is Conflict.COMPATIBLE
 
 
-@pytest.mark.parametrize("own", [Append(()), Overwrite((), ())])
-def test_unknown_operations_are_replanned(own: Operation) -> None:
+@pytest.mark.parametrize("operation", [Append(()), Overwrite((), ())])
+def test_unknown_operations_are_replanned(operation: Operation) -> None:
     unknown = operation_of(transaction_pb2.Transaction(), "x")
-    assert own.conflict(unknown) is Conflict.RETRYABLE
+    assert operation.conflict(unknown) is Conflict.RETRYABLE

@@ -35,7 +35,7 @@ def append(path: Path, start: int) -> Operation:
     return Append(written_by_pylance(path, rows(start)))
 
 
-def found(path: Path, version: int) -> list[int]:
+def ids_of(path: Path, version: int) -> list[int]:
     """Return the ids in a version; both clients must read the same."""
     theirs = lance.dataset(str(path), version=version)
     mine = open_dataset(str(path), version)
@@ -49,17 +49,17 @@ def test_a_detached_version(path: Path) -> None:
     made = Dataset.commit(dataset, append(path, 6), 2, detached=True, commit_message="apart")
     assert made.version >= 2**63
     assert (path / f"_versions/d{made.version}.manifest").exists()
-    assert found(path, made.version) == [*range(9)]
+    assert ids_of(path, made.version) == [*range(9)]
     transaction = made.read_transaction(made.version)
     assert transaction is not None
     assert transaction.properties == {"__lance_commit_message": "apart"}
-    # The history does not see it.
+    # The history does not contain it.
     assert dataset.latest_version == 2
     assert [info.version for info in dataset.versions()] == [1, 2]
     assert [version["version"] for version in lance.dataset(str(path)).versions()] == [1, 2]
     assert ids(path) == [*range(6)]
     write_dataset(rows(50), str(path), "append")
-    assert found(path, made.version) == [*range(9)]
+    assert ids_of(path, made.version) == [*range(9)]
     assert made.checkout_version(3).count_rows() == 9
 
 
@@ -67,15 +67,15 @@ def test_detached_version_of_pylance_as_base(path: Path) -> None:
     fragment = lance.fragment.LanceFragment.create(str(path), rows(6))
     operation = lance.LanceOperation.Append([fragment])
     theirs = lance.LanceDataset.commit(str(path), operation, read_version=2, detached=True)
-    assert found(path, theirs.version) == [*range(9)]
+    assert ids_of(path, theirs.version) == [*range(9)]
     mine = Dataset.commit(str(path), append(path, 9), theirs.version, detached=True)
-    assert found(path, mine.version) == [*range(12)]
+    assert ids_of(path, mine.version) == [*range(12)]
     fragment = lance.fragment.LanceFragment.create(str(path), rows(12))
     operation = lance.LanceOperation.Append([fragment])
     again = lance.LanceDataset.commit(
         str(path), operation, read_version=mine.version, detached=True
     )
-    assert found(path, again.version) == [*range(15)]
+    assert ids_of(path, again.version) == [*range(15)]
 
 
 def test_tags_of_detached_versions(path: Path) -> None:
@@ -99,8 +99,8 @@ def test_invalid_uses_of_detached_versions(path: Path) -> None:
             make(f"{path.name}-x")
     with pytest.raises(InvalidInputError, match="needs read_version"):
         Dataset.commit(dataset, append(path, 9), detached=True)
-    other = made.version ^ 1
-    for missing in (other, 2**64 - 1, 2**64, 2**70):
+    missing_version = made.version ^ 1
+    for missing in (missing_version, 2**64 - 1, 2**64, 2**70):
         with pytest.raises(VersionNotFoundError, match=str(missing)):
             open_dataset(str(path), missing)
     assert dataset.branches.list() == {}
@@ -113,10 +113,10 @@ def test_names_of_scheme_v1(tmp_path: Path) -> None:
         Dataset.commit(str(path), append(path, 3), 1, detached=True)
     open_dataset(str(path)).migrate_manifest_paths_v2()
     made = Dataset.commit(str(path), append(path, 3), 1, detached=True)
-    assert found(path, made.version) == [*range(6)]
+    assert ids_of(path, made.version) == [*range(6)]
     # Other migrations leave it where it is.
     open_dataset(str(path)).migrate_manifest_paths_v2()
-    assert found(path, made.version) == [*range(6)]
+    assert ids_of(path, made.version) == [*range(6)]
 
 
 def test_detached_version_on_branch(path: Path) -> None:
@@ -163,7 +163,7 @@ def test_request_repeated_by_the_store(path: Path, repeat_puts: Callable[[], Non
     operation = append(path, 6)
     repeat_puts()
     made = Dataset.commit(str(path), operation, 2, detached=True)
-    assert found(path, made.version) == [*range(9)]
+    assert ids_of(path, made.version) == [*range(9)]
 
 
 def test_numbers_are_random(path: Path) -> None:

@@ -84,7 +84,7 @@ def test_committed_change_is_found(tmp_path: Path) -> None:
             append(path, 100, once(number))
         assert raised.value.version == 2
         assert pickle.loads(pickle.dumps(raised.value)).version == 2
-    # Numbers of one writer say nothing about those of another.
+    # Numbers of a writer have no meaning for another writer.
     assert append(path, 12, once(3, "other")).version == 4
     assert append(path, 15, once(4)).version == 5
     assert ids(path) == list(range(18))
@@ -182,11 +182,11 @@ def race(monkeypatch: pytest.MonkeyPatch, change: object) -> list[object]:
     original = commit_module._Attempts._catch_up
 
     def catch_up(self: object, result: object) -> object:
-        own = original(self, result)  # type: ignore[arg-type]
+        written = original(self, result)  # type: ignore[arg-type]
         if not hasattr(waited, "done"):
             waited.done = True
             barrier.wait()
-        return own
+        return written
 
     monkeypatch.setattr(commit_module._Attempts, "_catch_up", catch_up)
 
@@ -234,7 +234,7 @@ def test_concurrent_creations_of_the_table(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_processes_commit_each_change_once(tmp_path: Path) -> None:
-    """Both try all changes of one writer; each change is committed once."""
+    """Both threads try all changes of a writer; each change is committed once."""
     path = tmp_path / "t"
     new_table(path)
     count = 8

@@ -36,7 +36,7 @@ def planned(path: str, mode: Any, **options: Any) -> tuple[WriteJob, list[Fragme
     return job, list(writer.finish())
 
 
-def found(path: str) -> list[dict[str, Any]]:
+def rows_of(path: str) -> list[dict[str, Any]]:
     dataset = lance.dataset(path)
     dataset.validate()
     rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
@@ -52,7 +52,7 @@ def test_an_append_on_top_of_an_overwrite(path: str, by_pylance: bool) -> None:
     else:
         write_dataset(new, path, mode="overwrite")
     assert commit_on_newest(job, fragments).version == 3
-    assert found(path) == [{"id": 9, "v": "z"}, {"id": 3, "v": "c"}]
+    assert rows_of(path) == [{"id": 9, "v": "z"}, {"id": 3, "v": "c"}]
 
 
 def test_an_append_on_top_of_a_restored_version(path: str) -> None:
@@ -60,14 +60,14 @@ def test_an_append_on_top_of_a_restored_version(path: str) -> None:
     job, fragments = planned(path, "append")
     lance.dataset(path, version=1).restore()
     commit_on_newest(job, fragments)
-    assert found(path) == [*ROWS.to_pylist(), *MORE.to_pylist()]
+    assert rows_of(path) == [*ROWS.to_pylist(), *MORE.to_pylist()]
 
 
 def test_an_overwrite_on_top_of_an_overwrite(path: str) -> None:
     job, fragments = planned(path, "overwrite")
     lance.write_dataset(pa.table({"other": [1.5]}), path, mode="overwrite")
     commit_on_newest(job, fragments)
-    assert found(path) == MORE.to_pylist()
+    assert rows_of(path) == MORE.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table)
         CommitConflictError, match=r"append is incompatible with version 2 \(overwrite\)"
     ):
         commit_on_newest(job, fragments)
-    assert found(path) == new.to_pylist()
+    assert rows_of(path) == new.to_pylist()
     names = {file.path for fragment in fragments for file in fragment.files}
     assert not names & {entry.name for entry in (Path(path) / "data").iterdir()}
 
@@ -101,11 +101,11 @@ def test_no_retries_are_none(path: str) -> None:
     lance.write_dataset(ROWS, path, mode="overwrite")
     with pytest.raises(CommitConflictError, match="overwrite"):
         commit_on_newest(job, fragments)
-    assert found(path) == ROWS.to_pylist()
+    assert rows_of(path) == ROWS.to_pylist()
 
 
 class NeverRebased(WriteStrategy):
-    """A write that plans again by itself, and gives up."""
+    """A write that plans again by itself, and then gives up."""
 
     def commit(self, job: WriteJob, fragments: Any, options: Any) -> Any:
         raise CommitConflictError("overtaken", retryable=True)

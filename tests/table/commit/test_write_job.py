@@ -153,13 +153,13 @@ def test_others_create_the_table_meanwhile(path: Path) -> None:
         mode: begin_write(str(path), rows(0).schema, mode=mode)  # type: ignore[arg-type]
         for mode in ("create", "append", "overwrite")
     }
-    other = begin_write(str(path), pa.schema([("id", pa.int32()), ("word", pa.utf8())]))
+    other_job = begin_write(str(path), pa.schema([("id", pa.int32()), ("word", pa.utf8())]))
     lance.write_dataset(rows(0), str(path), data_storage_version="2.2")
     assert jobs["append"].commit(carry_out(jobs["append"], rows(3))) == 2
     assert ids(path) == list(range(6))
     with pytest.raises(TableExistsError):
         jobs["create"].commit([])
-    for job in (jobs["overwrite"], other):
+    for job in (jobs["overwrite"], other_job):
         with pytest.raises(CommitConflictError, match="another client created the table") as e:
             job.commit([])
         assert e.value.retryable
@@ -211,7 +211,7 @@ def test_appends_that_pylance_takes(tmp_path: Path, schema: pa.Schema) -> None:
         assert dataset.schema == TABLE
         results.append(dataset.to_table())
     assert results[0] == results[1]
-    # Every field that the data has is in the file, and no other.
+    # The file has every field of the data, and no other field.
     files = [manifests(tmp_path / w)[-1].fragments[-1].files[0] for w in ("ours", "theirs")]
     assert set(files[0].fields) == set(files[1].fields)
 

@@ -17,25 +17,27 @@ IDS = st.sets(st.integers(0, 2**32 - 1) | st.integers(0, 20))
 
 
 @given(IDS, IDS | st.sets(st.integers()))
-def test_behaves_like_a_set(one: set[int], other: set[int]) -> None:
-    ids = FragmentIds(one)
-    assert ids == one
-    assert one == ids
-    assert hash(ids) == hash(frozenset(one))
-    assert list(ids) == sorted(one)
-    assert len(ids) == len(one)
+def test_behaves_like_a_set(numbers: set[int], other_numbers: set[int]) -> None:
+    ids = FragmentIds(numbers)
+    assert ids == numbers
+    assert numbers == ids
+    assert hash(ids) == hash(frozenset(numbers))
+    assert list(ids) == sorted(numbers)
+    assert len(ids) == len(numbers)
     assert pickle.loads(pickle.dumps(ids)) == ids
     for combine in (operator.and_, operator.or_, operator.sub, operator.xor, operator.le):
-        assert combine(ids, other) == combine(one, other)
-        assert combine(other, ids) == combine(other, one)
-    assert [number in ids for number in other] == [number in one for number in other]
+        assert combine(ids, other_numbers) == combine(numbers, other_numbers)
+        assert combine(other_numbers, ids) == combine(other_numbers, numbers)
+    assert [number in ids for number in other_numbers] == [
+        number in numbers for number in other_numbers
+    ]
 
 
 def test_membership() -> None:
     ids = FragmentIds(BitMap([0, 7]))
     assert np.int64(7) in ids
-    for other in (-1, 2**32, 2**70, "7", None, 7.5):
-        assert other not in ids
+    for value in (-1, 2**32, 2**70, "7", None, 7.5):
+        assert value not in ids
 
 
 @pytest.mark.parametrize(

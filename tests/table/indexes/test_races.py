@@ -34,11 +34,11 @@ def table(path: Path) -> pa.Schema:
     return schema
 
 
-def index_made_elsewhere(path: Path, column: str, kind: str) -> Operation:
+def index_made_elsewhere(path: Path, column: str, index_type: str) -> Operation:
     """Let pylance build an index of the newest version without committing it here."""
     elsewhere = path.with_name("elsewhere")
     shutil.copytree(path, elsewhere)
-    lance.dataset(str(elsewhere)).create_scalar_index(column, kind)
+    lance.dataset(str(elsewhere)).create_scalar_index(column, index_type)
     store = ObjectStore.from_uri(elsewhere)
     made = read_transaction(store, read_latest(store))
     assert made is not None
@@ -47,25 +47,27 @@ def index_made_elsewhere(path: Path, column: str, kind: str) -> Operation:
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "field", "new", "query"),
+    ("column", "index_type", "field", "new", "query"),
     [
         ("labels", "LABEL_LIST", 2, [["z"]] * 3, "array_has_any(labels, ['z'])"),
         ("packed.a", "BTREE", 3, [{"a": 99, "b": 0}] * 3, "packed.a = 99"),
     ],
 )
 def test_an_index_committed_after_its_column_was_replaced(
-    tmp_path: Path, column: str, kind: str, field: int, new: list[object], query: str
+    tmp_path: Path, column: str, index_type: str, field: int, new: list[object], query: str
 ) -> None:
     path = tmp_path / "t"
     schema = table(path)
-    operation = index_made_elsewhere(path, column, kind)
-    one = schema.field(column.split(".", maxsplit=1)[0])
-    file = write(path, pa.table([pa.array(new, one.type)], pa.schema([one])), [field])
+    operation = index_made_elsewhere(path, column, index_type)
+    field_of_column = schema.field(column.split(".", maxsplit=1)[0])
+    file = write(
+        path, pa.table([pa.array(new, field_of_column.type)], pa.schema([field_of_column])), [field]
+    )
     base = open_table(str(path)).manifest
     replace_by_us(path, [(0, file)], base)
-    # A replacement of something else comes in between, too.
-    other = write(path, pa.table({"id": pa.array([7, 8, 9], pa.int64())}), [0])
-    replace_by_us(path, [(1, other)], open_table(str(path)).manifest)
+    # A replacement of another column is committed in between, too.
+    other_file = write(path, pa.table({"id": pa.array([7, 8, 9], pa.int64())}), [0])
+    replace_by_us(path, [(1, other_file)], open_table(str(path)).manifest)
     commit(ObjectStore.from_uri(path), Transaction.new(1, operation), base)
     dataset = lance.dataset(str(path))
     (index,) = dataset.list_indices()

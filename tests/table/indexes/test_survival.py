@@ -1,4 +1,6 @@
-"""pylance's indexes after each of our changes: same results as a scan, same coverage as pylance."""
+"""Indexes of pylance after each change by this package: same results as a scan, same coverage as in
+pylance.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.support.tables.indexed import (
 )
 
 ALL = {*SCALAR, "vec", "vec2"} - {"text"}
-#: Nothing remaps these: pylance leaves what was compacted uncovered too.
+#: These indexes are not remapped: pylance leaves compacted fragments uncovered too.
 ZONED = {"zone", "bloom"}
 
 #: Each test builds and changes tables with several indexes, of pylance and of this package.
@@ -31,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Change:
-    """The same change made by us and by pylance."""
+    """The same change by this package and by pylance."""
 
     ours: Callable[[str], object]
     theirs: Callable[[str], object]
@@ -159,7 +161,9 @@ def test_alternating_compactions_and_changes(table: str, stable: bool, tmp_path:
 
 
 def test_pylance_continues_from_a_fragment_reuse_index(tmp_path: Path) -> None:
-    """Rows move twice: in our compaction, and in one of pylance that defers the remap as well."""
+    """Rows move twice: in a compaction by this package, and in a compaction by pylance that defers
+    the remap as well.
+    """
     uri = build(tmp_path / "table", stable=False)
     open_dataset(uri).compact_files(target_rows_per_fragment=500)
     lance.dataset(uri).delete("a >= 20 and a < 150")

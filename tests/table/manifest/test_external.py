@@ -47,8 +47,8 @@ class InSqlite(ManifestStore):
     def latest(self, root: str) -> ManifestEntry | None:
         return self._first("root = ? order by version desc", root)
 
-    def _first(self, where: str, *values: object) -> ManifestEntry | None:
-        sql = f"select version, path, size from manifests where {where}"
+    def _first(self, condition: str, *values: object) -> ManifestEntry | None:
+        sql = f"select version, path, size from manifests where {condition}"
         with self._database() as database:
             row = database.execute(sql, values).fetchone()
         return ManifestEntry(*row) if row else None
@@ -102,7 +102,7 @@ def test_user_defined_manifest_store(uri: str, store: InSqlite) -> None:
     assert entry == ManifestEntry(3, f"_versions/{2**64 - 4}.manifest", place.stat().st_size)
     assert values(lance_spark.open_dataset(uri, 1, manifest_store=store)) == [1]
     assert [version.version for version in dataset.versions()] == [1, 2, 3]
-    # The files are those of any table.
+    # The table has the files of any other table.
     assert values(lance.dataset(uri)) == [2]
     assert not list(Path(uri).glob("_versions/*.manifest-*"))
 
@@ -267,7 +267,7 @@ def test_only_newer_entries_are_requested(uri: str, store: InSqlite) -> None:
     assert [item.version for item in list_since(files, 4)] == [4, 5, 6]
     for place in Path(uri).glob("_versions/*"):
         place.unlink()
-    # The store is the truth; files are only listed for what it does not know.
+    # The store decides. Files are listed only if the store does not know the version.
     result = newest(files)
     assert result is not None
     assert result.version == 6
@@ -293,7 +293,7 @@ def test_version_that_cannot_be_copied_is_refused(
     lance_spark.write_dataset(rows(1), path, storage_options=options)
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "copy", busy)
-        # It is committed, whatever becomes of the copy.
+        # The commit holds, also if the copy fails.
         written = lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
         assert written.version == 2
         for attempt in (
@@ -308,7 +308,7 @@ def test_version_that_cannot_be_copied_is_refused(
                 attempt()
             assert path in str(error.value)
         assert store.latest(path).version == 2
-    # What is left of the refused changes: nothing.
+    # No files of the refused changes are left.
     assert lance.dataset(path).version == 1
     assert lance_spark.open_dataset(path, storage_options=options).to_table() == rows(1, 2)
     assert lance.dataset(path).version == 2
@@ -342,7 +342,9 @@ def test_reader_without_write_permission_reads_staging_file(
 def test_versions_with_only_a_staging_file(
     store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are listed, and a tag keeps them, although later versions have final manifests."""
+    """The versions are listed, and a tag keeps them, although later versions have final
+    manifests.
+    """
     path = str(tmp_path / "t")
     options = {"manifest_store": NAMED, "database": store.path}
     for number, mode in enumerate(["create", "append", "overwrite", "append"], 1):

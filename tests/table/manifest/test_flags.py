@@ -97,7 +97,7 @@ def _with_hidden_columns(path: Path) -> None:
     dataset.update({"id": "id + 10"}, where="id % 3 = 0")
 
 
-#: Each as it comes from pylance, before the changes.
+#: Tables of pylance before the changes, by the name of their state.
 STATES: dict[str, Callable[[Path], object]] = {
     "plain": new_table,
     "stable row ids": lambda path: new_table(path, enable_stable_row_ids=True),

@@ -40,17 +40,17 @@ def path(tmp_path: Path) -> str:
 def test_versions_equal_those_of_pylance(path: str) -> None:
     ours, theirs = open_dataset(path).versions(), lance.dataset(path).versions()
     assert [info.version for info in ours] == [item["version"] for item in theirs]
-    for info, one in zip(ours, theirs, strict=True):
-        assert info.metadata == one["metadata"]
+    for info, their_version in zip(ours, theirs, strict=True):
+        assert info.metadata == their_version["metadata"]
         local = info.timestamp.astimezone().replace(tzinfo=None)
-        assert abs(local - one["timestamp"]) < datetime.timedelta(microseconds=2)
+        assert abs(local - their_version["timestamp"]) < datetime.timedelta(microseconds=2)
     assert ours[2].metadata["total_deletion_file_rows"] == "1"
 
 
 def test_operations_and_messages(path: str) -> None:
     infos = open_dataset(path).versions()
-    kinds = ["overwrite", "append", "delete", "create_index", "merge", "update_config"]
-    assert [info.operation for info in infos] == [*kinds, "overwrite", "overwrite"]
+    operation_names = ["overwrite", "append", "delete", "create_index", "merge", "update_config"]
+    assert [info.operation for info in infos] == [*operation_names, "overwrite", "overwrite"]
     assert [info.message for info in infos[:3]] == ["first", "ours", None]
     assert infos[1].transaction_properties == {"k": "v", "__lance_commit_message": "ours"}
     assert infos[6].transaction_properties == {"x": "y"}
@@ -60,16 +60,24 @@ def test_transactions_equal_those_of_pylance(path: str) -> None:
     ours, theirs = open_dataset(path), lance.dataset(path)
     for limit in (1, 3, 100):
         result = ours.get_transactions(limit)
-        others = theirs.get_transactions(limit)
-        assert [item and item.uuid for item in result] == [item and item.uuid for item in others]
+        their_transactions = theirs.get_transactions(limit)
+        assert [item and item.uuid for item in result] == [
+            item and item.uuid for item in their_transactions
+        ]
     assert len(ours.get_transactions()) == 8
     for version in range(1, 9):
-        mine, other = ours.read_transaction(version), theirs.read_transaction(version)
-        assert mine is not None
-        assert (mine.uuid, mine.read_version) == (other.uuid, other.read_version)
-        assert dict(mine.properties) == other.transaction_properties
+        our_transaction, their_transaction = (
+            ours.read_transaction(version),
+            theirs.read_transaction(version),
+        )
+        assert our_transaction is not None
+        assert (our_transaction.uuid, our_transaction.read_version) == (
+            their_transaction.uuid,
+            their_transaction.read_version,
+        )
+        assert dict(our_transaction.properties) == their_transaction.transaction_properties
     assert theirs.read_transaction(2).transaction_properties["__lance_commit_message"] == "ours"
-    # An older version knows those before it.
+    # An older version knows the versions before it.
     assert len(ours.checkout_version(3).get_transactions()) == 3
     with pytest.raises(VersionNotFoundError, match="no version 99"):
         ours.read_transaction(99)
@@ -103,7 +111,7 @@ def test_fragments_are_parsed_on_first_use(path: str, monkeypatch: pytest.Monkey
     with pytest.raises(AssertionError):
         _ = infos[0].metadata
     monkeypatch.undo()
-    # Once asked for, it is kept.
+    # A transaction is cached after the first request.
     reads: list[str] = []
     read = ObjectStore.read_bytes
 
@@ -141,8 +149,8 @@ def test_branch_history_begins_with_the_branch(path: str) -> None:
 
 
 def test_equal_versions_are_equal(path: str) -> None:
-    one, other = open_dataset(path).versions(), open_dataset(path).versions()
-    assert one == other
-    assert one[0] != one[1]
-    assert "_store" not in repr(one[0])
-    assert pa.table({"v": [info.version for info in one]}).num_rows == 8
+    first, second = open_dataset(path).versions(), open_dataset(path).versions()
+    assert first == second
+    assert first[0] != first[1]
+    assert "_store" not in repr(first[0])
+    assert pa.table({"v": [info.version for info in first]}).num_rows == 8

@@ -50,27 +50,33 @@ def test_manifest_agrees_with_pylance(history: Path) -> None:
         assert ours.table_metadata == theirs.metadata
         assert ours.num_rows == theirs.count_rows()
         assert f"{'.'.join(map(str, ours.data_storage_version))}" == theirs.data_storage_version
-        for own, other in zip(ours.fragments, theirs.get_fragments(), strict=True):
-            assert own.id == other.fragment_id
-            assert own.physical_rows == other.physical_rows
-            assert own.num_deleted_rows == other.num_deletions
-            assert [f.path for f in own.files] == [f.path for f in other.metadata.files]
-            assert [list(f.fields) for f in own.files] == [f.fields for f in other.metadata.files]
-            theirs_deleted = other.deletion_file()
-            own_deleted = own.deletion_file
+        for our_fragment, their_fragment in zip(
+            ours.fragments, theirs.get_fragments(), strict=True
+        ):
+            assert our_fragment.id == their_fragment.fragment_id
+            assert our_fragment.physical_rows == their_fragment.physical_rows
+            assert our_fragment.num_deleted_rows == their_fragment.num_deletions
+            assert [f.path for f in our_fragment.files] == [
+                f.path for f in their_fragment.metadata.files
+            ]
+            assert [list(f.fields) for f in our_fragment.files] == [
+                f.fields for f in their_fragment.metadata.files
+            ]
+            theirs_deleted = their_fragment.deletion_file()
+            own_deleted = our_fragment.deletion_file
             assert (theirs_deleted is None) == (own_deleted is None)
             if own_deleted is not None:
-                assert theirs_deleted.endswith(own_deleted.name(own.id))
+                assert theirs_deleted.endswith(own_deleted.name(our_fragment.id))
 
 
 def test_sample_has_both_types_of_deletion_files(history: Path) -> None:
-    kinds = {
+    file_types = {
         fragment.deletion_file.file_type
         for manifest in manifests(history)
         for fragment in manifest.fragments
         if fragment.deletion_file
     }
-    assert kinds == {DeletionFileType.ARROW, DeletionFileType.BITMAP}
+    assert file_types == {DeletionFileType.ARROW, DeletionFileType.BITMAP}
 
 
 def test_encode_reproduces_bytes(history: Path) -> None:
@@ -80,11 +86,11 @@ def test_encode_reproduces_bytes(history: Path) -> None:
         read = m.decode(data, "x")
         again = m.encode(read.to_proto(), read.index_section, read.transaction_section)
         # The entries of protobuf maps have no order.
-        one, two = m.decode(again, "x"), read
+        decoded, original = m.decode(again, "x"), read
         assert len(again) == len(data)
-        assert one.to_proto() == two.to_proto()
-        assert one.index_section == two.index_section
-        assert one.transaction_section == two.transaction_section
+        assert decoded.to_proto() == original.to_proto()
+        assert decoded.index_section == original.index_section
+        assert decoded.transaction_section == original.transaction_section
 
 
 def test_manifest_can_be_pickled(history: Path) -> None:
@@ -114,7 +120,7 @@ def test_versions_of_data_files(tmp_path: Path, version: str) -> None:
 def test_table_without_a_version_of_data_files(tmp_path: Path) -> None:
     assert m.Manifest(table_pb2.Manifest(), "x").data_storage_version == (0, 1)
     v2 = table_pb2.Manifest(reader_feature_flags=4, writer_feature_flags=4)
-    # What pylance says of such a table too: that of new tables.
+    # The flags that pylance reports for such a table are the flags of new tables.
     assert m.Manifest(v2, "x").data_storage_version == (2, 2)
 
 
@@ -180,10 +186,10 @@ def test_damage_is_named_in_errors(tmp_path: Path) -> None:
     store.write_bytes(location.path, data[:-1])
     with pytest.raises(CorruptTableError, match=location.path):
         m.read_manifest(store, location)
-    other = NamingScheme.V2.locate(2)
-    store.write_bytes(other.path, data)
+    other_location = NamingScheme.V2.locate(2)
+    store.write_bytes(other_location.path, data)
     with pytest.raises(CorruptTableError, match="the file contains version 1, but its name says 2"):
-        m.read_manifest(store, other)
+        m.read_manifest(store, other_location)
 
 
 def test_unknown_feature(tmp_path: Path) -> None:

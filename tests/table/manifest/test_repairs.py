@@ -35,7 +35,7 @@ def with_used_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     second = pa.table({"x": SECOND["x"], "y": SECOND["y"], "z": [6, 9], "a": [-2, -3]})
     lance.write_dataset(second, uri, mode="append")
     lance.dataset(uri).drop_columns(["a", "z"])
-    # As that release found the files: the column a has one of its own, z has not.
+    # The files in that release: the column a has a file of its own, z has none.
     dropped = {0: [[0], [1, 2], [3]], 1: [[0, 1, 2, 3]]}
     whole = lance.dataset(uri, version=4)
     files = {fragment.fragment_id: fragment.data_files() for fragment in whole.get_fragments()}
@@ -68,7 +68,7 @@ def path(with_used_ids: Path, tmp_path: Path) -> Path:
 
 
 def field_ids(path: Path) -> tuple[dict[str, int], list[list[list[int]]]]:
-    """Ids of the columns, and of the fields of each data file of each fragment."""
+    """Return the ids of the columns, and the fields of each data file of each fragment."""
     dataset = lance.dataset(str(path))
     columns = {field.name(): field.id() for field in dataset.lance_schema.fields()}
     files = [
@@ -98,12 +98,12 @@ def test_a_commit_repairs_field_ids_as_pylance_does(path: Path, tmp_path: Path) 
 
 
 CHANGES: dict[str, tuple[Callable[[lance_spark.Dataset], object], dict[str, list[int]]]] = {
-    "delete": (lambda one: one.delete([("b", "<", 5)]), SECOND),
+    "delete": (lambda dataset: dataset.delete([("b", "<", 5)]), SECOND),
     "rename": (
-        lambda one: one.alter_columns({"path": "c", "name": "d"}),
+        lambda dataset: dataset.alter_columns({"path": "c", "name": "d"}),
         {**{name: ALL[name] for name in "xyb"}, "d": ALL["c"]},
     ),
-    "drop": (lambda one: one.drop_columns(["y"]), {name: ALL[name] for name in "xbc"}),
+    "drop": (lambda dataset: dataset.drop_columns(["y"]), {name: ALL[name] for name in "xbc"}),
 }
 
 
@@ -117,7 +117,9 @@ def test_changes_of_repaired_columns(path: Path, name: str) -> None:
 
 
 def test_compaction_as_first_change_after_repair(path: Path, tmp_path: Path) -> None:
-    """Its first commit reserves ids of fragments, and takes data files without columns out."""
+    """The first commit of the release reserves fragment ids and removes data files without
+    columns.
+    """
     theirs = tmp_path / "theirs"
     shutil.copytree(path, theirs)
     lance.dataset(str(theirs)).optimize.compact_files()
@@ -155,7 +157,7 @@ def set_file_version(manifest: table_pb2.Manifest) -> None:
 
 
 def test_wrong_file_version_is_corrected(tmp_path: Path) -> None:
-    # As release 0.16 left it: files of 2.0 were written, the manifest went on saying 0.1.
+    # As release 0.16 left it: the manifest named version 0.1 although files of 2.0 were written.
     new_table(tmp_path, data_storage_version="2.0")
     rewrite_manifest(tmp_path, set_file_version)
     assert lance.dataset(str(tmp_path)).data_storage_version == "0.1"

@@ -1,4 +1,4 @@
-"""Replaced columns: the same as pylance makes of the same files, and what is refused."""
+"""Replaced columns: the same result as in pylance for the same files, and refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def newest(path: Path) -> Manifest:
 
 
 def write(path: Path, table: pa.Table, fields: list[int], version: str = "2.2") -> TheirFile:
-    """Write a data file into a table, and its twin that we are given."""
+    """Write a data file into a table, and into its copy that this package changes."""
     name = f"f{len(list((path / 'data').iterdir()))}.lance"
     file = path / "data" / name
     with LanceFileWriter(str(file), table.schema, version=version) as writer:
@@ -121,14 +121,14 @@ def test_invalid_replacements_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     base = newest(path)
-    file, other, words = (
+    file, second_file, words = (
         write(path, numbers(9), [0]),
         write(path, numbers(9), [0]),
         write(path, WORDS, [1]),
     )
     strange = write(path, numbers(9), [7])
     for files, message in [
-        ([(0, file), (0, other)], "two files"),
+        ([(0, file), (0, second_file)], "two files"),
         ([(0, file), (1, words)], "different fields"),
         ([(0, strange)], r"fields \[7\]"),
     ]:

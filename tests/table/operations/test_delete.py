@@ -1,4 +1,4 @@
-"""Deleting rows: what we commit against what pylance commits, alone and at the same time."""
+"""Deletes: commits of this package compared with commits of pylance, alone and concurrent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def deletion_files(path: Path) -> set[str]:
 
 
 def referred(path: Path) -> set[str]:
-    """Names of the deletion files of all versions."""
+    """Return the names of the deletion files of all versions."""
     return {
         fragment.deletion_file.name(fragment.id)
         for manifest in manifests(path)
@@ -50,7 +50,7 @@ def referred(path: Path) -> set[str]:
 
 
 def shape(path: Path) -> list[tuple[object, ...]]:
-    """What a version has, but for what is random about it."""
+    """Return the content of a version, without random parts."""
     last = manifests(path)[-1]
     return [
         (fragment.id, fragment.physical_rows, fragment.num_deleted_rows, len(fragment.files))
@@ -89,9 +89,9 @@ def test_deletes_equal_those_of_pylance(
     assert pair[0].max_fragment_id == pair[1].max_fragment_id
     assert pair[0].next_row_id == pair[1].next_row_id
     operations = [read_transaction(open_table(str(tmp_path / "ours")).store, item) for item in pair]
-    for one in operations:
-        assert one is not None
-        assert isinstance(one.operation, Delete)
+    for transaction in operations:
+        assert transaction is not None
+        assert isinstance(transaction.operation, Delete)
     first, second = (operation.operation for operation in operations if operation)
     assert first.removed_fragments == second.removed_fragments
     assert first.updated_fragments.keys() == second.updated_fragments.keys()
@@ -129,7 +129,7 @@ def test_rows_by_number(tmp_path: Path, stable: bool) -> None:
     at = {row["id"]: row for row in numbers}
     gone = dataset.delete(ids=[at[3]["_rowid"], at[12]["_rowid"]])
     gone = gone.delete(addresses=np.array([at[4]["_rowaddr"], at[29]["_rowaddr"]], np.uint64))
-    # Deleted rows do not count; those that are deleted already are passed over.
+    # Deleted rows do not count; rows that are deleted already are skipped.
     gone = gone.delete(indices=[0, 3]).delete(addresses=[at[3]["_rowaddr"]])
     gone = gone.delete([("id", ">", 20)], addresses=[at[20]["_rowaddr"], at[21]["_rowaddr"]])
     left = [i for i in range(ROWS) if i not in (0, 3, 4, 5, 11, 12, 21, 29)]
@@ -187,10 +187,10 @@ def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     assert deletion_files(tmp_path) == referred(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_indexes_stay_right(tmp_path: Path, kind: str, stable: bool) -> None:
-    new_table(tmp_path, enable_stable_row_ids=stable).create_scalar_index("id", kind)
+def test_indexes_stay_right(tmp_path: Path, index_type: str, stable: bool) -> None:
+    new_table(tmp_path, enable_stable_row_ids=stable).create_scalar_index("id", index_type)
     before = manifests(tmp_path)[-1].index_section
     lance_spark.open_dataset(str(tmp_path)).delete([("id", "in", [3, *range(10, 20)])])
     dataset = lance.dataset(str(tmp_path))
@@ -203,7 +203,7 @@ def test_indexes_stay_right(tmp_path: Path, kind: str, stable: bool) -> None:
 
 
 def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
-    """Both clients drop a segment of an index if another one of its name is left."""
+    """Both clients drop a segment of an index if another segment of its name remains."""
     for name in ("ours", "theirs"):
         dataset = new_table(tmp_path / name)
         dataset.create_scalar_index("id", "BTREE")
@@ -225,7 +225,7 @@ def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first_condition", "second_condition"),
     [
         ("id = 3", "id = 4"),
         ("id = 3", "id = 23"),
@@ -240,7 +240,9 @@ def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
         ("id = 99", "id = 3"),
     ],
 )
-def test_concurrent_deletes(tmp_path: Path, stable: bool, order: str, one: str, other: str) -> None:
+def test_concurrent_deletes(
+    tmp_path: Path, stable: bool, order: str, first_condition: str, second_condition: str
+) -> None:
     theirs = new_table(tmp_path, enable_stable_row_ids=stable)
     ours = lance_spark.open_dataset(str(tmp_path))
     by_them: Callable[[str], Callable[[], object]] = lambda text: lambda: theirs.delete(text)  # noqa: E731
@@ -249,12 +251,14 @@ def test_concurrent_deletes(tmp_path: Path, stable: bool, order: str, one: str, 
     )
     first = by_them if order == "ours after theirs" else by_us
     second = by_them if order == "theirs after ours" else by_us
-    first(one)()
-    second(other)()
+    first(first_condition)()
+    second(second_condition)()
     if order != "theirs after ours":
-        # pylance leaves the file behind that was not merged.
+        # pylance leaves the deletion file that was not merged.
         assert deletion_files(tmp_path) == referred(tmp_path)
-    assert ids(tmp_path) == [i for i in range(ROWS) if not meets(i, one) and not meets(i, other)]
+    assert ids(tmp_path) == [
+        i for i in range(ROWS) if not meets(i, first_condition) and not meets(i, second_condition)
+    ]
     assert len(manifests(tmp_path)) == 3
 
 
@@ -302,7 +306,7 @@ def test_delete_without_row_offsets_cannot_be_rebased(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError) as caught:
         commit(table.store, Transaction.new(1, Delete(fragments)), table.manifest)
     assert caught.value.retryable
-    # Another fragment is none of its business.
+    # A change of another fragment is compatible.
     (task,) = plan_delete(table, [("id", "==", 24)], fragments_per_task=3)
     deletions = task.run()
     fragments = deletion_effects(table, deletions)[0]

@@ -1,4 +1,4 @@
-"""Columns that are dropped, and whose ids others get, while a change that knows them is under way."""
+"""Columns that are dropped, and whose ids other columns get, during a change that uses them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def drop(uri: str) -> None:
 
 
 def drop_and_add(uri: str, column: pa.Field) -> None:
-    """Give the id of a column to another one."""
+    """Give the id of a column to another column."""
     number = field_ids(uri)["a"]
     drop(uri)
     lance.dataset(uri).add_columns(pa.schema([column]))
@@ -103,7 +103,7 @@ def test_update_leaves_files_of_dropped_columns_out(table: str) -> None:
 
 
 def test_a_parent_stays_with_its_children(tmp_path: Path) -> None:
-    """A version without it could be opened by nobody."""
+    """No client could open a version without this file."""
     uri = str(tmp_path / "table")
     lance.write_dataset(pa.table({"id": [1], "point": [{"x": 1}]}), uri)
     base = open_table(uri)

@@ -1,4 +1,4 @@
-"""Merge and Project as pylance's low-level commits make them, and what both refuse."""
+"""Merge and Project, as low-level commits of pylance create them, and refusals of both clients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def content(path: Path) -> tuple[list[object], list[object], bytes | None, int, 
 
 @pytest.mark.parametrize("stable", [False, True])
 def test_merges_equal_those_of_pylance(tmp_path: Path, stable: bool) -> None:
-    """With a new file for one fragment, none for the other, and a fragment behind them."""
+    """One fragment has a new file, the other none, and a fragment follows them."""
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     dataset = new_table(theirs, enable_stable_row_ids=stable)
     dataset.create_scalar_index("id", "BTREE")
@@ -140,7 +140,7 @@ def test_ids_of_dropped_columns_are_not_reused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [["id"], ["word"], ["x"], ["id", "x"]])
 def test_projections_equal_those_of_pylance(tmp_path: Path, names: list[str]) -> None:
-    """Of columns in two files."""
+    """The columns are in two files."""
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     dataset = new_table(theirs, enable_stable_row_ids=True)
     dataset.create_scalar_index("id", "BTREE")
@@ -160,7 +160,7 @@ def test_projections_equal_those_of_pylance(tmp_path: Path, names: list[str]) ->
 
 
 def _lance_schema(path: Path, names: list[str]) -> object:
-    """pylance's schema with the ids that the table has: it makes one of a projected dataset."""
+    """pylance's schema with the ids of the table: pylance creates it from a projected dataset."""
     scratch = path.parent / "scratch"
     shutil.copytree(path, scratch)
     dataset = lance.dataset(str(scratch))
@@ -183,7 +183,7 @@ def test_invalid_projections_are_refused(tmp_path: Path) -> None:
 
 
 def test_fragments_without_values(tmp_path: Path) -> None:
-    """Columns that have no values yet are all that is left."""
+    """Only columns without values remain."""
     path = tmp_path / "t"
     new_table(path).add_columns(pa.field("later", pa.int32()))
     made = open_dataset(str(path)).drop_columns(["id", "word"])

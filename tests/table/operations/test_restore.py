@@ -1,4 +1,4 @@
-"""Restored versions: the same as pylance's, with ids that go on after the greatest ones ever given."""
+"""Restored versions: the same as in pylance. New ids follow the greatest ids ever used."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def newest(path: Path) -> Manifest:
 
 
 def content(path: Path) -> tuple[table_pb2.Manifest, bytes | None]:
-    """The newest manifest without what tells one commit from another."""
+    """Return the newest manifest without the fields that differ between commits."""
     manifest = newest(path)
     proto = manifest.to_proto()
     for name in ("timestamp", "writer_version", "transaction_file", "transaction_section"):
@@ -174,7 +174,7 @@ def test_restore_brings_back_types(tmp_path: Path) -> None:
 def test_dictionaries_of_early_files_come_back(
     tmp_path: Path, second: dict[str, list[object]]
 ) -> None:
-    """Their values are in the manifest; pylance refuses to restore such a version."""
+    """The values are in the manifest. pylance refuses to restore such a version."""
     path, options = tmp_path / "t", {"data_storage_version": "legacy"}
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     lance.write_dataset(pa.table({"id": [1, 2, 3], "word": words}), str(path), **options)

@@ -1,4 +1,6 @@
-"""Rewrite and ReserveFragments: manifests that they make, conflicts, and pylance beside us in both orders."""
+"""Rewrite and ReserveFragments: their manifests and conflicts, with pylance and this package in
+both orders.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ class TestReserve:
 
 
 def compacted(uri: str, numbers: list[int], version: int | None = None) -> Rewrite:
-    """Return the rewrite of some fragments, as it would be committed, its ids reserved."""
+    """Return the rewrite of some fragments before its commit, with reserved ids."""
     opened = open_table(uri, version=version)
     excluded = {fragment.id for fragment in opened.manifest.fragments} - set(numbers)
     options = CompactionOptions(excluded_fragment_ids=excluded)
@@ -120,7 +122,7 @@ def test_pylance_reads_the_transaction(tmp_path: Path) -> None:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    """What pylance commits is what we write of it."""
+    """pylance commits the operation that this package writes."""
     uri = table(tmp_path / "table")
     lance.dataset(uri).create_scalar_index("a", "BTREE")
     lance.dataset(uri).optimize.compact_files()
@@ -163,7 +165,7 @@ def test_two_rewrites_of_different_fragments(tmp_path: Path, stable: bool) -> No
 
 
 def test_two_rewrites_with_a_reuse_index(tmp_path: Path) -> None:
-    """The second adds to what the first has put into the reuse index."""
+    """The second rewrite adds to the reuse index of the first."""
     uri = table(tmp_path / "table")
     lance.dataset(uri).create_scalar_index("a", "BTREE")
     opened = open_table(uri)
@@ -207,24 +209,24 @@ BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
 @pytest.mark.parametrize("name", BETWEEN)
 def test_rebase_onto_another_commit(tmp_path: Path, name: str) -> None:
     uri = table(tmp_path / "table")
-    other = table(tmp_path / "other")
+    pylance_copy = table(tmp_path / "other")
     change, fits = BETWEEN[name]
     version = lance.dataset(uri).version
-    operations = [compacted(item, [0, 1, 2]) for item in (uri, other)]
-    for one in (uri, other):
-        change(one)
+    operations = [compacted(item, [0, 1, 2]) for item in (uri, pylance_copy)]
+    for table_uri in (uri, pylance_copy):
+        change(table_uri)
     expected = values(uri)
     theirs = _as_pylance(operations[1])
     if fits:
         commit_on(uri, operations[0], version)
-        lance.LanceDataset.commit(other, theirs, read_version=version)
-        assert ids(uri) == ids(other)
+        lance.LanceDataset.commit(pylance_copy, theirs, read_version=version)
+        assert ids(uri) == ids(pylance_copy)
     else:
         with pytest.raises(CommitConflictError):
             commit_on(uri, operations[0], version)
         with pytest.raises(OSError, match=r"conflict|incompatible"):
-            lance.LanceDataset.commit(other, theirs, read_version=version)
-    assert values(uri) == values(other) == expected
+            lance.LanceDataset.commit(pylance_copy, theirs, read_version=version)
+    assert values(uri) == values(pylance_copy) == expected
     lance.dataset(uri).validate()
 
 
@@ -256,7 +258,7 @@ def _metadata(fragment: Fragment) -> lance.FragmentMetadata:
 
 
 def test_a_changed_fragment_is_not_replaced(tmp_path: Path) -> None:
-    """Even without a transaction that tells: a deleted row does not come back."""
+    """Without the transaction too, a deleted row does not come back."""
     uri = table(tmp_path / "table")
     operation = compacted(uri, [0, 1])
     for name in ("deletion_file", "files"):

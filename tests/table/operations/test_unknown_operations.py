@@ -1,4 +1,4 @@
-"""Committed transactions of a kind that this release does not know, and of the log that it does not write."""
+"""Committed transactions of a type that this release does not know."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def composite() -> UnknownOperation:
     return made
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
-def test_operations_are_replanned_after_an_unknown_one(kind: str) -> None:
+@pytest.mark.parametrize("operation_name", OPERATIONS)
+def test_operations_are_replanned_after_an_unknown_one(operation_name: str) -> None:
     message = transaction_pb2.Transaction()
-    getattr(message, kind).SetInParent()
+    getattr(message, operation_name).SetInParent()
     known = operation_of(message, "file")
-    assert type(known) is OPERATIONS[kind]
-    if kind != "clone":
+    assert type(known) is OPERATIONS[operation_name]
+    if operation_name != "clone":
         assert known.conflict(composite()) is Conflict.RETRYABLE
 
 
-@pytest.mark.parametrize("kind", OPERATIONS)
-def test_messages_round_trip(kind: str) -> None:
+@pytest.mark.parametrize("operation_name", OPERATIONS)
+def test_messages_round_trip(operation_name: str) -> None:
     message = transaction_pb2.Transaction()
-    getattr(message, kind).SetInParent()
+    getattr(message, operation_name).SetInParent()
     again = transaction_pb2.Transaction()
     operation_of(message, "file").write_to(again)
     assert again == message
@@ -134,7 +134,7 @@ def test_conflicts_of_mem_wal_states() -> None:
 
 
 def test_invalid_messages_are_refused() -> None:
-    """Numbers and sets that no manifest can hold are told when they are read, as what they are."""
+    """Numbers and sets that a manifest cannot hold are reported when they are read."""
     update = transaction_pb2.Transaction()
     update.update.updated_fragment_offset_bitmaps[1] = b""
     rewrite = transaction_pb2.Transaction()

@@ -1,21 +1,18 @@
-"""Updating rows: what we commit against what pylance commits, alone and at the same time."""
+"""Updates: commits of this package compared with commits of pylance."""
 
 from __future__ import annotations
 
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import lance_spark
 from lance_spark.errors import (
-    CommitConflictError,
     InvalidInputError,
     InvalidOptionError,
     SchemaMismatchError,
@@ -29,71 +26,20 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.data.append import Append
-from lance_spark.table.operations.data.inserted_keys import BloomFilter, InsertedKeys
-from lance_spark.table.operations.data.update import Update, UpdateMode
-from lance_spark.table.operations.registry import operation_of
+from lance_spark.table.operations.data.update import Update
 from tests.support.tables.pylance_written import manifests, written_by_pylance
-
-ROWS = 30
-LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
-
-
-def rows(start: int = 0, count: int = ROWS) -> pa.Table:
-    numbers = range(start, start + count)
-    return pa.table({"id": numbers, "word": [f"w{i}" for i in numbers]})
-
-
-def new_table(path: Path, **options: object) -> lance.LanceDataset:
-    """Write fragments of 10 rows, ids 0 to 29."""
-    return lance.write_dataset(rows(), str(path), max_rows_per_file=10, **options)
-
-
-def content(path: Path, *, lineage: bool = False) -> list[dict[str, Any]]:
-    """All rows, after both clients agree on them, by id."""
-    theirs = lance.dataset(str(path))
-    theirs.validate()
-    columns = ["id", "word", *(LINEAGE if lineage else [])]
-    table = theirs.to_table(columns=columns)
-    assert lance_spark.open_dataset(str(path)).to_table(columns) == table
-    return sorted(table.to_pylist(), key=lambda row: (row["id"], row["word"]))
-
-
-def words(path: Path) -> dict[int, str]:
-    result = content(path)
-    assert len({row["id"] for row in result}) == len(result)
-    return {row["id"]: row["word"] for row in result}
-
-
-def data_files(path: Path) -> set[str]:
-    return {file.name for file in (path / "data").iterdir()}
-
-
-def referred(path: Path) -> set[str]:
-    return {f.path for m in manifests(path) for fragment in m.fragments for f in fragment.files}
-
-
-def shapes(path: Path, version: int = -1) -> list[tuple[object, ...]]:
-    """What a version has, but for what is random about it."""
-    return [
-        (
-            fragment.id,
-            fragment.physical_rows,
-            fragment.num_deleted_rows,
-            [(file.fields, file.version) for file in fragment.files],
-            fragment.to_proto().inline_created_at_versions,
-            fragment.to_proto().inline_last_updated_at_versions,
-        )
-        for fragment in manifests(path)[version].fragments
-    ]
-
-
-def last_update(path: Path) -> Update:
-    result = read_transaction(open_table(str(path)).store, manifests(path)[-1])
-    assert result is not None
-    assert isinstance(result.operation, Update)
-    return result.operation
+from tests.table.operations.word_tables import (
+    LINEAGE,
+    ROWS,
+    content,
+    data_files,
+    last_update,
+    new_table,
+    referred,
+    rows,
+    shapes,
+    words,
+)
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
@@ -132,12 +78,12 @@ def test_updates_equal_those_of_pylance(
     for name in ("ours", "theirs"):
         message = transaction_pb2.Transaction()
         last_update(tmp_path / name).write_to(message)
-        for one in (*message.update.updated_fragments, *message.update.new_fragments):
-            one.ClearField("files")
-            one.deletion_file.id = 0
+        for fragment in (*message.update.updated_fragments, *message.update.new_fragments):
+            fragment.ClearField("files")
+            fragment.deletion_file.id = 0
             if stable:
-                one.inline_row_ids = b""
-        message.update.updated_fragments.sort(key=lambda one: one.id)
+                fragment.inline_row_ids = b""
+        message.update.updated_fragments.sort(key=lambda fragment: fragment.id)
         messages.append(message)
     assert messages[0] == messages[1]
 
@@ -209,7 +155,7 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
     result = {row["id"]: row for row in content(tmp_path, lineage=True)}
     assert [row["_rowid"] for row in result.values()] == list(range(36))
     versions = {i: tuple(result[i][name] for name in LINEAGE[1:]) for i in result}
-    assert {i for i, one in versions.items() if one != (1, 1)} == {2, 4, *range(29, 35), 40}
+    assert {i for i, lineage in versions.items() if lineage != (1, 1)} == {2, 4, *range(29, 35), 40}
     assert versions[2] == versions[29] == (1, 3)
     assert versions[4] == (1, 4)
     assert versions[31] == (2, 4)
@@ -219,7 +165,7 @@ def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
 
 
 def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) -> None:
-    """As merges commit them: the ids of moved rows come first, the others are given when it is committed."""
+    """As merges commit them: ids of moved rows come first, other rows get ids at the commit."""
     new_table(tmp_path, enable_stable_row_ids=True)
     table = open_table(str(tmp_path))
     (task,) = plan_update(table, {"word": "x"}, [("id", "in", [3, 13])])
@@ -241,14 +187,18 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
         affected=affected,
     )
     commit(table.store, Transaction.new(1, operation), table.manifest)
-    found = content(tmp_path, lineage=True)
-    assert [(row["id"], row["_rowid"], row["_row_created_at_version"]) for row in found[-4:]] == [
+    rows_after = content(tmp_path, lineage=True)
+    assert [
+        (row["id"], row["_rowid"], row["_row_created_at_version"]) for row in rows_after[-4:]
+    ] == [
         (30, 30, 2),
         (31, 31, 2),
         (50, 32, 3),
         (51, 33, 3),
     ]
-    moved = [row for row in found if row["_row_last_updated_at_version"] == 3 and row["id"] < 20]
+    moved = [
+        row for row in rows_after if row["_row_last_updated_at_version"] == 3 and row["id"] < 20
+    ]
     assert [tuple(row[n] for n in ("id", *LINEAGE[:2])) for row in moved] == [
         (3, 3, 1),
         (3, 34, 3),
@@ -262,12 +212,12 @@ def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("stable", [False, True])
-def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) -> None:
+def test_indexes_stay_right(tmp_path: Path, mode: str, index_type: str, stable: bool) -> None:
     dataset = new_table(tmp_path, enable_stable_row_ids=stable)
-    dataset.create_scalar_index("id", kind)
-    dataset.create_scalar_index("word", kind)
+    dataset.create_scalar_index("id", index_type)
+    dataset.create_scalar_index("word", index_type)
     ours = lance_spark.open_dataset(str(tmp_path))
     ours = ours.update({"word": "x"}, [("id", "in", [3, 4])], mode=mode)
     ours = ours.update({"id": lambda r: pc.add(r["id"], 100)}, [("id", "in", [4, 14])], mode=mode)
@@ -279,14 +229,14 @@ def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) 
         assert result == ([expected[number]] if number in expected else [])
     for word in ("x", *(f"w{i}" for i in range(ROWS))):
         result = theirs.to_table(filter=f"word = '{word}'")["id"].to_pylist()
-        assert sorted(result) == [i for i, one in expected.items() if one == word]
+        assert sorted(result) == [i for i, text in expected.items() if text == word]
     theirs.optimize.optimize_indices()
     assert theirs.to_table(filter="id = 14").num_rows == 0
     assert theirs.to_table(filter="id = 114").num_rows == 1
 
 
 def test_an_index_covers_what_it_finds_by_row_id(tmp_path: Path) -> None:
-    """With stable row ids an index on another column goes on answering for rows that moved."""
+    """With stable row ids, an index on another column still finds moved rows."""
     dataset = new_table(tmp_path, enable_stable_row_ids=True)
     dataset.create_scalar_index("id", "BITMAP")
     dataset.create_scalar_index("word", "BITMAP")
@@ -325,7 +275,7 @@ def test_other_columns_do_not_change(tmp_path: Path, version: str, mode: str) ->
         assert result == dataset.to_table().to_pylist()
         assert sorted(result, key=lambda row: row["id"]) == data.to_pylist()
         if filters:
-            # The first fragment has four rows; those that move come behind all others.
+            # The first fragment has four rows. Rows that move get positions after all others.
             order = [0, 3, 4, 5, 1, 2] if mode == "rows" else list(range(6))
             assert [row["id"] for row in result] == order
 
@@ -397,7 +347,7 @@ def test_references_stay_references(tmp_path: Path, mode: str) -> None:
     options = {"allow_external_blob_outside_bases": True, "data_storage_version": "2.2"}
     lance.write_dataset(data, path, **options)
     before = lance.dataset(path).to_table()["blob"].to_pylist()
-    # Nobody has to read the object.
+    # The object is not read.
     target.rename(tmp_path / "y.bin")
     dataset = lance_spark.open_dataset(path)
     dataset = dataset.update({"id": lambda r: pc.add(r["id"], 10)}, mode=mode)
@@ -439,113 +389,6 @@ def test_update_of_a_column_without_values(tmp_path: Path) -> None:
     assert result == {i: 1 if i < 3 else 2 if i in (5, 15) else None for i in range(ROWS)}
 
 
-PAIRS = [
-    ("update 3", "update 4"),
-    ("update 3", "update 23"),
-    ("update 3", "update 3"),
-    ("update 3", "delete 3"),
-    ("delete 3", "update 3"),
-    ("delete 3", "update 4"),
-    ("update 3", "delete 4"),
-    ("update 0-9", "delete 3"),
-    ("delete 3", "update 0-9"),
-    ("update 0-9", "update 5-15"),
-    ("update 3", "columns 3"),
-    ("columns 3", "update 4"),
-    ("columns 3", "delete 4"),
-    ("delete 4", "columns 3"),
-    ("columns 3", "columns 5"),
-    ("columns 3", "columns 15"),
-    ("update 3", "append"),
-    ("append", "update 3"),
-    ("append", "columns 3"),
-]
-
-
-def by_us(dataset: lance_spark.Dataset, path: Path, change: str, value: str) -> None:
-    kind, _, span = change.partition(" ")
-    if kind == "append":
-        lance_spark.write_dataset(rows(50, 2), str(path), mode="append")
-        return
-    first, last = (int(part) for part in (span.split("-") * 2)[:2])
-    filters = [("id", ">=", first), ("id", "<=", last)]
-    if kind == "delete":
-        dataset.delete(filters)
-    else:
-        dataset.update({"word": value}, filters, mode="rows" if kind == "update" else "columns")
-
-
-def by_pylance(dataset: lance.LanceDataset, change: str, value: str) -> None:
-    kind, _, span = change.partition(" ")
-    if kind == "append":
-        lance.write_dataset(rows(50, 2), dataset.uri, mode="append")
-        return
-    first, last = (int(part) for part in (span.split("-") * 2)[:2])
-    where = f"id >= {first} and id <= {last}"
-    if kind == "delete":
-        dataset.delete(where)
-    elif kind == "update":
-        dataset.update({"word": f"'{value}'"}, where=where)
-    else:
-        fragment = dataset.get_fragment(first // 10)
-        new = pa.table({"id": range(first, last + 1), "word": [value] * (last - first + 1)})
-        metadata, fields = fragment.update_columns(new, left_on="id")
-        operation = lance.LanceOperation.Update(
-            updated_fragments=[metadata],
-            fields_modified=fields,
-            update_mode="rewrite_columns",
-        )
-        try:
-            lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
-        except OSError as error:
-            # Whoever commits such an update has to see to it.
-            if "Retryable" not in str(error) or dataset.version > 2:
-                raise
-            by_pylance(lance.dataset(dataset.uri), change, value)
-
-
-def after(found: dict[int, str], change: str, value: str) -> dict[int, str]:
-    kind, _, span = change.partition(" ")
-    if kind == "append":
-        return {**found, **{50 + i: f"w{50 + i}" for i in range(2)}}
-    first, last = (int(part) for part in (span.split("-") * 2)[:2])
-    chosen = [i for i in found if first <= i <= last]
-    if kind == "delete":
-        return {i: word for i, word in found.items() if i not in chosen}
-    return {**found, **dict.fromkeys(chosen, value)}
-
-
-@pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_concurrent_updates(tmp_path: Path, stable: bool, order: str, one: str, other: str) -> None:
-    if (one, other, order) == ("update 3", "columns 3", "theirs after ours"):
-        pytest.skip("the row is in another fragment then, and update_columns is about one fragment")
-    theirs = new_table(tmp_path, enable_stable_row_ids=stable)
-    theirs.create_scalar_index("id", "BTREE")
-    ours = lance_spark.open_dataset(str(tmp_path))
-    for change, value, client in zip(
-        (one, other), ("first", "second"), order.split(" after ")[::-1] * 2, strict=False
-    ):
-        if client == "theirs":
-            by_pylance(theirs, change, value)
-        else:
-            by_us(ours, tmp_path, change, value)
-    expected = {row["id"]: row["word"] for row in rows().to_pylist()}
-    expected = after(after(expected, one, "first"), other, "second")
-    assert words(tmp_path) == expected
-    assert len(manifests(tmp_path)) == 4
-    if order != "theirs after ours":
-        assert data_files(tmp_path) == referred(tmp_path)
-    dataset = lance.dataset(str(tmp_path))
-    for number in (3, 4, 15, 50):
-        result = dataset.to_table(filter=f"id = {number}")["word"].to_pylist()
-        assert result == ([expected[number]] if number in expected else [])
-    if stable:
-        result = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
-        assert all(row["_rowid"] == row["id"] for row in result if row["id"] < ROWS)
-
-
 def test_invalid_updates_are_refused(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("word", pa.string())])
     lance.write_dataset(rows().cast(schema), str(tmp_path))
@@ -577,22 +420,6 @@ def test_version_2_3_is_not_written(tmp_path: Path) -> None:
         lance_spark.open_dataset(str(tmp_path)).update({"word": "x"})
 
 
-def test_retries_end(tmp_path: Path) -> None:
-    new_table(tmp_path).delete("id = 2")
-    dataset = lance_spark.open_dataset(str(tmp_path))
-    lance.dataset(str(tmp_path)).delete("id = 3")
-    for mode in ("rows", "columns"):
-        with pytest.raises(CommitConflictError) as caught:
-            dataset.update({"word": "x"}, [("id", "<", 5)], mode=mode, conflict_retries=0)
-        assert caught.value.retryable
-    assert data_files(tmp_path) == referred(tmp_path)
-    # Columns are rewritten beside deletion files that were there before.
-    assert [list(words(tmp_path))[:3], len(list((tmp_path / "_deletions").iterdir()))] == [
-        [0, 1, 4],
-        2,
-    ]
-
-
 def test_tasks_can_be_pickled(tmp_path: Path) -> None:
     new_table(tmp_path, enable_stable_row_ids=True)
     table = open_table(str(tmp_path))
@@ -611,80 +438,3 @@ def test_tasks_can_be_pickled(tmp_path: Path) -> None:
 
 def upper(batch: pa.RecordBatch) -> pa.Array:
     return pc.add(batch["id"], 1000)
-
-
-def keys(*hashes: int) -> InsertedKeys:
-    return InsertedKeys((0,), frozenset(hashes))
-
-
-def bloom(*blocks: list[int], bits: int = 512) -> InsertedKeys:
-    data = np.array(blocks, "<u4").tobytes()
-    return InsertedKeys((0,), BloomFilter(data, bits, 100, 0.01))
-
-
-def test_conflicts_of_inserted_keys() -> None:
-    def between(own: InsertedKeys | None, other: InsertedKeys | None) -> Conflict:
-        return Update(inserted_rows=own).conflict(Update(inserted_rows=other))
-
-    assert between(keys(1, 2), keys(3)) is Conflict.COMPATIBLE
-    assert between(keys(1, 2), keys(2)) is Conflict.RETRYABLE
-    assert between(keys(1), InsertedKeys((1,), frozenset([2]))) is Conflict.RETRYABLE
-    assert between(keys(1), None) is Conflict.RETRYABLE
-    assert between(None, keys(1)) is Conflict.COMPATIBLE
-    assert between(None, None) is Conflict.COMPATIBLE
-    one, other = [1] * 8, [2] * 8
-    assert between(bloom(one, other), bloom(one, one)) is Conflict.RETRYABLE
-    assert between(bloom(one, other), bloom(other, one)) is Conflict.COMPATIBLE
-    assert between(bloom(one), bloom([1] * 7 + [2])) is Conflict.COMPATIBLE
-    assert between(bloom(one), bloom(other, other)) is Conflict.RETRYABLE
-    assert between(bloom(one), bloom(other, bits=256)) is Conflict.RETRYABLE
-    assert between(bloom(one), keys(1)) is Conflict.RETRYABLE
-    assert Update(inserted_rows=keys(1)).conflict(Append(())) is Conflict.RETRYABLE
-    assert Update().conflict(Append(())) is Conflict.COMPATIBLE
-
-
-def test_message_round_trip(tmp_path: Path) -> None:
-    message = transaction_pb2.Transaction()
-    update = message.update
-    update.removed_fragment_ids.extend([4, 5])
-    update.updated_fragments.add(id=3, physical_rows=5).deletion_file.num_deleted_rows = 2
-    update.new_fragments.add(physical_rows=7)
-    update.fields_modified.append(2)
-    update.fields_for_preserving_frag_bitmap.extend([1, 2])
-    update.compacted_sstables.add(generation=3).shard_id.uuid = b"0" * 16
-    update.update_mode = 1
-    update.inserted_rows.field_ids.append(0)
-    update.inserted_rows.bloom.bitmap = bytes(32)
-    update.inserted_rows.bloom.num_bits = 256
-    update.updated_fragment_offset_bitmaps[3] = bytes.fromhex(
-        "3a300000010000000000010010000000010003" + "00"
-    )
-    operation = operation_of(message, "x")
-    assert isinstance(operation, Update)
-    assert operation.mode is UpdateMode.REWRITE_COLUMNS
-    assert list(operation.updated_offsets[3]) == [1, 3]
-    assert operation.touched_fragments == {3, 4, 5}
-    again = transaction_pb2.Transaction()
-    operation.write_to(again)
-    assert again == message
-    older = transaction_pb2.Transaction()
-    older.update.updated_fragment_offsets[3].values.extend([9, 1])
-    assert list(operation_of(older, "x").updated_offsets[3]) == [1, 9]  # type: ignore[attr-defined]
-
-
-def test_keys_of_real_merges(tmp_path: Path) -> None:
-    """Filters of pylance: two merges of different keys can be told apart, of the same key not."""
-    field = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
-    schema = pa.schema([field, pa.field("word", pa.string())])
-    data = rows().cast(schema)
-    lance.write_dataset(data, str(tmp_path / "t"))
-    result = []
-    for number in (100, 101, 100):
-        path = tmp_path / f"t{len(result)}"
-        shutil.copytree(tmp_path / "t", path)
-        merge = lance.dataset(str(path)).merge_insert("id").when_not_matched_insert_all()
-        merge.execute(rows(number, 1).cast(schema))
-        result.append(last_update(path))
-    assert result[0].inserted_rows is not None
-    assert result[0].conflict(result[1]) is Conflict.COMPATIBLE
-    assert result[0].conflict(result[2]) is Conflict.RETRYABLE

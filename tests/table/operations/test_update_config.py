@@ -1,4 +1,6 @@
-"""Configuration and metadata: ours read by pylance, pylance's by us, and what older writers put into fields of their own."""
+"""Configuration and metadata: written by each client and read by the other, and fields of older
+writers.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,7 @@ def test_bytes_in_metadata_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "message"),
     [
         (lambda d: d.update_field_metadata({"nope": {"a": "b"}}), "nope"),
         (lambda d: d.update_config({"a": 1}), "a key must be a string"),
@@ -123,10 +125,10 @@ def test_bytes_in_metadata_are_kept() -> None:
         ),
     ],
 )
-def test_invalid_updates_are_refused(tmp_path: Path, change, what: str) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_updates_are_refused(tmp_path: Path, change, message: str) -> None:  # type: ignore[no-untyped-def]
     new_table(tmp_path / "t")
     dataset = open_dataset(str(tmp_path / "t"))
-    with pytest.raises(InvalidInputError, match=what):
+    with pytest.raises(InvalidInputError, match=message):
         change(dataset)
     assert dataset.latest_version == 1
 
@@ -158,9 +160,9 @@ def test_update_of_a_dropped_field_is_refused(tmp_path: Path) -> None:
 def test_concurrent_config_updates(
     tmp_path: Path, mine: dict[str, dict], theirs: dict[str, dict], holds: bool
 ) -> None:
-    path, other = tmp_path / "t", tmp_path / "other"
+    path, other_path = tmp_path / "t", tmp_path / "other"
     new_table(path)
-    shutil.copytree(path, other)
+    shutil.copytree(path, other_path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
     lance.LanceDataset.commit(str(path), by_pylance(theirs), read_version=1)
@@ -173,13 +175,13 @@ def test_concurrent_config_updates(
         with pytest.raises(CommitConflictError) as raised:
             commit(store, Transaction.new(1, by_us(mine)), base)
         assert not raised.value.retryable
-    # The other way round.
-    commit(ObjectStore.from_uri(other), Transaction.new(1, by_us(theirs)), base)
+    # The clients in the other order.
+    commit(ObjectStore.from_uri(other_path), Transaction.new(1, by_us(theirs)), base)
     if holds:
-        lance.LanceDataset.commit(str(other), by_pylance(mine), read_version=1)
+        lance.LanceDataset.commit(str(other_path), by_pylance(mine), read_version=1)
         return
     with pytest.raises(OSError, match="Incompatible"):
-        lance.LanceDataset.commit(str(other), by_pylance(mine), read_version=1)
+        lance.LanceDataset.commit(str(other_path), by_pylance(mine), read_version=1)
 
 
 def by_us(parts: dict[str, dict]) -> UpdateConfig:
@@ -193,15 +195,15 @@ def by_us(parts: dict[str, dict]) -> UpdateConfig:
 
 
 def by_pylance(parts: dict[str, dict]) -> object:
-    kinds = lance.LanceOperation
+    operations = lance.LanceOperation
     made: dict[str, object] = {}
     for name, values in parts.items():
         if name == "field_metadata":
-            maps = {number: kinds.UpdateMap(update) for number, update in values.items()}
+            maps = {number: operations.UpdateMap(update) for number, update in values.items()}
             made["field_metadata_updates"] = maps
         else:
-            made[f"{name}_updates"] = kinds.UpdateMap(values)
-    return kinds.UpdateConfig(**made)
+            made[f"{name}_updates"] = operations.UpdateMap(values)
+    return operations.UpdateConfig(**made)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Updates of fragments that have overlays: no value of before comes back, whoever reads, with an index or without."""
+"""Updates of fragments with overlays: no old value comes back, in any client, with an index or
+without.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ OVERLAID = [10, 100, 12, 200, 14, 15]
 
 @pytest.fixture(autouse=True)
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without it pylance refuses such tables: they are experimental.
+    # Without this variable, pylance refuses such tables, because they are experimental.
     monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
 
 
@@ -32,15 +34,15 @@ def put_overlay(uri: str, values: dict[int, int]) -> None:
     file = Path(uri) / "data" / f"overlay{dataset.version}.lance"
     with LanceFileWriter(str(file), pa.schema([("a", pa.int64())]), version="2.2") as writer:
         writer.write_batch(pa.table({"a": list(values.values())}))
-    kinds = lance.LanceOperation
-    overlay = kinds.DataOverlayFile(DataFile(file.name, [1], [0], 2, 2), list(values))
-    operation = kinds.DataOverlay([kinds.DataOverlayGroup(0, [overlay])])
+    operations = lance.LanceOperation
+    overlay = operations.DataOverlayFile(DataFile(file.name, [1], [0], 2, 2), list(values))
+    operation = operations.DataOverlay([operations.DataOverlayGroup(0, [overlay])])
     lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """Write a table with an index on `a`, some of whose values an overlay replaces afterwards."""
+    """Write a table with an index on `a`. An overlay replaces some values of `a` afterwards."""
     uri = str(tmp_path / "table")
     rows = pa.table({"id": range(6), "a": VALUES})
     dataset = lance.write_dataset(rows, uri, data_storage_version="2.2", enable_stable_row_ids=True)
@@ -67,7 +69,7 @@ def test_new_values(table: str, mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 def test_values_of_other_columns(table: str, mode: Mode) -> None:
-    """Rows that move take what the overlay said along; an index that is older must not cover them."""
+    """Moved rows take the values of the overlay with them. An older index must not cover them."""
     lance_spark.open_dataset(table).update({"id": 50}, filters=[("id", ">=", 1)], mode=mode)
     check(table, OVERLAID)
 

@@ -1,9 +1,8 @@
-"""Branches: created, written and deleted by both clients; nested names; corrupt files."""
+"""Branches that both clients create and write, and branch files."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -25,67 +24,25 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import read_transaction
-from lance_spark.table.manifest.codec import decode
 from lance_spark.table.open import open_table
 from lance_spark.table.refs import branch_store, branches
 from tests.support.tables.damaged import files_below
 from tests.support.tables.pylance_written import ids, rows
+from tests.table.refs.branch_calls import (
+    CLIENTS,
+    Create,
+    clean_manifest,
+    manifest_of,
+    our_branch,
+    pylance_branch,
+    read_ids,
+    source_table,
+)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Ids 0 to 5 in version 1 (with an index in 2), without 1 in version 3, with 6 to 8 in version 4."""
-    path = tmp_path / "t"
-    dataset = lance.write_dataset(rows(0, 6), str(path), max_rows_per_file=3)
-    dataset.create_scalar_index("id", "BTREE")
-    dataset.delete("id = 1")
-    lance.write_dataset(rows(6), str(path), mode="append")
-    return path
-
-
-def pylance_branch(path: Path, name: str, reference: Any = None) -> None:
-    lance.dataset(str(path)).create_branch(name, reference)
-
-
-def our_branch(path: Path, name: str, reference: Any = None) -> None:
-    open_dataset(str(path)).create_branch(name, reference)
-
-
-CLIENTS = pytest.mark.parametrize("create", [our_branch, pylance_branch])
-Create = Callable[..., None]
-
-
-def read_ids(path: Path, branch: str) -> list[int]:
-    """Return the ids on a branch; both clients must read the same ones."""
-    ours = open_dataset(str(path), branch=branch)
-    theirs = lance.dataset(str(path)).checkout_version((branch, None))
-    theirs.validate()
-    assert (ours.version, ours.branch) == (theirs.version, branch)
-    assert ours.to_table() == theirs.to_table()
-    for item in ours.to_table()["id"].to_pylist():
-        assert theirs.to_table(filter=f"id = {item}").num_rows == 1
-    return sorted(ours.to_table()["id"].to_pylist())
-
-
-def manifest_of(path: Path, branch: str) -> Any:
-    (file,) = (path / "tree" / branch / "_versions").glob("*.manifest")
-    return decode(file.read_bytes(), str(file))
-
-
-def clean_manifest(message: Any) -> Any:
-    """Return a manifest without the fields that differ between writes or clients."""
-    for name in (
-        "timestamp",
-        "transaction_file",
-        "transaction_section",
-        "writer_version",
-        "branch",
-    ):
-        message.ClearField(name)
-    bases = sorted(message.base_paths, key=lambda base: base.id)
-    message.ClearField("base_paths")
-    message.base_paths.extend(bases)
-    return message
+    return source_table(tmp_path)
 
 
 def test_first_manifest_equals_that_of_pylance(path: Path) -> None:
@@ -151,7 +108,7 @@ def test_branches_can_be_made_from_versions_tags_and_branches(path: Path, create
     assert read_ids(path, "old") == [*range(6)]
     assert read_ids(path, "tagged") == [0, *range(2, 6)]
     assert read_ids(path, "main2") == [*range(6)]
-    # Numbers go on from the version that a branch was made from.
+    # Version numbers continue from the version that a branch was made from.
     ours = write_dataset(rows(30), str(path), "append", branch="tagged")
     assert (ours.version, ours.branch) == (4, "tagged")
     theirs = lance.dataset(str(path)).checkout_version(("tagged", None))
@@ -164,7 +121,7 @@ def test_branches_can_be_made_from_versions_tags_and_branches(path: Path, create
     create(path, "further", ("tagged", 5))
     create(path, "further/on", ("further", None))
     assert read_ids(path, "further/on") == [0, 2, 3, 4, 5, 30, 31, 32, 40, 41, 42]
-    # Nothing of all this is on the main branch.
+    # The main branch has none of these.
     assert ids(path) == [0, *range(2, 9)]
 
 
@@ -224,7 +181,7 @@ def test_every_mutation_works_on_rows_of_another_root(
     assert agreed(dataset) == [70, 71, 72]
     if start.branch is not None:
         assert dataset.branch == "b"
-    # The parent has seen nothing of it.
+    # The parent does not change.
     assert ids(path) == [0, *range(2, 9)]
     assert before <= files_below(path)
 
@@ -243,7 +200,7 @@ def test_checkout_opens_branches_and_their_versions(path: Path) -> None:
         branch.checkout_version(1)
     with pytest.raises(VersionNotFoundError, match="branch 'feat/y' not found"):
         branch.checkout_version(("feat/y", 1))
-    # The root of a branch can be opened like that of a table.
+    # The root of a branch can be opened like the root of a table.
     root = f"{path}/tree/feat/x"
     assert open_dataset(root).branch == "feat/x"
     assert open_dataset(root, branch="main").uri == str(path)
@@ -260,7 +217,9 @@ def test_checkout_opens_branches_and_their_versions(path: Path) -> None:
 
 
 def test_invalid_branch_names_are_refused(path: Path) -> None:
-    """Names are valid if pylance accepts them; two forms are refused because pylance fails later."""
+    """Names are valid if pylance accepts them; two forms are refused because pylance fails
+    later.
+    """
     names = ["a/b/c", "a/b", "a", ".x", "x.", "Main", "main/x", "x.lock/y", "data", "é", "-", "_"]
     names += ["x.lock", ".", "..", "a/../b", "a/./b", "main", "a b", "a%2Fb", "a@b", "/a", "a/"]
     names += ["a//b", "", "a\\b", "a:b", "a\nb"]
@@ -295,83 +254,12 @@ def test_a_branch_name_can_be_used_once(path: Path) -> None:
     assert read_ids(path, "b") == [*range(6)]
 
 
-@CLIENTS
-def test_delete_keeps_branches_in_the_same_folder(path: Path, create: Create) -> None:
-    """feat/x, feat/x/y and feat/xy are in one folder, and were made from the main branch."""
-    before = files_below(path)
-    others = ["feat/x/y", "feat/xy", "feat", "feat/x/y/z"]
-    for name in (*others, "feat/x"):
-        create(path, name)
-        write_dataset(rows(100), str(path), "append", branch=name)
-        lance.dataset(str(path)).checkout_version((name, None)).delete("id = 100")
-    expected = {name: read_ids(path, name) for name in others}
-    dataset = open_dataset(str(path))
-    dataset.branches.delete("feat/x")
-    assert sorted(dataset.branches.list()) == sorted(others)
-    assert {name: read_ids(path, name) for name in others} == expected
-    assert {entry.name for entry in (path / "tree/feat/x").iterdir()} == {"y"}
-    with pytest.raises(VersionNotFoundError, match="branch 'feat/x' not found"):
-        open_dataset(str(path), branch="feat/x")
-    create(path, "feat/x", 1)
-    assert read_ids(path, "feat/x") == [*range(6)]
-    for name in ("feat/x", *others):
-        dataset.branches.delete(name)
-    assert files_below(path) == before
-    assert not list((path / "tree").iterdir())
-
-
-def test_a_branch_inside_a_folder_of_another_branch(path: Path) -> None:
-    """pylance creates a/data, whose files are in the data folder of a."""
-    pylance_branch(path, "a/data")
-    pylance_branch(path, "a")
-    for name in ("a/data", "a"):
-        write_dataset(rows(100), str(path), "append", branch=name)
-    expected = read_ids(path, "a/data")
-    open_dataset(str(path)).branches.delete("a")
-    assert read_ids(path, "a/data") == expected
-    assert {entry.name for entry in (path / "tree/a").iterdir()} == {"data"}
-
-
-@CLIENTS
-def test_branches_with_tags_or_descendants_cannot_be_deleted(path: Path, create: Create) -> None:
-    create(path, "a")
-    create(path, "b", ("a", None))
-    create(path, "c", ("b", None))
-    dataset, theirs = open_dataset(str(path)), lance.dataset(str(path))
-    for name, needed_by in (("a", "'b', 'c'"), ("b", "'c'")):
-        with pytest.raises(InvalidInputError, match=f"made from '{name}' .*: {needed_by};"):
-            dataset.branches.delete(name)
-        with pytest.raises(OSError, match="referenced by"):
-            theirs.branches.delete(name)
-    dataset.tags.create("t", ("c", None))
-    with pytest.raises(InvalidInputError, match="branch 'c' has tags: 't'"):
-        dataset.branches.delete("c")
-    with pytest.raises(OSError, match="referenced by tags"):
-        theirs.branches.delete("c")
-    dataset.tags.delete("t")
-    dataset.branches.delete("c")
-    theirs.branches.delete("b")
-    dataset.branches.delete("a")
-    assert dataset.branches.list() == {}
-
-
-def test_a_branch_that_was_deleted_and_created_again_is_another_branch(path: Path) -> None:
-    """Only the random id identifies the branches that were made from the first branch of the name."""
-    dataset = open_dataset(str(path))
-    dataset.create_branch("a")
-    dataset.create_branch("b", ("a", None))
-    (path / "_refs/branches/a.json").unlink()
-    shutil.rmtree(path / "tree/a")
-    dataset.create_branch("a")
-    dataset.branches.delete("a")
-    lance.dataset(str(path)).create_branch("a")
-    lance.dataset(str(path)).branches.delete("a")
-
-
 def test_a_repeated_request_recognises_its_own_branch_file(
     path: Path, repeat_puts: Callable[[], None]
 ) -> None:
-    """A creation succeeds if its own file exists because the answer to the first request was lost."""
+    """A creation succeeds if its own file exists because the answer to the first request was
+    lost.
+    """
     repeat_puts()
     dataset = open_dataset(str(path))
     dataset.create_branch("b").tags.create("t")
@@ -397,75 +285,6 @@ def test_an_unfinished_creation_is_adopted(path: Path) -> None:
     dataset.branches.delete("a/b")
     dataset.create_branch("a/b", 1)
     assert read_ids(path, "a/b") == [*range(6)]
-
-
-def test_a_branch_without_its_file_is_not_deleted_while_it_is_needed(path: Path) -> None:
-    dataset = open_dataset(str(path))
-    dataset.create_branch("a")
-    write_dataset(rows(100), str(path), "append", branch="a")
-    dataset.create_branch("b", ("a", None)).create_branch("c")
-    dataset.tags.create("t", ("a", None))
-    (path / "_refs/branches/a.json").unlink()
-    expected = read_ids(path, "c")
-    with pytest.raises(InvalidInputError, match="branch 'a' has tags: 't'"):
-        dataset.branches.delete("a")
-    dataset.tags.delete("t")
-    with pytest.raises(InvalidInputError, match=r"made from 'a' .*: 'b', 'c';"):
-        dataset.branches.delete("a")
-    assert read_ids(path, "c") == expected
-    dataset.branches.delete("c")
-    dataset.branches.delete("b")
-    dataset.branches.delete("a")
-    assert not list((path / "tree").iterdir())
-
-
-def test_an_unfinished_deletion_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a kill before any removal of a file, a second deletion removes the rest."""
-
-    class Killed(BaseException):
-        pass
-
-    delete = ObjectStore.delete
-    before = files_below(path)
-    for kill_at in range(20):
-        our_branch(path, "b")
-        write_dataset(rows(100), str(path), "append", branch="b")
-        left = [kill_at]
-
-        def one_by_one(self: ObjectStore, paths: Any, left: list[int] = left) -> None:
-            for one in paths:
-                if not left[0]:
-                    raise Killed
-                left[0] -= 1
-                delete(self, [one])
-
-        monkeypatch.setattr(ObjectStore, "delete", one_by_one)
-        dataset = open_dataset(str(path))
-        try:
-            dataset.branches.delete("b")
-        except Killed:
-            monkeypatch.setattr(ObjectStore, "delete", delete)
-            assert ids(path) == [0, *range(2, 9)]
-            dataset.branches.delete("b")
-        else:
-            assert kill_at > 5
-            return
-        monkeypatch.setattr(ObjectStore, "delete", delete)
-        assert files_below(path) == before
-        with pytest.raises(VersionNotFoundError):
-            dataset.branches.delete("b")
-    raise AssertionError("never done")
-
-
-def test_a_table_in_the_folder_of_branches_is_not_deleted(path: Path) -> None:
-    lance.write_dataset(rows(0), str(path / "tree/table"))
-    with pytest.raises(VersionNotFoundError, match="branch 'table' not found"):
-        open_dataset(str(path)).branches.delete("table")
-    with pytest.raises(VersionNotFoundError, match="branch 'table' not found"):
-        open_dataset(str(path), branch="table")
-    with pytest.raises(InvalidInputError, match="already has versions"):
-        our_branch(path, "table")
-    assert ids(path / "tree/table") == [0, 1, 2]
 
 
 def test_a_copy_of_a_branch_folder_is_a_table(path: Path) -> None:
@@ -565,13 +384,13 @@ def test_branch_files_of_early_releases_have_no_identifier(path: Path) -> None:
         dataset.branches.delete("a")
     dataset.branches.delete("b")
     dataset.branches.delete("a")
-    # A circle of parents does not go on for ever.
+    # A circle of parents ends.
     store = ObjectStore.from_uri(path)
     loop = {
         name: branch_store.Branch(parent, 1, None, 0) for name, parent in (("x", "y"), ("y", "x"))
     }
-    other = branch_store.Branch(None, 1, None, 0)
-    assert not loop["x"].descends_from("z", other, loop)
+    unrelated = branch_store.Branch(None, 1, None, 0)
+    assert not loop["x"].descends_from("z", unrelated, loop)
     assert branch_store.read_branches(store) == {}
 
 
@@ -602,47 +421,3 @@ def test_branches_work_in_the_memory_store(tmp_path: Path) -> None:
     dataset.branches.delete("feat/x")
     assert dataset.branches.list() == {}
     assert open_dataset(uri).count_rows() == 5
-
-
-def test_a_link_in_the_folder_of_a_branch_is_not_followed(path: Path) -> None:
-    our_branch(path, "b")
-    outside = path.parent / "outside"
-    outside.mkdir()
-    (outside / "keep.lance").write_text("x")
-    os.symlink(outside, path / "tree/b/data")
-    open_dataset(str(path)).branches.delete("b")
-    assert (outside / "keep.lance").exists()
-
-
-def test_creation_and_deletion_of_the_parent_exclude_each_other(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At whatever step the deletion starts, no branch loses its files."""
-    our_branch(path, "a")
-    write_dataset(rows(50), str(path / "tree/a"), "append")
-    put = ObjectStore.put_if_absent
-    delete = ObjectStore.delete
-    main = ObjectStore.from_uri(path)
-
-    def deleted_before(self: ObjectStore, name: str, data: bytes) -> bool:
-        monkeypatch.setattr(ObjectStore, "put_if_absent", put)
-        branches.delete_branch(main, "a")
-        return put(self, name, data)
-
-    def made_before(self: ObjectStore, paths: Any) -> None:
-        monkeypatch.setattr(ObjectStore, "delete", delete)
-        our_branch(path, "c", ("a", None))
-        delete(self, paths)
-
-    monkeypatch.setattr(ObjectStore, "delete", made_before)
-    with pytest.raises(InvalidInputError, match="made from 'a'"):
-        open_dataset(str(path)).branches.delete("a")
-    assert read_ids(path, "c") == read_ids(path, "a") == [0, *range(2, 9), 50, 51, 52]
-    open_dataset(str(path)).branches.delete("c")
-
-    source = open_table(str(path), branch="a")
-    monkeypatch.setattr(ObjectStore, "put_if_absent", deleted_before)
-    with pytest.raises(VersionNotFoundError, match="'a' was deleted"):
-        branches.create_branch(source, "c")
-    assert open_dataset(str(path)).branches.list() == {}
-    assert files_below(path / "tree") == set()

@@ -50,11 +50,11 @@ def test_repoint_base_changes_the_path(tmp_path: Path, is_root: bool) -> None:
     theirs.validate()
     assert theirs.base_paths()[1].path == str(new)
     assert theirs.to_table() == moved.to_table() == rows(0, 6)
-    # Both clients go on from it.
+    # Both clients continue to write.
     lance.write_dataset(rows(6), path, mode="append", target_bases=["tier"])
     write_dataset(rows(9), str(path), "append", target_bases=["tier"])
     assert lance.dataset(path).to_table() == open_dataset(str(path)).to_table() == rows(0, 12)
-    # What was committed before still looks for the files where they were.
+    # Older versions still look for files at their old places.
     with pytest.raises(MissingFileError):
         dataset.to_table()
     with pytest.raises(InvalidInputError, match=r"already points to"):
@@ -74,15 +74,15 @@ def test_repoint_base_refuses_files_of_another_size(tmp_path: Path) -> None:
 
 def test_repoint_base_refuses_the_path_of_another_base(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=False)
-    other = tmp_path / "other"
-    dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other), False, "other")])
-    shutil.copytree(tmp_path / "old", other)
+    other_base = tmp_path / "other"
+    dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other_base), False, "other")])
+    shutil.copytree(tmp_path / "old", other_base)
     with pytest.raises(InvalidInputError, match="another one with the same name or path"):
-        dataset.repoint_base("tier", str(other))
+        dataset.repoint_base("tier", str(other_base))
 
 
 def test_pylance_replaces_base_paths_by_id_as_well(tmp_path: Path) -> None:
-    """The transaction that we commit is the one with which pylance replaces a base path."""
+    """This package commits the same transaction with which pylance replaces a base path."""
     path = with_base(tmp_path, is_root=False)
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     lance.dataset(path).add_bases([DatasetBasePath(str(tmp_path / "new"), "renamed", False, 1)])
@@ -130,7 +130,7 @@ def test_branches_of_a_copied_table_are_refused_until_repaired(tmp_path: Path) -
     branched(path)
     shutil.copytree(path, copy)
     assert open_dataset(str(copy)).to_table() == rows(0)
-    # pylance reads the original's files, whatever becomes of them.
+    # pylance reads the files of the original as long as they exist.
     assert lance.dataset(copy).checkout_version(("a", None)).base_paths()[0].path == str(path)
     for name in ("a", "a/b"):
         with pytest.raises(CorruptTableError, match=r"the table was copied or moved.*repair"):

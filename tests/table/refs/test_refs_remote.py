@@ -21,36 +21,38 @@ def test_tags_branches_and_clones_on_s3(aws: Aws, form: str) -> None:
     mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
     lance.write_dataset(numbers(0), uri, **theirs)
     lance_spark.write_dataset(numbers(3), uri, "append", **mine)
-    ours, other = lance_spark.open_dataset(uri, **mine), lance.dataset(uri, **theirs)
+    ours, their_dataset = lance_spark.open_dataset(uri, **mine), lance.dataset(uri, **theirs)
     ours.tags.create("mine", 1)
-    other.tags.create("theirs", 1)
-    assert ours.tags.list() == other.tags.list()
+    their_dataset.tags.create("theirs", 1)
+    assert ours.tags.list() == their_dataset.tags.list()
     made = ours.create_branch("feat/x")
-    other.create_branch("feat/y")
-    assert ours.branches.list() == other.branches.list()
+    their_dataset.create_branch("feat/y")
+    assert ours.branches.list() == their_dataset.branches.list()
     lance_spark.write_dataset(numbers(10), uri, "append", branch="feat/y", **mine)
-    branch = other.checkout_version(("feat/x", None))
+    branch = their_dataset.checkout_version(("feat/x", None))
     assert branch.to_table() == made.to_table()
     lance.write_dataset(numbers(20), branch, mode="append")
     for name, start in (("feat/x", 20), ("feat/y", 10)):
         expected = pa.concat_tables([numbers(0), numbers(3), numbers(start)])
         opened = lance_spark.open_dataset(uri, branch=name, **mine)
         assert (opened.version, opened.branch, opened.to_table()) == (3, name, expected)
-        assert other.checkout_version((name, None)).to_table() == expected
+        assert their_dataset.checkout_version((name, None)).to_table() == expected
         assert lance_spark.open_dataset(opened.uri, **mine).branch == name
     nested = lance_spark.open_dataset(uri, branch="feat/x", **mine).create_branch("feat/x/z")
-    assert nested.count_rows() == other.checkout_version(("feat/x/z", None)).count_rows() == 9
+    assert (
+        nested.count_rows() == their_dataset.checkout_version(("feat/x/z", None)).count_rows() == 9
+    )
     clone = nested.shallow_clone(form.format("clone" + form[2]))
     assert lance.dataset(clone.uri, **theirs).to_table() == nested.to_table()
     copy = nested.deep_clone(form.format("copy" + form[2]))
     expected = nested.to_table()
     ours.branches.delete("feat/x/z")
     ours.branches.delete("feat/x")
-    assert list(ours.branches.list()) == list(other.branches.list()) == ["feat/y"]
+    assert list(ours.branches.list()) == list(their_dataset.branches.list()) == ["feat/y"]
     assert not aws.names(uri.partition("://")[2].partition("?")[0].split("/")[1] + "/tree/feat/x")
     assert lance.dataset(copy.uri, **theirs).to_table() == expected
-    # Nothing is left that a branch of the same name could stumble over.
-    other.create_branch("feat/x", 1)
+    # No file is left that could disturb a branch of the same name.
+    their_dataset.create_branch("feat/x", 1)
     assert lance_spark.open_dataset(uri, branch="feat/x", **mine).to_table() == numbers(0)
     ours.branches.delete("feat/x")
     assert ours.create_branch("feat/x").count_rows() == 6
@@ -96,8 +98,8 @@ def test_escapes_in_paths_on_s3(aws: Aws, folder: str) -> None:
         result = lance_spark.open_dataset(uri, branch=branch, **mine)
         assert result.to_table() == rows
         assert lance_spark.open_dataset(result.uri, **mine).branch == branch
-        other = lance.dataset(uri, **theirs).checkout_version((branch, None))
-        assert other.to_table() == rows
+        their_branch = lance.dataset(uri, **theirs).checkout_version((branch, None))
+        assert their_branch.to_table() == rows
     keys = {key.split("/")[0] for key in aws.names("")}
     assert unquote(folder) in keys
     assert folder not in keys

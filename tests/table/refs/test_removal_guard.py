@@ -35,16 +35,16 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let other clients act right before or after the next commit creates its version."""
 
-    def hold(others: Callable[[], object], *, after: bool = False) -> None:
+    def hold(concurrent_change: Callable[[], object], *, after: bool = False) -> None:
         create = versions.create_manifest
 
         def late(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
             monkeypatch.setattr(versions, "create_manifest", create)
             if after:
                 created = create(store, location, data)
-                others()
+                concurrent_change()
                 return created
-            others()
+            concurrent_change()
             return create(store, location, data)
 
         monkeypatch.setattr(versions, "create_manifest", late)
@@ -104,7 +104,7 @@ def test_previous_version_kept_by_a_tag_and_next_version_exists(
     with pytest.raises(UncertainCommitError, match=CLEANED):
         dataset.delete([("id", "==", 3)])
     assert numbers(uri) == [1, 2, 3, 4]
-    # What it holds was never anybody's, and may be gone.
+    # The content was never acknowledged, and may be removed.
     with pytest.raises(
         VersionNotFoundError, match="version 2 is being removed by a cleanup, or was"
     ):
@@ -196,7 +196,7 @@ def test_later_versions_do_not_cause_errors(uri: str, held: Callable[..., None],
 def test_local_file_time_is_the_time_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not the time at which the bytes were written, which can be long before."""
+    """This is not the time at which the bytes were written, which may be long before."""
     store = ObjectStore.from_uri(tmp_path)
     write, wait = local.write_temporary, itertools.chain([0.1], itertools.repeat(0.0))
 

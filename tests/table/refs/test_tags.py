@@ -47,7 +47,7 @@ def test_tag_files_equal_those_of_pylance(path: Path) -> None:
     theirs.tags.create("b", ("feat/x", 3))
     for name, tags in (("a", ours.tags), ("b", theirs.tags)):
         tags.update(name, 2)
-        # One key: pylance writes several in any order.
+        # One metadata key: pylance writes several keys in any order.
         tags.replace_metadata(name, {"b": 'ü"\n'})
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{3}){1,3}Z"
     result = text(path, "a")
@@ -63,9 +63,9 @@ def test_all_forms_of_references(path: Path) -> None:
     )
     references = [None, 2, ("feat/x", 2), ("feat/x", None), (None, 1), (None, None), ("main", 2)]
     for client, handles in enumerate(zip((ours, theirs), on_branch, strict=True)):
-        for where, handle in enumerate(handles):
+        for handle_number, handle in enumerate(handles):
             for at, reference in enumerate([*references, "t0-0-0"]):
-                handle.tags.create(f"t{client}-{where}-{at}", reference)
+                handle.tags.create(f"t{client}-{handle_number}-{at}", reference)
     tags = ours.tags.list()
     assert tags == theirs.tags.list()
     assert len(tags) == 32
@@ -73,10 +73,10 @@ def test_all_forms_of_references(path: Path) -> None:
         twin = tags[f"t{1 - int(name[1])}{name[2:]}"]
         assert (tag["branch"], tag["version"]) == (twin["branch"], twin["version"])
         assert tag["manifest_size"] == twin["manifest_size"]
-        there = open_dataset(str(path), tag=name)
-        other = lance.dataset(str(path), version=name)
-        assert (there.version, there.branch) == (other.version, tag["branch"])
-        assert there.to_table() == other.to_table()
+        our_dataset = open_dataset(str(path), tag=name)
+        their_dataset = lance.dataset(str(path), version=name)
+        assert (our_dataset.version, our_dataset.branch) == (their_dataset.version, tag["branch"])
+        assert our_dataset.to_table() == their_dataset.to_table()
     assert ours.tags.list_ordered() == theirs.tags.list_ordered()
     assert ours.tags.list_ordered("asc") == theirs.tags.list_ordered("asc")
 
@@ -208,7 +208,7 @@ def test_corrupt_tag_files_are_refused(path: Path, content: str) -> None:
     ):
         with pytest.raises(CorruptTableError, match=r"_refs/tags/bad\.json"):
             look()
-    # Broken as it is, it can be taken away.
+    # A broken tag can be deleted.
     dataset.tags.delete("bad")
     assert dataset.tags.list() == {}
 

@@ -48,9 +48,13 @@ def test_deletion_files_equal_those_of_pylance(tmp_path: Path, count: int, seed:
         lance_spark.open_dataset(str(tmp_path / name)).fragments[0].deletion_file
         for name in ("ours", "theirs")
     ]
-    kinds = [(file.file_type, file.read_version, file.num_deleted_rows) for file in files if file]
-    assert kinds[0] == kinds[1]
-    assert kinds[0][0] is (DeletionFileType.ARROW if count < 5_000 else DeletionFileType.BITMAP)
+    descriptions = [
+        (file.file_type, file.read_version, file.num_deleted_rows) for file in files if file
+    ]
+    assert descriptions[0] == descriptions[1]
+    assert descriptions[0][0] is (
+        DeletionFileType.ARROW if count < 5_000 else DeletionFileType.BITMAP
+    )
 
 
 @pytest.mark.parametrize("bitmap", [False, True])

@@ -31,7 +31,7 @@ from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.operations.data.data_overlay import DataOverlay
 from tests.support.tables.lineage import lived_in, rows
 
-#: Random sequences in files of their own.
+#: Random row id sequences in separate files.
 pytestmark = pytest.mark.slow
 
 ABOUT = ["_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -139,8 +139,8 @@ def test_external_sequences_are_read(pair: tuple[Path, Path]) -> None:
 
 def test_reads_without_lineage_do_not_open_the_file(pair: tuple[Path, Path]) -> None:
     (pair[1] / FILE).unlink()
-    both = [open_dataset(str(item)).to_table(["_rowaddr", "s"]).combine_chunks() for item in pair]
-    assert both[0] == both[1]
+    tables = [open_dataset(str(item)).to_table(["_rowaddr", "s"]).combine_chunks() for item in pair]
+    assert tables[0] == tables[1]
 
 
 def overlay(path: Path) -> None:
@@ -149,8 +149,8 @@ def overlay(path: Path) -> None:
     with LanceFileWriter(str(file), pa.schema([("s", pa.string())]), version="2.2") as writer:
         writer.write_batch(pa.table({"s": ["o1", "o2"]}))
     group = transaction_pb2.Transaction.DataOverlayGroup(fragment_id=newest(path).fragments[0].id)
-    one = group.overlays.add(shared_offset_bitmap=BitMap([1, 4]).serialize())
-    one.data_file.CopyFrom(
+    overlay_message = group.overlays.add(shared_offset_bitmap=BitMap([1, 4]).serialize())
+    overlay_message.data_file.CopyFrom(
         table_pb2.DataFile(
             path=file.name,
             fields=[1],
@@ -198,7 +198,7 @@ def test_changes_of_tables_with_external_sequences(
     for path in pair:
         change(path)
     same(*pair)
-    # A second change of the rewritten rows is right as well.
+    # A second change of the rewritten rows is correct as well.
     for path in pair:
         dataset = at(path).update({"s": "again"}, [("id", ">", 30)], mode="columns")
         dataset = dataset.update({"s": "y"}, [("id", "in", [7, 98])])
@@ -228,17 +228,17 @@ def test_unchanged_sequences_stay_external(pair: tuple[Path, Path]) -> None:
     assert kept == len(before) - 1
 
 
-@pytest.mark.parametrize("kind", ["shallow_clone", "deep_clone", "branch"])
+@pytest.mark.parametrize("method", ["shallow_clone", "deep_clone", "branch"])
 def test_clones_store_external_sequences_inline(
-    pair: tuple[Path, Path], tmp_path: Path, kind: str
+    pair: tuple[Path, Path], tmp_path: Path, method: str
 ) -> None:
     clones = []
     for path in pair:
-        if kind == "branch":
+        if method == "branch":
             clones.append(Path(at(path).create_branch("b").uri))
         else:
-            clones.append(tmp_path / f"{path.name}-{kind}")
-            getattr(at(path), kind)(str(clones[-1]))
+            clones.append(tmp_path / f"{path.name}-{method}")
+            getattr(at(path), method)(str(clones[-1]))
     assert not list(externals(newest(clones[1])))
     same(*clones)
     (pair[1] / FILE).unlink()
@@ -275,7 +275,7 @@ def test_cleanup_keeps_files_with_sequences(template: Path, tmp_path: Path, plac
     assert at(path).checkout_version("kept").to_table(["id", "s", *ABOUT]) == expected
     at(path).tags.delete("kept")
     at(path).cleanup_old_versions(**options)
-    # Files that are none of ours are left alone, as ever.
+    # Files of other programs are left alone.
     assert (path / place).exists() == (place == FILE)
     assert content(path).num_rows == expected.num_rows
 
@@ -296,7 +296,7 @@ HOSTILE: list[tuple[dict[str, Any], type[LanceError], str]] = [
     ({"size": 2**64 - 1, "offset": 2**64 - 1}, CorruptTableError, FILE),
     ({"offset": 10**6}, CorruptTableError, FILE),
     ({"offset": 2**64 - 1}, CorruptTableError, FILE),
-    # Bytes that are no message, and no sequence of that many rows.
+    # Bytes that are not a message, or not a sequence of so many rows.
     ({"offset": 0}, CorruptTableError, FILE),
     ({"size": 0}, CorruptTableError, FILE),
     ({"path": "_sequences/none.bin"}, MissingFileError, "_sequences/none.bin"),

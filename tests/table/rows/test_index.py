@@ -47,7 +47,7 @@ def test_row_addresses_without_stable_row_ids(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     expected = lived_in(path, stable=False).to_table(columns=["_rowaddr"])["_rowaddr"].to_pylist()
     fragments = open_dataset(str(path)).fragments
-    numbers = range(max(one.id for one in fragments) + 2)
+    numbers = range(max(item.id for item in fragments) + 2)
     asked = np.array([(n << 32) + i for n in numbers for i in range(220)][::-1], np.uint64)
     result, addresses = live_addresses(TablePaths.open(str(path)), fragments, asked)
     assert sorted(addresses[result].tolist()) == sorted(expected)
@@ -71,10 +71,10 @@ def test_remote_fragments_are_read_concurrently(
 
 def test_an_id_of_two_live_rows_is_refused() -> None:
     paths = TablePaths.open("/nowhere")
-    one, two = fragment(0, range(10)), fragment(5, [100, 9])
+    first, second = fragment(0, range(10)), fragment(5, [100, 9])
     with pytest.raises(CorruptTableError, match=r"row id 9 belongs to two live rows"):
-        RowIndex.build(paths, [one, two])
-    assert RowIndex.build(paths, [one, fragment(5, [100, 10])]).addresses(
+        RowIndex.build(paths, [first, second])
+    assert RowIndex.build(paths, [first, fragment(5, [100, 10])]).addresses(
         np.array([10], np.uint64)
     )[1].tolist() == [(5 << 32) + 1]
     result, _ = RowIndex.build(paths, []).addresses(np.array([0], np.uint64))
@@ -116,7 +116,11 @@ def test_unreadable_deletion_files_fail_the_lookup(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     lived_in(path)
     paths = TablePaths.open(str(path))
-    gone = [one for one in open_dataset(str(path), 4).fragments if one.deletion_file is not None]
+    gone = [
+        fragment
+        for fragment in open_dataset(str(path), 4).fragments
+        if fragment.deletion_file is not None
+    ]
     assert gone
     lost = gone[0].to_proto()
     lost.deletion_file.CopyFrom(DeletionFile(DeletionFileType.ARROW, 1, 2, 3).to_proto())

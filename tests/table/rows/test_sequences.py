@@ -97,7 +97,7 @@ def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     ]
     assert spelled == values.tolist()
     assert offsets.tolist() == [0, *np.cumsum(counts).tolist()][: len(counts)]
-    # Never more than the plain words, and what little a message costs.
+    # The encoding is never larger than the plain numbers and a small message.
     assert len(data) <= 8 * len(values) + 24
 
 
@@ -124,11 +124,11 @@ def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, by
     assert np.array_equal(np.repeat(words([run.version for run in message.runs]), runs), values)
     assert np.array_equal(decode_versions(data, len(values), "t"), values)
     assert parse_runs(data) is not None
-    # Other spellings of the same are read one by one.
+    # Other encodings of the same values are read value by value.
     message.runs[7].span.array.u16_array.offsets = bytes(2 * runs[7])
-    other = message.SerializeToString()
-    assert parse_runs(other) is None
-    assert np.array_equal(decode_versions(other, len(values), "t"), values)
+    other_message = message.SerializeToString()
+    assert parse_runs(other_message) is None
+    assert np.array_equal(decode_versions(other_message, len(values), "t"), values)
     for wrong in (len(values) - 1, len(values) + 1, 2, 2**32):
         with pytest.raises(CorruptTableError, match=r"^t: "):
             decode_versions(data, wrong, "t")
@@ -146,7 +146,7 @@ def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, by
 def test_the_smallest_encoding_is_chosen() -> None:
     every = np.arange(100_000)
     half = every[np.random.default_rng(5).random(len(every)) < 0.5]
-    for values, kind in [
+    for values, encoding_names in [
         (every[:0], ["range"]),
         (every + 2**40, ["range"]),
         (np.delete(every, [5, 777]), ["range_with_holes"]),
@@ -157,7 +157,7 @@ def test_the_smallest_encoding_is_chosen() -> None:
         (np.concatenate([every[:50_000], half[:500][::-1] + 10**6, every[50_000:]]), None),
     ]:
         data = encode_row_ids(words(values))
-        assert encodings_of(data) == (kind or ["range", "array", "range"])
+        assert encodings_of(data) == (encoding_names or ["range", "array", "range"])
     assert len(encode_row_ids(words(every[::-1]))) < 400_040
     assert len(encode_row_ids(words(half))) < 12_540
 
@@ -258,21 +258,21 @@ def test_flipped_bytes_are_refused_or_decoded(values: UInt64Array, at: int, byte
         assert len(parse_row_ids(bytes(data), "t", len(values)).to_array()) == len(values)
 
 
-def change_fragment(path: Path, **given: UInt64Array) -> None:
+def change_fragment(path: Path, **lineage: UInt64Array) -> None:
     """Rewrite the newest manifest with other lineage of its only fragment."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[0]
     manifest = read_manifest(store, location)
     proto = manifest.to_proto()
-    row_ids.store_lineage(proto.fragments[0], **given)
+    row_ids.store_lineage(proto.fragments[0], **lineage)
     proto.next_row_id = 2**63
     data = encode(proto, manifest.index_section, manifest.transaction_section)
     (path / location.path).write_bytes(data)
 
 
-@pytest.mark.parametrize("kind", range(9))
-def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
-    rng = np.random.default_rng(kind)
+@pytest.mark.parametrize("case", range(9))
+def test_pylance_reads_what_we_encode(tmp_path: Path, case: int) -> None:
+    rng = np.random.default_rng(case)
     count = 600
     thin = np.flatnonzero(rng.random(1200) < 0.5)
     values = words(
@@ -286,7 +286,7 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
             lambda: rng.permutation(count) * 2**40,
             lambda: np.concatenate([np.arange(300) + 10**6, np.arange(300)]),
             lambda: np.concatenate([np.arange(9000, 9290), thin[:50], np.arange(8000, 8300)]),
-        ][kind]()
+        ][case]()
     )
     count = len(values)
     created = words(np.sort(rng.integers(1, 9, count)))
@@ -303,7 +303,7 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
     taken = dataset._take_rows(values[places].tolist(), columns=["i"])
     assert taken["i"].to_pylist() == places.tolist()
     assert not len(dataset._take_rows([2**62], columns=["i"]))
-    # It may not find the ids only, but go on with them.
+    # pylance must find the ids, and also continue with them.
     dataset.delete("i % 2 = 0")
     lance.dataset(str(path)).optimize.compact_files()
     table = lance.dataset(str(path)).to_table(columns=columns)

@@ -4,8 +4,8 @@
 nullability    content
 =============  ===================================================================================
 `no_nulls`     the values, nothing else
-`some_nulls`   a bitmap (`Flat` of 1 bit; set where a value is) and as many values; those of null
-               slots mean nothing
+`some_nulls`   a bitmap (`Flat` of 1 bit; set where a value is) and as many values; values of
+               null slots mean nothing
 `all_nulls`    nothing: no buffer at all
 =============  ===================================================================================
 """

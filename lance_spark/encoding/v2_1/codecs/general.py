@@ -81,10 +81,12 @@ class GeneralCodec(Codec):
         offsets = values.offsets.astype(np.int64)
         # The compressor has no interface for many buffers at once.
         pieces: list[Bytes] = []
-        left = _MAX_BYTES
+        bytes_left = _MAX_BYTES
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            piece = decompress(scheme, values.data[start:end], left) if end > start else _NOTHING
-            left -= len(piece)
+            piece = (
+                decompress(scheme, values.data[start:end], bytes_left) if end > start else _NOTHING
+            )
+            bytes_left -= len(piece)
             pieces.append(piece)
         edges = bounds([len(piece) for piece in pieces])
         data = np.concatenate(pieces) if pieces else _NOTHING

@@ -95,9 +95,9 @@ def _cut(
     raw = (num_last > 0) & (width * (CHUNK_VALUES - num_last) >= (bits - width) * num_last)
     tails = np.where(raw, num_last * bits // 8, np.where(num_last > 0, packed, 0))
     if buffer is not None:
-        left = buffer.sizes - full_chunks * packed
-        raw = (num_last > 0) & (left == num_last * bits // 8)
-        if (~raw & (left != np.where(num_last > 0, packed, 0))).any():
+        tail_sizes = buffer.sizes - full_chunks * packed
+        raw = (num_last > 0) & (tail_sizes == num_last * bits // 8)
+        if (~raw & (tail_sizes != np.where(num_last > 0, packed, 0))).any():
             raise CorruptFileError("a bit-packed buffer's size is not what its values demand")
         starts = buffer.starts
     else:

@@ -135,11 +135,11 @@ def _opened(
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
     """Return values or lengths of runs, decompressed if they are compressed."""
     # A chunk has at most as many runs as values, and one run that continues in the next chunk.
-    left = (int(num_values.sum()) + len(num_values)) * 8
+    max_size = (int(num_values.sum()) + len(num_values)) * 8
     while encoding.WhichOneof("compression") == "general":
         from lance_spark.encoding.v2_1.codecs.general import inflate
 
-        buffer = inflate(scheme_of(encoding.general.compression), buffer, left)
+        buffer = inflate(scheme_of(encoding.general.compression), buffer, max_size)
         encoding = encoding.general.values
     if encoding.WhichOneof("compression") not in ("out_of_line_bitpacking", "constant", "range"):
         flat_bits(encoding, "run-length encoding")

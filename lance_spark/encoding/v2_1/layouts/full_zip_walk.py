@@ -130,11 +130,11 @@ def _fixed_entries(
     positions += np.repeat(starts - before * stride, counts)
     control = numbers_at(data, positions, grid.control)
     hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
-    other = hidden != np.repeat(alone, counts)
-    if plain.all() and not other.any():
+    irregular = hidden != np.repeat(alone, counts)
+    if plain.all() and not irregular.any():
         return positions, control
     row = np.repeat(np.arange(len(starts)), counts)
-    plain[row[other]] = False
+    plain[row[irregular]] = False
     is_plain, walked = plain[row], np.flatnonzero(~plain)
     number, walked_positions, controls, _ = _walk(grid, data, starts[walked], ends[walked])
     order = np.argsort(np.concatenate([row[is_plain], walked[number]]), kind="stable")

@@ -141,11 +141,11 @@ class MiniBlockPage:
 
     def like(self, meta: PageMeta) -> MiniBlockPage:
         """Return the reader of another page of the column that has the same description."""
-        other = MiniBlockPage.__new__(MiniBlockPage)
-        other.__dict__.update(self.__dict__)
-        other.meta = other._meta = meta
-        other._table = other._items = None
-        return other
+        page = MiniBlockPage.__new__(MiniBlockPage)
+        page.__dict__.update(self.__dict__)
+        page.meta = page._meta = meta
+        page._table = page._items = None
+        return page
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows. A whole page takes one round, and so does every read
@@ -300,15 +300,15 @@ class MiniBlockPage:
     ) -> PageRows:
         assert self._table is not None
         firsts = self._table.values_at
-        where: EntryIndex
+        entries: EntryIndex
         if isinstance(rows, range):
             start = rows.start - int(firsts[chunks[0]])
-            where = slice(start, start + len(rows))
+            entries = slice(start, start + len(rows))
         else:
             holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
             before = np.cumsum(counts) - counts
-            where = rows - firsts[chunks][holder] + before[holder]
-        return PageRows(self.array(decoded.block, where), levels_at(decoded.levels, where))
+            entries = rows - firsts[chunks][holder] + before[holder]
+        return PageRows(self.array(decoded.block, entries), levels_at(decoded.levels, entries))
 
     def _select_rows(self, chunks: IndexArray, decoded: DecodedChunks, rows: Rows) -> PageRows:
         table, block, levels = self._table, decoded.block, decoded.levels
@@ -330,12 +330,12 @@ class MiniBlockPage:
             dtype = pa.dictionary(pa.int32(), dtype)
         return look_up(indices, items, dtype)
 
-    def array(self, block: DataBlock, where: EntryIndex) -> pa.Array:
+    def array(self, block: DataBlock, entries: EntryIndex) -> pa.Array:
         """Return some of the values as an array."""
         if self._items is not None:
             if not isinstance(block, FixedWidthBlock):
                 raise CorruptFileError("the positions in the dictionary are not numbers")
-            positions = unsigned(block)[where]
+            positions = unsigned(block)[entries]
             cut = FixedWidthBlock(
                 np.ascontiguousarray(positions).view(np.uint8), block.bits_per_value, len(positions)
             )
@@ -343,8 +343,8 @@ class MiniBlockPage:
         if self._has_codes:
             from lance_spark.encoding.v2_1.codecs.strings import fsst
 
-            return from_block(fsst.expand_some(self._values, block, where), self._dtype)
+            return from_block(fsst.expand_some(self._values, block, entries), self._dtype)
         array = from_block(block, self._dtype)
-        if isinstance(where, slice):
-            return array.slice(where.start, where.stop - where.start)
-        return array.take(pa.array(where))
+        if isinstance(entries, slice):
+            return array.slice(entries.start, entries.stop - entries.start)
+        return array.take(pa.array(entries))

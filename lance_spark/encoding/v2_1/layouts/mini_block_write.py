@@ -206,7 +206,7 @@ def _assemble(
 
 
 def _write_chunks(out: Bytes, targets: IndexArray, part: ChunkBuffer) -> None:
-    """Copy each chunk's buffer to its target; evenly spaced ones at once."""
+    """Copy each chunk's buffer to its target; evenly spaced buffers at once."""
     count = len(targets)
     even = 0
     if count > 2:

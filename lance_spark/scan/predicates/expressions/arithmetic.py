@@ -47,8 +47,8 @@ def operation(op: str, left: Expression, right: Expression, settings: SqlSetting
         )
     # A null takes the type of the other operand.
     types = [
-        other if pat.is_null(dtype) else dtype
-        for dtype, other in zip(types, types[::-1], strict=True)
+        other_type if pat.is_null(dtype) else dtype
+        for dtype, other_type in zip(types, types[::-1], strict=True)
     ]
     has_floats, has_decimals = any(map(pat.is_floating, types)), any(map(pat.is_decimal, types))
     if op in (*BITS, *SHIFTS, "div") and (has_floats or has_decimals):

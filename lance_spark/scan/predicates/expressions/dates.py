@@ -200,7 +200,7 @@ def _interval(parts: dict[str, int], micros: int, smallest: str, sign: int) -> I
     return Interval(sign * months, sign * micros, smallest)
 
 
-def shifted(value: Expression, by: Interval, settings: SqlSettings) -> Expression:
+def shifted(value: Expression, added: Interval, settings: SqlSettings) -> Expression:
     """Return a date or timestamp with an interval added.
 
     Raises
@@ -213,13 +213,13 @@ def shifted(value: Expression, by: Interval, settings: SqlSettings) -> Expressio
         raise NoCommonTypeError(
             f"an interval is added to dates and timestamps here, not to {type_name(dtype)}"
         )
-    if by.months or by.smallest in MONTHS:
-        return Call("add_months", (value,), dtype, (by.months, settings.time_zone))
+    if added.months or added.smallest in MONTHS:
+        return Call("add_months", (value,), dtype, (added.months, settings.time_zone))
     if pat.is_date(dtype):
-        if by.smallest in ("day", "week"):
-            return Call("add_days", (value,), dtype, by.micros // DAY)
+        if added.smallest in ("day", "week"):
+            return Call("add_days", (value,), dtype, added.micros // DAY)
         raise NoCommonTypeError("hours are not added to dates here; cast the date to timestamp")
-    return Call("add_micros", (value,), dtype, (by.micros, settings.time_zone))
+    return Call("add_micros", (value,), dtype, (added.micros, settings.time_zone))
 
 
 def plus_days(value: Expression, days: Expression, sign: int) -> Expression:

@@ -165,8 +165,8 @@ class Call(Expression):
         except (ValueError, pa.ArrowException, OverflowError) as error:
             # A `RowError`, or a time zone that is missing or unknown.
             names = ", ".join(dict.fromkeys(str(column) for column in self.columns()))
-            where = f" on {names!r}" if names else ""
-            raise EvaluationError(f"filter{where}: {error}") from None
+            columns_text = f" on {names!r}" if names else ""
+            raise EvaluationError(f"filter{columns_text}: {error}") from None
 
     def columns(self) -> Iterator[Column]:
         for arg in self.args:
@@ -200,12 +200,12 @@ class Choice(Expression):
         chosen: list[tuple[pa.Array, pa.Array]] = []
         for condition, value in self.branches:
             holds = evaluated_where(condition.evaluate, batch, undecided).fill_null(False)
-            taken = pc.and_(undecided, holds)
-            undecided = pc.and_not(undecided, taken)
-            chosen.append((taken, evaluated_where(value.evaluate, batch, taken)))
+            in_branch = pc.and_(undecided, holds)
+            undecided = pc.and_not(undecided, in_branch)
+            chosen.append((in_branch, evaluated_where(value.evaluate, batch, in_branch)))
         result = evaluated_where(self.otherwise.evaluate, batch, undecided)
-        for taken, values in reversed(chosen):
-            result = pc.if_else(taken, values, result)
+        for in_branch, values in reversed(chosen):
+            result = pc.if_else(in_branch, values, result)
         return result
 
     def columns(self) -> Iterator[Column]:

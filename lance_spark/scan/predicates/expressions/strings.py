@@ -153,7 +153,7 @@ def concat(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("concat", tuple(text(arg, settings) for arg in args), pa.string())
 
 
-def _search(how: str, args: Sequence[Expression], settings: SqlSettings) -> Expression:
+def _search(match_kind: str, args: Sequence[Expression], settings: SqlSettings) -> Expression:
     value, part = args
     if is_bytes(value.dtype) != is_bytes(part.dtype):
         raise NoCommonTypeError("strings are not searched in binary values; cast one of them")
@@ -165,16 +165,17 @@ def _search(how: str, args: Sequence[Expression], settings: SqlSettings) -> Expr
         )
     if part.typed.value is None:
         return Call("null", (value,), pa.bool_())
-    return Call("match", (value,), pa.bool_(), (how, part.typed.value))
+    return Call("match", (value,), pa.bool_(), (match_kind, part.typed.value))
 
 
 def _replace(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     value, *replacements = (text(arg, settings) for arg in args)
-    if not all(isinstance(other, Literal) for other in replacements):
+    if not all(isinstance(argument, Literal) for argument in replacements):
         raise NoCommonTypeError("the search text and the new text of replace must be literals here")
-    old, new = [*(other.typed.value for other in replacements if isinstance(other, Literal)), ""][
-        :2
-    ]
+    old, new = [
+        *(argument.typed.value for argument in replacements if isinstance(argument, Literal)),
+        "",
+    ][:2]
     if old is None or new is None:
         return Call("null", (value,), pa.string())
     return Call("replace", (value,), pa.string(), (old, new))

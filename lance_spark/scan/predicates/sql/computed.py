@@ -109,8 +109,8 @@ def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Oper
     if isinstance(left, Interval) and op == "+":
         left, right = right, left
     if isinstance(right, Interval) and op in ("+", "-"):
-        by = right if op == "+" else right.negated()
-        return operand_of(dates.shifted(value_of(left), by, settings))
+        interval = right if op == "+" else right.negated()
+        return operand_of(dates.shifted(value_of(left), interval, settings))
     a, b = value_of(left), value_of(right)
     if pat.is_date(a.dtype) and op in ("+", "-") and pat.is_integer(b.dtype):
         return operand_of(dates.plus_days(a, b, 1 if op == "+" else -1))

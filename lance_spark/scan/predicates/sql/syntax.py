@@ -71,7 +71,8 @@ COMPARISONS = {
     ">=": ">=",
     "!<": ">=",
 }
-#: Precedence of the binary operators; equal ones are evaluated from left to right.
+#: Precedence of the binary operators; operators of equal precedence are evaluated from left to
+#: right.
 PRECEDENCE: dict[str, int] = {
     **dict.fromkeys(COMPARISONS, 1),
     "|": 2,

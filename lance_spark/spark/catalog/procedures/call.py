@@ -187,8 +187,8 @@ def _function(name: str) -> Any:
 
 
 def _method_name(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
+    first, *words = name.split("_")
+    return first + "".join(word.capitalize() for word in words)
 
 
 def _parameters(name: str) -> dict[str, str]:

@@ -107,24 +107,24 @@ def set_unenforced_primary_key(
     """Declare the columns of the primary key. No write checks that keys are unique."""
     dataset = table.dataset()
     schema = dataset.schema
-    where = f"table {table.path}"
+    label = f"table {table.path}"
     current = [field.name for field in schema if _is_key(field)]
     if current:
         raise InvalidInputError(
-            f"{where}: the primary key is {', '.join(current)} already; it cannot be changed"
+            f"{label}: the primary key is {', '.join(current)} already; it cannot be changed"
         )
     if not columns or len(set(columns)) < len(columns):
         raise InvalidInputError(
-            f"{where}: columns must name at least one column, and none twice, not {list(columns)}"
+            f"{label}: columns must name at least one column, and none twice, not {list(columns)}"
         )
     for name in columns:
         if name not in schema.names:
             raise InvalidInputError(
-                f"{where}: column {name!r} was not found; the columns are {', '.join(schema.names)}"
+                f"{label}: column {name!r} was not found; the columns are {', '.join(schema.names)}"
             )
         if pa.types.is_nested(schema.field(name).type):
             raise InvalidInputError(
-                f"{where}: column {name!r} is of type {schema.field(name).type}; columns of a "
+                f"{label}: column {name!r} is of type {schema.field(name).type}; columns of a "
                 "primary key have no children"
             )
     dataset.update_field_metadata(

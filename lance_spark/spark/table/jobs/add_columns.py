@@ -181,7 +181,7 @@ def join_by_key(
     source: DataFrame,
     key: Sequence[str],
     values: Mapping[str, Column],
-    how: str,
+    join_type: str,
     flagged: bool = False,
 ) -> DataFrame:
     """Return the addresses of a table's rows, with values of a source's rows with the same key.
@@ -197,16 +197,18 @@ def join_by_key(
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    left = target.select(
+    target_keys = target.select(
         ROW_ADDRESS.name, *(F.col(name).alias(_TARGET_KEY.format(i)) for i, name in enumerate(key))
     )
-    right = source.select(
+    source_values = source.select(
         *(source[name].alias(_SOURCE_KEY.format(i)) for i, name in enumerate(key)),
         *(value.alias(_SOURCE_VALUE.format(i)) for i, value in enumerate(values.values())),
         F.lit(True).alias(_MATCHED),
     )
-    on = [F.col(_TARGET_KEY.format(i)) == F.col(_SOURCE_KEY.format(i)) for i in range(len(key))]
-    return left.join(right, on, how).select(
+    conditions = [
+        F.col(_TARGET_KEY.format(i)) == F.col(_SOURCE_KEY.format(i)) for i in range(len(key))
+    ]
+    return target_keys.join(source_values, conditions, join_type).select(
         ROW_ADDRESS.name,
         *(F.col(_SOURCE_VALUE.format(i)).alias(name) for i, name in enumerate(values)),
         *([_MATCHED] if flagged else []),

@@ -2,7 +2,7 @@
 
 | condition | executors |
 | --- | --- |
-| None, or one that scans can evaluate (`conditions`) | find rows and write deletion files at once |
+| None, or evaluated by scans (`conditions`) | find rows and write deletion files at once |
 | any other | find rows, whose addresses the driver collects; then write deletion files |
 """
 

@@ -1,4 +1,4 @@
-"""Replacement of rows by those of a DataFrame, by Spark.
+"""Replacement of rows by the rows of a DataFrame, by Spark.
 
 | step | runs on | effect |
 | --- | --- | --- |

@@ -118,9 +118,13 @@ def bounds_of(sample: pa.ChunkedArray, name: str) -> pa.Array:
 
 def ranks_of(bounds: pa.Array, values: pa.Array) -> Numbers:
     """Return the number of bounds up to each value, scaled to 0 to 1,023; 0 for null."""
-    both = pa.concat_arrays([bounds.cast(values.type), values])
+    bounds_and_values = pa.concat_arrays([bounds.cast(values.type), values])
     # The sort is stable, so a bound comes before the values that equal it.
-    order = pc.array_sort_indices(both, null_placement="at_start").to_numpy().astype(np.int64)
+    order = (
+        pc.array_sort_indices(bounds_and_values, null_placement="at_start")
+        .to_numpy()
+        .astype(np.int64)
+    )
     is_value = order >= len(bounds)
     below = np.cumsum(~is_value)
     ranks = np.empty(len(values), np.int64)

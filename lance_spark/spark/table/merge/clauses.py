@@ -142,7 +142,7 @@ def _struct(
         child_path = (*path, child.name)
         if child_path in values:
             value = cast_to(to_column(values[child_path], ".".join(child_path)), child)
-        elif any(other[: len(child_path)] == child_path for other in values):
+        elif any(path_with_value[: len(child_path)] == child_path for path_with_value in values):
             value = _struct(child, child_path, values, qualifier)
         else:
             value = F.col(quoted(*qualifier, *child_path))

@@ -138,22 +138,22 @@ class Join:
 
         rows = self._joined(columns, source)
         added: list[str] = [ADDRESS, _IN_SOURCE]
-        kinds = self._kinds
+        row_kinds = self._kinds
         target = [F.col(quoted(self._alias, name)) for name in columns]
-        if Rows.MATCHED in kinds:
+        if Rows.MATCHED in row_kinds:
             rows = self._apply_kind(rows, Rows.MATCHED, names, added)
-        if Rows.NOT_MATCHED in kinds:
-            if len(kinds) > 1:
+        if Rows.NOT_MATCHED in row_kinds:
+            if len(row_kinds) > 1:
                 hidden = [column.alias(_HIDDEN.format(i)) for i, column in enumerate(target)]
                 rows = rows.select("*", *hidden).drop(*target)
                 target = [F.col(_HIDDEN.format(i)) for i in range(len(target))]
             rows = self._apply_kind(rows, Rows.NOT_MATCHED, names, added)
-        if Rows.NOT_MATCHED_BY_SOURCE in kinds:
-            if len(kinds) > 1:
+        if Rows.NOT_MATCHED_BY_SOURCE in row_kinds:
+            if len(row_kinds) > 1:
                 shown = [column.alias(name) for column, name in zip(target, columns, strict=True)]
                 rows = rows.select(*added, *shown).alias(self._alias)
             rows = self._apply_kind(rows, Rows.NOT_MATCHED_BY_SOURCE, names, added)
-        numbers = [_KIND_CLAUSE.format(kind.name) for kind in Rows if kind in kinds]
+        numbers = [_KIND_CLAUSE.format(row_kind.name) for row_kind in Rows if row_kind in row_kinds]
         # Only one clause has values for a row.
         values = [
             F.coalesce(
@@ -171,27 +171,27 @@ class Join:
     def _joined(self, columns: Sequence[str], source: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-        on = to_column(self.condition, "merge condition")
+        condition = to_column(self.condition, "merge condition")
         target = frame(self.handle, self.dataset, columns)
         target = target.select("*", F.col(ROW_ADDRESS.name).alias(ADDRESS))
         if self.handle.alias_name is None:
             target = target.alias(TARGET)
-        kinds = self._kinds
-        if kinds == {Rows.NOT_MATCHED}:
-            rows = source.join(target, on, "left_anti")
+        row_kinds = self._kinds
+        if row_kinds == {Rows.NOT_MATCHED}:
+            rows = source.join(target, condition, "left_anti")
             return rows.select("*", F.lit(None).cast("bigint").alias(ADDRESS))
-        if kinds == {Rows.NOT_MATCHED_BY_SOURCE}:
-            rows = target.join(source, on, "left_anti")
+        if row_kinds == {Rows.NOT_MATCHED_BY_SOURCE}:
+            rows = target.join(source, condition, "left_anti")
             return rows.select("*", F.lit(None).cast("boolean").alias(_IN_SOURCE))
-        if kinds == {Rows.MATCHED}:
-            return target.join(source, on, "inner")
-        if Rows.NOT_MATCHED not in kinds:
-            return target.join(source, on, "left_outer")
-        how = "full_outer" if Rows.NOT_MATCHED_BY_SOURCE in kinds else "right_outer"
-        return target.join(source, on, how)
+        if row_kinds == {Rows.MATCHED}:
+            return target.join(source, condition, "inner")
+        if Rows.NOT_MATCHED not in row_kinds:
+            return target.join(source, condition, "left_outer")
+        join_type = "full_outer" if Rows.NOT_MATCHED_BY_SOURCE in row_kinds else "right_outer"
+        return target.join(source, condition, join_type)
 
     def _apply_kind(
-        self, rows: DataFrame, kind: Rows, names: Sequence[str], added: list[str]
+        self, rows: DataFrame, row_kind: Rows, names: Sequence[str], added: list[str]
     ) -> DataFrame:
         """Add the number of the clause and its values, for rows of a kind.
 
@@ -199,13 +199,13 @@ class Join:
         """
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-        clauses = {n: clause for n, clause in enumerate(self.clauses) if clause.rows is kind}
+        clauses = {n: clause for n, clause in enumerate(self.clauses) if clause.rows is row_kind}
         in_target, in_source = F.col(ADDRESS).isNotNull(), F.col(_IN_SOURCE).isNotNull()
         applies = {
             Rows.MATCHED: in_target & in_source,
             Rows.NOT_MATCHED: ~in_target,
             Rows.NOT_MATCHED_BY_SOURCE: ~in_source,
-        }[kind]
+        }[row_kind]
         cases: Column | None = None
         for number, clause in clauses.items():
             condition = (
@@ -213,7 +213,7 @@ class Join:
             )
             cases = (F if cases is None else cases).when(condition, F.lit(number))
         assert cases is not None
-        applied = _KIND_CLAUSE.format(kind.name)
+        applied = _KIND_CLAUSE.format(row_kind.name)
         rows = rows.select("*", F.when(applies, cases).alias(applied))
         fields: dict[str, Field] = {
             field.name: field for field in self.dataset._table.schema.fields

@@ -129,11 +129,11 @@ class _RowMerger:
         if clause.action is Action.DELETE:
             self._changer.delete(addresses[rows])
             return
-        given = _rows_of(values.select(clause.names), rows)
+        clause_rows = _rows_of(values.select(clause.names), rows)
         if clause.action is Action.INSERT:
-            self._changer.insert(given)
+            self._changer.insert(clause_rows)
         else:
-            self._changer.update(addresses[rows], given)
+            self._changer.update(addresses[rows], clause_rows)
 
     def _first_of_each(
         self, addresses: UInt64Array, numbers: npt.NDArray[np.int32]
@@ -169,12 +169,12 @@ class _RowMerger:
         if self._last_key is not None:
             keys = [pa.concat_arrays([a, b]) for a, b in zip(self._last_key, keys, strict=True)]
         self._last_key = [key.slice(len(key) - 1) for key in keys]
-        same = np.ones(len(keys[0]) - 1, np.bool_)
+        is_repeated = np.ones(len(keys[0]) - 1, np.bool_)
         for key in keys:
             equal = pc.equal(key.slice(1), key.slice(0, len(key) - 1)).fill_null(False)
-            same &= equal.to_numpy(zero_copy_only=False)
-        if same.any():
-            index = int(np.argmax(same))
+            is_repeated &= equal.to_numpy(zero_copy_only=False)
+        if is_repeated.any():
+            index = int(np.argmax(is_repeated))
             shown = ", ".join(
                 f"{'.'.join(path)}={key[index].as_py()!r}"
                 for path, key in zip(self._key, keys, strict=True)
@@ -258,7 +258,7 @@ def merge(
 def _shown_columns(
     dataset: Dataset, condition: str | Column, key: Sequence[tuple[Field, ...]]
 ) -> tuple[str, ...]:
-    """Return columns that identify a row in errors: the primary key, or those of the condition."""
+    """Return columns that identify a row in errors, of the primary key or of the condition."""
     schema = dataset._table.schema
     names = [path[0].name for path in key] or named_columns(dataset, condition)
     simple = {field.name for field in schema.fields if not field.children and not field.is_blob}

@@ -143,12 +143,12 @@ def _replace_columns(
     for file in fragment.files:
         if replaced.isdisjoint(file.fields):
             continue
-        same = (
+        has_same_layout = (
             tuple(file.fields) == new.fields
             and file.file_major_version == new.file_major_version
             and file.file_minor_version == new.file_minor_version
         )
-        if same:
+        if has_same_layout:
             # The new file stands at the position of the old one.
             file.CopyFrom(new.to_proto())
             return

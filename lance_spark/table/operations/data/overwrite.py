@@ -1,4 +1,4 @@
-"""Overwrite: a new schema and new fragments replace all existing ones, or create a table.
+"""Overwrite: a new schema and new fragments replace all existing fragments, or create a table.
 
 | field of `Overwrite` | content |
 | --- | --- |
@@ -8,7 +8,7 @@
 | config_upsert_values | keys to set in the configuration |
 | initial_bases | base paths of a new table |
 
-New fragment ids and row ids follow the greatest ones ever used. Configuration, table metadata and
+New fragment ids and row ids follow the greatest ids ever used. Configuration, table metadata and
 base paths stay. All indexes are removed.
 """
 
@@ -41,8 +41,8 @@ class Overwrite(Operation):
     dictionaries : bytes
         Dictionary values of file version 0.1, to which the fields refer.
     exactly_next : bool
-        Whether the overwrite must become the version after the one that it was planned on: it has
-        all rows of that version which it does not change. Each other version is a conflict.
+        Whether the overwrite must become the version after the version on which it was planned:
+        it has all rows of that version which it does not change. Each other version is a conflict.
     """
 
     name: ClassVar[str] = "overwrite"

@@ -223,6 +223,8 @@ class CreateIndex(Operation):
 
 
 def _index_names(operation: Operation, *, added: bool = False) -> frozenset[str]:
-    """Return the names of the indexes with new or removed segments; with `added`, only new ones."""
+    """Return the names of the indexes with new segments, and without `added` also with removed
+    segments.
+    """
     removed = () if added else operation.removed_indexes
     return frozenset(segment.name for segment in (*operation.new_indexes, *removed))

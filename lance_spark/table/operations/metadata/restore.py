@@ -5,7 +5,7 @@
 | version | the version to restore |
 
 Schema, fragments, indexes, configuration, metadata and base paths are restored. The counters of
-fragment ids, row ids and field ids are not: new ids still follow the greatest ones ever used.
+fragment ids, row ids and field ids are not: new ids still follow the greatest ids ever used.
 Specification: table/commit/transaction.md.
 """
 
@@ -60,7 +60,7 @@ class Restore(Operation):
         VersionNotFoundError
             The version was removed by cleanup, or never existed, or another version has its number.
         UnsupportedFeatureError
-            The version needs a feature that this release does not have, or lacks one that the
+            The version needs a feature that this release does not have, or lacks a feature that the
             table cannot give up.
         CorruptTableError, StorageError
         """

@@ -120,7 +120,7 @@ class UpdateConfig(Operation):
     ) -> UpdateConfig:
         """Parse the message; errors call its file `source`.
 
-        The fields of older writers are used where the newer ones are missing.
+        The fields of older writers are used where the newer fields are missing.
         """
         config = None
         if message.HasField("config_updates"):

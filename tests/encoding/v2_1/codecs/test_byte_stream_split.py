@@ -70,14 +70,14 @@ def test_round_trip(bits, count, most, seed):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize(("kind", "scheme"), [("f4", "lz4"), ("f8", "zstd")])
-def test_pages_of_pylance(version, kind, scheme):
+@pytest.mark.parametrize(("dtype", "scheme"), [("f4", "lz4"), ("f8", "zstd")])
+def test_pages_of_pylance(version, dtype, scheme):
     """pylance always wraps the streams in a compressor; here Arrow opens it."""
-    array = pa.array(np.random.default_rng(1).random(5000).astype(kind))
+    array = pa.array(np.random.default_rng(1).random(5000).astype(dtype))
     metadata = {b"lance-encoding:bss": b"on", b"lance-encoding:compression": scheme.encode()}
     (page,) = write(array, version, metadata)
     general = page.encoding.general
-    bits = int(kind[1]) * 8
+    bits = int(dtype[1]) * 8
     assert general.values == message(bits)
     chunks = chunks_of(page)
     assert (chunks.num_values[:-1] == 4096 * 8 // bits).all()

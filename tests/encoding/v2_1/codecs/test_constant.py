@@ -1,4 +1,4 @@
-"""Constant: the value comes from the message alone."""
+"""Constant: only the message holds the value."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_hostile_counts():
 
 @pytest.mark.parametrize("without", [pb.Constant(), pb.Constant(value=b"")])
 def test_no_value(without):
-    """Nothing but nulls: values of no bits."""
+    """All values are null: they have no bits."""
     result = decode_block(pb.CompressiveEncoding(constant=without), NOTHING, 3)
     assert (result.bits_per_value, result.num_values, len(result.data)) == (0, 3, 0)
     assert from_block(result, pa.null()).equals(pa.nulls(3))

@@ -89,22 +89,22 @@ def test_bits_of_chunks_that_end_inside_a_byte(parts):
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
-@pytest.mark.parametrize("kind", ["bool", "decimal", "binary", "int"])
-def test_pages_of_pylance(version, kind):
+@pytest.mark.parametrize("type_name", ["bool", "decimal", "binary", "int"])
+def test_pages_of_pylance(version, type_name):
     rng = np.random.default_rng(1)
     metadata = None
-    if kind == "bool":
+    if type_name == "bool":
         array = pa.array(rng.random(70001) < 0.3)
-    elif kind == "decimal":
+    elif type_name == "decimal":
         array = pa.array(rng.integers(0, 1 << 60, 3000)).cast(pa.decimal128(30, 0))
-    elif kind == "binary":
+    elif type_name == "binary":
         array = pa.array([rng.bytes(12) for _ in range(3000)], pa.binary(12))
     else:
         array = pa.array(rng.integers(0, 1 << 40, 3000))
         metadata = {b"lance-encoding:compression": b"none"}
     (page,) = write(array, version, metadata)
     encoding = page.encoding
-    if kind == "binary" and encoding.WhichOneof("compression") == "fixed_size_list":
+    if type_name == "binary" and encoding.WhichOneof("compression") == "fixed_size_list":
         encoding = encoding.fixed_size_list.values
     assert encoding.WhichOneof("compression") == "flat"
     chunks = chunks_of(page)

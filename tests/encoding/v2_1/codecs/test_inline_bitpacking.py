@@ -96,20 +96,20 @@ def test_a_block():
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize(
-    "kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.timestamp("us")]
+    "dtype", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.timestamp("us")]
 )
-def test_pages_of_pylance(version, kind):
+def test_pages_of_pylance(version, dtype):
     rng = np.random.default_rng(4)
-    if kind == pa.float64():
+    if dtype == pa.float64():
         array = pa.array(rng.random(5000))
     else:
         tops = np.repeat([100, 3, 1, 0, 90], 1000)
-        array = pa.array(rng.integers(0, tops + 1)).cast(kind)
+        array = pa.array(rng.integers(0, tops + 1)).cast(dtype)
     (page,) = write(array, version, {b"lance-encoding:dict-divisor": b"1000000"})
     assert page.encoding.WhichOneof("compression") == "inline_bitpacking"
     chunks = chunks_of(page)
     assert len(chunks.num_values) == 5
-    expected = np.frombuffer(array.buffers()[1], np.uint8)[: 5000 * kind.bit_width // 8]
+    expected = np.frombuffer(array.buffers()[1], np.uint8)[: 5000 * dtype.bit_width // 8]
     assert (decode_chunks(page.encoding, chunks).data == expected).all()
     ours = values_of(decode_chunks(page.encoding, chunks))
     encoding, again = inline_bitpacking.encode_chunks(block_of(ours), LIMITS)

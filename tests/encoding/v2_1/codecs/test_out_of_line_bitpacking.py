@@ -75,7 +75,7 @@ def test_definition_levels_of_pylance(version):
 
 
 def test_levels_of_lists_of_pylance():
-    """Every chunk has its own number of levels, so that the last of them come in all forms."""
+    """Every chunk has another number of levels, so that the last chunks have all forms."""
     rng = np.random.default_rng(6)
     lists = [
         None if n == 0 else rng.integers(0, 99, n - 1).tolist() for n in rng.integers(0, 7, 5000)
@@ -88,16 +88,16 @@ def test_levels_of_lists_of_pylance():
     expected = [k for row in lists for k in [1] + [0] * (len(row or [0]) - 1)]
     assert starts.tolist() == expected
     levels = values_of(decode_blocks(layout.def_compression, deep, counts))
-    kinds = {"null": set(), "empty": set(), "value": set()}
+    levels_by_state = {"null": set(), "empty": set(), "value": set()}
     at = 0
     for row in lists:
-        kind = "null" if row is None else "value" if row else "empty"
+        state = "null" if row is None else "value" if row else "empty"
         size = len(row or [0])
-        kinds[kind] |= set(levels[at : at + size].tolist())
+        levels_by_state[state] |= set(levels[at : at + size].tolist())
         at += size
-    assert kinds["value"] == {0}
-    assert len(kinds["null"]) == len(kinds["empty"]) == 1
-    assert kinds["null"] != kinds["empty"]
+    assert levels_by_state["value"] == {0}
+    assert len(levels_by_state["null"]) == len(levels_by_state["empty"]) == 1
+    assert levels_by_state["null"] != levels_by_state["empty"]
     for levels_there, buffer in ((starts, rep), (levels, deep)):
         _, ours = out_of_line_bitpacking.encode_blocks(levels_there.astype(np.uint16), counts)
         assert ours.sizes.tolist() == buffer.sizes.tolist()

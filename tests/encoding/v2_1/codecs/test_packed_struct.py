@@ -31,9 +31,9 @@ def column(dtype: pa.DataType, count: int, seed: int) -> pa.Array:
     return pa.array(numbers).cast(dtype, safe=False)
 
 
-def structs(kinds: list[pa.DataType], count: int) -> pa.StructArray:
-    columns = [column(kind, count, seed) for seed, kind in enumerate(kinds)]
-    return pa.StructArray.from_arrays(columns, names=[f"f{i}" for i in range(len(kinds))])
+def structs(dtypes: list[pa.DataType], count: int) -> pa.StructArray:
+    columns = [column(dtype, count, seed) for seed, dtype in enumerate(dtypes)]
+    return pa.StructArray.from_arrays(columns, names=[f"f{i}" for i in range(len(dtypes))])
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -46,12 +46,12 @@ def test_fixed_pages_of_pylance(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kinds",
+    "dtypes",
     [[pa.int64(), pa.string()], [pa.string(), pa.int16(), pa.large_binary(), pa.float32()]],
     ids=str,
 )
-def test_variable_pages_of_pylance(kinds: list[pa.DataType]) -> None:
-    array = structs(kinds, 6000)
+def test_variable_pages_of_pylance(dtypes: list[pa.DataType]) -> None:
+    array = structs(dtypes, 6000)
     (page,) = write(array, "2.2", PACKED)
     assert page.encoding.WhichOneof("compression") == "variable_packed_struct"
     block = decode_values(page.encoding, values_of(page))
@@ -63,12 +63,12 @@ KINDS = st.lists(st.sampled_from(FIXED), min_size=1, max_size=5)
 
 @given(KINDS, st.integers(1, 200))
 @settings(max_examples=40, deadline=None)
-def test_fixed_round_trip(kinds: list[pa.DataType], count: int) -> None:
-    array = structs(kinds, count)
+def test_fixed_round_trip(dtypes: list[pa.DataType], count: int) -> None:
+    array = structs(dtypes, count)
     encoding, chunks = packed_struct.encode_chunks(to_block_of(array), ChunkLimits(512, 64))
     assert from_block(decode_chunks(encoding, chunks), array.type).equals(array)
     encoding, rows = packed_struct.encode_values(to_block_of(array))
-    assert rows.bits_per_value == sum(kind.bit_width for kind in kinds)
+    assert rows.bits_per_value == sum(dtype.bit_width for dtype in dtypes)
     assert from_block(decode_values(encoding, rows), array.type).equals(array)
 
 
@@ -78,8 +78,8 @@ def to_block_of(array: pa.StructArray) -> StructBlock:
 
 @given(st.lists(st.sampled_from(FIXED + VARIABLE), min_size=1, max_size=5), st.integers(1, 100))
 @settings(max_examples=60, deadline=None)
-def test_variable_round_trip(kinds: list[pa.DataType], count: int) -> None:
-    array = structs(kinds, count)
+def test_variable_round_trip(dtypes: list[pa.DataType], count: int) -> None:
+    array = structs(dtypes, count)
     encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
     assert from_block(decode_values(encoding, rows), array.type).equals(array)
 

@@ -92,9 +92,9 @@ def test_round_trip(runs, bits, most_bytes, log_values):
 def test_blocks(parts, bits):
     values = [from_runs(part, bits) for part in parts]
     pieces = [rle.encode_block(value)[1] for value in values]
-    for one, piece in zip(values, pieces, strict=True):
-        result = decode_block(message(bits), piece, len(one))
-        assert (values_of(result) == one).all()
+    for expected, piece in zip(values, pieces, strict=True):
+        result = decode_block(message(bits), piece, len(expected))
+        assert (values_of(result) == expected).all()
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     data = np.concatenate([np.zeros(0, np.uint8), *pieces])
     counts = np.array([len(value) for value in values], np.int64)
@@ -187,9 +187,9 @@ def test_other_encodings_of_the_buffers():
     inner.rle.values.CopyFrom(message(8))
     with pytest.raises(UnsupportedEncodingError, match="not flat"):
         decode_chunks(inner, chunks)
-    one = Chunks(chunks.buffers[:1], chunks.num_values)
+    incomplete = Chunks(chunks.buffers[:1], chunks.num_values)
     with pytest.raises(CorruptFileError, match="1 buffers"):
-        decode_chunks(message(8), one)
+        decode_chunks(message(8), incomplete)
 
 
 def test_limits_that_hold_nothing():

@@ -49,16 +49,18 @@ def test_dictionary_of_pylance() -> None:
     assert sorted(strings_of(block)) == sorted(word.encode() for word in words)
 
 
-@pytest.mark.parametrize("kind", WIDTHS)
+@pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(VALUES, st.integers(0, 5), st.sampled_from([100, 512, 4096]))
 @settings(max_examples=60, deadline=None)
-def test_chunks_round_trip(kind: type, values: list[bytes], log: int, size: int) -> None:
-    encoding, chunks = variable.encode_chunks(block_of(values, kind), ChunkLimits(size, 2 << log))
+def test_chunks_round_trip(offset_dtype: type, values: list[bytes], log: int, size: int) -> None:
+    encoding, chunks = variable.encode_chunks(
+        block_of(values, offset_dtype), ChunkLimits(size, 2 << log)
+    )
     assert strings_of(decode_chunks(encoding, chunks)) == values
     assert all(n > 1 and n & (n - 1) == 0 for n in chunks.num_values[:-1].tolist())
     assert chunks.num_values.max() <= 2 << log
     (buffer,) = chunks.buffers
-    width = np.dtype(kind).itemsize
+    width = np.dtype(offset_dtype).itemsize
     assert (buffer.sizes < size + width).all()
 
 
@@ -69,7 +71,7 @@ def test_some_chunks(values: list[bytes], data: st.DataObject) -> None:
     count = len(chunks.num_values)
     picked = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1)))), np.int64)
     (buffer,) = chunks.buffers
-    # Memory that begins at an odd address is what a range of a file may be.
+    # A range of a file may begin at an odd address in memory.
     moved = np.concatenate([np.zeros(3, np.uint8), buffer.data])
     some = ChunkBuffer(moved, buffer.starts[picked] + 3, buffer.sizes[picked])
     ends = np.cumsum(chunks.num_values)
@@ -82,11 +84,11 @@ def test_some_chunks(values: list[bytes], data: st.DataObject) -> None:
     assert strings_of(block) == wanted
 
 
-@pytest.mark.parametrize("kind", WIDTHS)
+@pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(VALUES, st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
-def test_block_round_trip(kind: type, values: list[bytes], skip: int) -> None:
-    block = block_of([b"x" * skip, *values], kind)
+def test_block_round_trip(offset_dtype: type, values: list[bytes], skip: int) -> None:
+    block = block_of([b"x" * skip, *values], offset_dtype)
     rest = type(block)(block.offsets[1:], block.data)
     encoding, data = variable.encode_block(rest)
     assert strings_of(decode_block(encoding, data, len(values))) == values
@@ -95,7 +97,7 @@ def test_block_round_trip(kind: type, values: list[bytes], skip: int) -> None:
 
 
 def test_old_block_header() -> None:
-    # The count must be above 255: it is what tells the two forms apart.
+    # A count above 255 distinguishes the two forms.
     offsets = np.arange(769, dtype="<u4").tobytes()
     head = bytes([32]) + (768).to_bytes(4, "little") + (9 + len(offsets)).to_bytes(4, "little")
     data = np.frombuffer(head + offsets + b"v" * 768, np.uint8)
@@ -124,19 +126,19 @@ def test_unknown_offsets() -> None:
     encoding.variable.offsets.flat.bits_per_value = 16
     with pytest.raises(UnsupportedEncodingError, match="16"):
         decode_chunks(encoding, chunks)
-    other = pb.CompressiveEncoding(
+    unsupported = pb.CompressiveEncoding(
         variable=pb.Variable(offsets=pb.CompressiveEncoding(fsst=pb.Fsst()))
     )
     with pytest.raises(UnsupportedEncodingError):
-        decode_chunks(other, chunks)
+        decode_chunks(unsupported, chunks)
 
 
-@pytest.mark.parametrize("kind", WIDTHS)
+@pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_damaged_chunks(kind: type, data: st.DataObject) -> None:
+def test_damaged_chunks(offset_dtype: type, data: st.DataObject) -> None:
     values = [b"abc", b"", b"defgh"] * 4
-    encoding, chunks = variable.encode_chunks(block_of(values, kind), ChunkLimits(100, 4))
+    encoding, chunks = variable.encode_chunks(block_of(values, offset_dtype), ChunkLimits(100, 4))
     (buffer,) = chunks.buffers
     bytes_ = buffer.data.copy()
     for _ in range(data.draw(st.integers(1, 4))):
@@ -154,11 +156,11 @@ def test_damaged_chunks(kind: type, data: st.DataObject) -> None:
     assert block.offsets[-1] <= len(block.data)
 
 
-@pytest.mark.parametrize("kind", WIDTHS)
+@pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_damaged_block(kind: type, data: st.DataObject) -> None:
-    encoding, stored = variable.encode_block(block_of([b"abc", b"", b"defgh"], kind))
+def test_damaged_block(offset_dtype: type, data: st.DataObject) -> None:
+    encoding, stored = variable.encode_block(block_of([b"abc", b"", b"defgh"], offset_dtype))
     stored = stored.copy()
     for _ in range(data.draw(st.integers(1, 4))):
         stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,6 @@
-"""Few rows of a full-zip page: their numbers in a long index are read alone, whatever these say."""
+"""Few rows of a full-zip page: the reader fetches only their numbers of a long index, and refuses
+damaged numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ ROWS = 6_000
 KINDS = ["strings", "lists"]
 
 
-def column(kind: str) -> pa.Array:
+def column(column_name: str) -> pa.Array:
     rng = np.random.default_rng(1)
-    if kind == "strings":
+    if column_name == "strings":
         return pa.array([None if at % 7 == 3 else "x" * (at % 50) for at in range(ROWS)])
     sizes = rng.integers(0, 4, ROWS)
     items = pa.array(rng.integers(0, 99, int(sizes.sum())))
@@ -24,13 +26,15 @@ def column(kind: str) -> pa.Array:
 
 
 def written(array: pa.Array) -> tuple[bytes, int, int]:
-    """Return a file of one full-zip page, where its index is and how wide a number of it."""
+    """Return a file of one full-zip page, the place of its index, and the width of a number in
+    it.
+    """
     key = {"lance-encoding:structural-encoding": "fullzip"}
-    kind = array.type
-    if pa.types.is_list(kind):
-        kind = pa.list_(kind.value_field.with_metadata(key))
-        array = array.cast(kind)
-    schema = pa.schema([pa.field("c", kind, metadata=key)])
+    dtype = array.type
+    if pa.types.is_list(dtype):
+        dtype = pa.list_(dtype.value_field.with_metadata(key))
+        array = array.cast(dtype)
+    schema = pa.schema([pa.field("c", dtype, metadata=key)])
     data = file_bytes(pa.record_batch([array], schema=schema))
     reader = FileReader.open(MemorySource(data))
     reader.read(reader.schema.fields, range(1))
@@ -48,9 +52,9 @@ def take(data: bytes, rows: object) -> tuple[pa.Array, MemorySource]:
     return array, source
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_and_ranges(kind: str) -> None:
-    array = column(kind)
+@pytest.mark.parametrize("column_name", KINDS)
+def test_rows_and_ranges(column_name: str) -> None:
+    array = column(column_name)
     data, _, width = written(array)
     for rows in (
         np.array([0]),
@@ -74,7 +78,7 @@ def test_rows_and_ranges(kind: str) -> None:
             len(rows) - 1
         ) * (not isinstance(rows, range))
         assert len(values) <= len(rows)
-    # Of all rows, or many, all of the index is read.
+    # For all rows, or many, the reader fetches the whole index.
     result, source = take(data, range(ROWS))
     assert result.equals(array)
     assert [len(call) for call in source.calls] == [2]
@@ -82,10 +86,10 @@ def test_rows_and_ranges(kind: str) -> None:
     assert take(data, rows)[0].equals(array.take(pa.array(rows)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("column_name", KINDS)
 @pytest.mark.parametrize("rows", [[1_000], [999, 1_000], [10, 1_000, 2_000]])
-def test_numbers_that_make_no_sense(kind: str, rows: list[int]) -> None:
-    data, at, width = written(column(kind))
+def test_numbers_that_make_no_sense(column_name: str, rows: list[int]) -> None:
+    data, at, width = written(column(column_name))
     place = at + 1_000 * width
     (start, end) = np.frombuffer(data[place : place + 2 * width], f"<u{width}").tolist()
     top = (1 << 8 * width) - 1

@@ -1,5 +1,5 @@
-"""Entries of full-zip rows: found at one look or walked, they are those of a plain reading of
-the bytes.
+"""Entries of full-zip rows: the vectorised search and the walk find the same entries as a plain
+reading of the bytes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from lance_spark.encoding.v2_1.layouts.full_zip_walk import Grid, walk_rows
 from lance_spark.errors import CorruptFileError
 
-#: One bit of repetition, two of definition; definition 0 is a value, 1 a null one, others have
-#: none.
+#: One bit of repetition, two bits of definition. Definition 0 is a value, 1 is a null, others have
+#: no value.
 GRID = Grid(control=1, bits_def=2, width=3, variable=False, max_visible=1)
 
 
 def page(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of entries of given definitions, and where they begin and the last ends."""
+    """Return rows with entries of these definitions; and the positions of the rows, with the end of
+    the last row.
+    """
     data, edges = bytearray(), [0]
     for row in rows:
         for number, definition in enumerate(row):

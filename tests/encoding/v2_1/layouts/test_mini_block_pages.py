@@ -1,5 +1,5 @@
-"""Columns of many pages: those that are read whole are decoded together, and give what they give
-one by one.
+"""Columns of many pages: the reader decodes whole pages together, with the same result as page by
+page.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def test_whole_pages(tmp_path: Path, name: str, version: str) -> None:
         for source in (LocalSource(str(path)), MemorySource(path.read_bytes())):
             reader = FileReader.open(source)
             for part in parts:
-                (got,) = reader.read(reader.schema.fields, part)
-                got.validate(full=True)
-                assert plain(got).equals(expected.slice(part.start, len(part))), part
+                (values,) = reader.read(reader.schema.fields, part)
+                values.validate(full=True)
+                assert plain(values).equals(expected.slice(part.start, len(part))), part
             reader.close()
     assert together.called or name == "dictionaries"
 
@@ -130,8 +130,8 @@ def test_groups_are_not_large(tmp_path: Path, limit: str) -> None:
         mock.patch.object(mini_block_pages.MiniBlockPage, "decode", decode),
     ):
         reader = FileReader.open(LocalSource(str(path)))
-        (got,) = reader.read(reader.schema.fields, range(reader.num_rows))
-    assert got.equals(expected)
+        (values,) = reader.read(reader.schema.fields, range(reader.num_rows))
+    assert values.equals(expected)
     assert 1 < len(sizes) < len(pages_of(path.read_bytes()))
     assert max(sizes) < 4_000
 
@@ -139,9 +139,7 @@ def test_groups_are_not_large(tmp_path: Path, limit: str) -> None:
 @pytest.mark.parametrize("name", ["numbers", "nulls", "lists", "texts", "words"])
 @pytest.mark.parametrize("page", [0, 2])
 def test_a_corrupt_page_is_named(tmp_path: Path, name: str, page: int) -> None:
-    """Whatever is wrong in one page of many, the error is that of the page by itself, or there
-    is none.
-    """
+    """A damaged page of many has the same error as the page alone, or no error in either case."""
     path = tmp_path / "f.lance"
     write(path, name, "2.1")
     data = path.read_bytes()
@@ -172,7 +170,7 @@ def test_a_corrupt_page_is_named(tmp_path: Path, name: str, page: int) -> None:
 
 
 def test_pages_whose_levels_are_mixed_up_are_refused(tmp_path: Path) -> None:
-    """The rows of each page are counted, not only those of all pages together."""
+    """The number of rows is checked for each page, not only for all pages together."""
     path = tmp_path / "f.lance"
     write(path, "lists", "2.1")
     reader = FileReader.open(LocalSource(str(path)))

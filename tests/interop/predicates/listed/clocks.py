@@ -1,4 +1,4 @@
-"""TIME and day-time intervals: their literals, coercion, and what is computed of them."""
+"""TIME and day-time intervals: literals, coercion, and computed values."""
 
 from __future__ import annotations
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 ARITHMETIC = [
     *(f"number {op} 3 > 1" for op in ("+", "-", "*", "/", "%", "DIV", "&", "|", "^")),
-    *(f"tiny {op} small {how} 5" for op in ("+", "-", "*", "/", "%") for how in ("=", "<")),
+    *(
+        f"tiny {op} small {comparison} 5"
+        for op in ("+", "-", "*", "/", "%")
+        for comparison in ("=", "<")
+    ),
     *(f"single {op} 2 > 1" for op in ("+", "-", "*", "/", "%")),
     *(f"double {op} single >= 0.5" for op in ("+", "-", "*", "/", "%")),
     *(f"half {op} 2 <= 1" for op in ("+", "-", "*", "/", "%")),
@@ -51,8 +55,8 @@ STRINGS = [
     *("trim(BOTH FROM word) = 'a'", "trim(LEADING FROM word) = 'a '"),
     "trim(TRAILING FROM word) = ' a'",
     *(
-        f"substring(word, {at}, {size}) = 'b'"
-        for at in (-3, -1, 0, 1, 2, 9)
+        f"substring(word, {start}, {size}) = 'b'"
+        for start in (-3, -1, 0, 1, 2, 9)
         for size in (-1, 0, 1, 2)
     ),
     *("substring(word, 2) = 'b'", "substr(word, 1, 2) = 'ab'"),

@@ -1,4 +1,4 @@
-"""Literals, and what they are compared with: coercion of types, floats, dates and times."""
+"""Literals, and values that are compared with them: coercion of types, floats, dates and times."""
 
 from __future__ import annotations
 

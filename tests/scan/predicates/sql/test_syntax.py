@@ -1,4 +1,4 @@
-"""A keyword is a column without backticks exactly where Spark accepts it as one."""
+"""A keyword without backticks is a column exactly where Spark accepts it as a column."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_all_keywords(spark: SparkSession) -> None:
     words, wrong = keywords(spark), []
     assert len(words) > 400
     for at, word in enumerate(words):
-        # Each word in some of the places: all of them take a minute.
+        # Each word in some of the places: all places would take a minute.
         for form in FORMS[at % 4 :: 4]:
             plain, quoted = form.format(w=word), form.format(w=f"`{word}`")
             column = theirs(plain) is not None and theirs(plain) == theirs(quoted)

@@ -56,7 +56,7 @@ SETTINGS = [
 
 
 def literals(block: str) -> list[str]:
-    # A text may go on on the next line: these are told by their quotes.
+    # A text may continue on the next line: quotes mark these texts.
     joined = block.strip().replace("\\\nb'", "\\\x01b'").replace("-- c\n1", "-- c\x011")
     texts = itertools.chain.from_iterable(
         line.split("|") for line in joined.replace("'a' || 'b'", "\x02").split("\n")
@@ -81,7 +81,7 @@ def ours(text: str, settings: SqlSettings) -> tuple[str, Any]:
 def test_values(spark: SparkSession, conf: dict[str, str]) -> None:
     texts = literals(LITERALS)
     if "spark.sql.parser.escapedStringLiterals" in conf:
-        # Without escapes, some of these are no literals.
+        # Without escapes, some of these texts are no literals.
         texts = [text for text in texts if not text.startswith(("r'", 'R"')) and "\\'" not in text]
     if "spark.sql.legacy.exponentLiteralAsDecimal.enabled" in conf:
         texts = ["1e5", "1.5e-3", "1.e2", "1E5BD", "1e0D", "2e-1F", "-1e3", "1e1 = 10"]
@@ -90,7 +90,9 @@ def test_values(spark: SparkSession, conf: dict[str, str]) -> None:
     for name, value in {**conf, "spark.sql.session.timeZone": ZONE}.items():
         spark.conf.set(name, value)
     try:
-        columns = ", ".join(f"typeof({one}\n) t{at}, {one}\n v{at}" for at, one in enumerate(texts))
+        columns = ", ".join(
+            f"typeof({text}\n) t{at}, {text}\n v{at}" for at, text in enumerate(texts)
+        )
         frame = spark.sql(f"select {columns}")
         (row,) = frame.toArrow().to_pylist()
     finally:

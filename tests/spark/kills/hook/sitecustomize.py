@@ -29,7 +29,7 @@ FOLDER = os.environ.get("SPARK_KILLS", "")
 
 
 def moment(event: str, path: str) -> str:
-    """Return which moment a call to the file system is, or nothing."""
+    """Return the moment of a call to the file system, or an empty text."""
     in_versions = "/_versions/" in path
     if event == "os.link" and in_versions:
         return "commit"
@@ -40,45 +40,45 @@ def moment(event: str, path: str) -> str:
     return ""
 
 
-def victims(who: str) -> list[int]:
-    """Return the processes to kill: the driver's, this one, which plans and commits statements, or
-    the JVM that this worker works for and the process that forks workers.
+def victims(role: str) -> list[int]:
+    """Return the processes to kill: the driver and its JVM, this process, or the executor's JVM and
+    the process that forks workers.
     """
-    if who == "planner":
+    if role == "planner":
         return [os.getpid()]
-    if who == "driver":
+    if role == "driver":
         return [int(word) for word in Path(FOLDER, "driver").read_text().split()]
     forking = os.getppid()
     stat = Path(f"/proc/{forking}/stat").read_text()
     return [int(stat.rpartition(")")[2].split()[1]), forking]
 
 
-def reach(found: str) -> None:
-    """Kill whom the folder says, if this is the moment, and nobody was faster."""
+def reach(current_moment: str) -> None:
+    """Kill the process that the folder names, if this is the moment and no process was faster."""
     armed = Path(FOLDER, "armed")
     try:
-        wanted, who = armed.read_text().split()
+        wanted, role = armed.read_text().split()
     except (OSError, ValueError):
         return
-    if wanted != found:
+    if wanted != current_moment:
         return
-    # The one who can take it away was the first.
+    # Only one process can rename the file.
     taken = Path(FOLDER, f"killed.{time.time_ns()}")
     try:
         armed.rename(taken)
     except OSError:
         return
-    for process in victims(who):
+    for process in victims(role):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    if who == "driver":
+    if role == "driver":
         os.kill(os.getpid(), signal.SIGKILL)
-    # Until whoever has started it sees that its executor is gone.
+    # Wait until the parent process sees that its executor has ended.
     time.sleep(100)
 
 
 def hook(event: str, arguments: tuple[object, ...]) -> None:
-    """Look at each call to the file system."""
+    """Check each call to the file system."""
     if event not in ("open", "os.link", "os.remove"):
         return
     if event == "open":
@@ -86,8 +86,8 @@ def hook(event: str, arguments: tuple[object, ...]) -> None:
         if not (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
             return
     path = arguments[1] if event == "os.link" else arguments[0]
-    if isinstance(path, str) and (found := moment(event, path)):
-        reach(found)
+    if isinstance(path, str) and (current_moment := moment(event, path)):
+        reach(current_moment)
 
 
 if FOLDER:

@@ -1,4 +1,4 @@
-"""What a merge does, row by row: a model in plain Python, and clauses to try it with."""
+"""A model of merges in plain Python, row by row, and clauses to try it with."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Clause:
     @property
     def texts(self) -> list[str]:
         condition = [self.condition[0]] if self.condition else []
-        return [*condition, *(one[0] for one in (self.values or {}).values())]
+        return [*condition, *(assignment[0] for assignment in (self.values or {}).values())]
 
     def add_to(self, builder: Any) -> Any:
         condition = self.condition and self.condition[0]
-        kind = {"matched": "whenMatched", "new": "whenNotMatched"}.get(
+        prefix = {"matched": "whenMatched", "new": "whenNotMatched"}.get(
             self.rows, "whenNotMatchedBySource"
         )
         if self.values is None:
-            return getattr(builder, f"{kind}Delete")(condition)
+            return getattr(builder, f"{prefix}Delete")(condition)
         action = "Insert" if self.rows == "new" else "Update"
         if not self.values:
-            return getattr(builder, f"{kind}{action}All")(condition)
-        texts = {name: one[0] for name, one in self.values.items()}
-        return getattr(builder, f"{kind}{action}")(condition, texts)
+            return getattr(builder, f"{prefix}{action}All")(condition)
+        texts = {name: assignment[0] for name, assignment in self.values.items()}
+        return getattr(builder, f"{prefix}{action}")(condition, texts)
 
 
 @dataclass(frozen=True)
@@ -60,48 +60,53 @@ class Outcome:
 def merged(
     rows: Mapping[int, Row], source: list[Row], on: Both, clauses: list[Clause], names: list[str]
 ) -> Outcome:
-    """Merge rows of a source into those of a table."""
+    """Merge rows of a source into the rows of a table."""
     kept = {number: dict(row) for number, row in rows.items()}
     changed: dict[int, list[tuple[Clause, Row]]] = {}
     matched_rows: set[int] = set()
     inserted = []
-    for one in source:
-        pairs = [number for number, row in rows.items() if on[1](row, one) is True]
+    for source_row in source:
+        pairs = [number for number, row in rows.items() if on[1](row, source_row) is True]
         matched_rows.update(pairs)
         for number in pairs:
-            clause = first(clauses, "matched", rows[number], one)
+            clause = first(clauses, "matched", rows[number], source_row)
             if clause is not None:
-                changed.setdefault(number, []).append((clause, one))
+                changed.setdefault(number, []).append((clause, source_row))
         if not pairs:
-            clause = first(clauses, "new", {}, one)
+            clause = first(clauses, "new", {}, source_row)
             if clause is not None:
-                inserted.append(dict.fromkeys(names) | new_values(clause, {}, one, names))
+                inserted.append(dict.fromkeys(names) | new_values(clause, {}, source_row, names))
     for number in rows.keys() - matched_rows:
         clause = first(clauses, "left", rows[number], {})
         if clause is not None:
             changed[number] = [(clause, {})]
     updated, deleted = set(), set()
-    for number, found in changed.items():
-        clause, one = found[0]
-        if len(found) > 1 and any(c.values is not None or c.condition for c, _ in found):
+    for number, matches in changed.items():
+        clause, source_row = matches[0]
+        if len(matches) > 1 and any(c.values is not None or c.condition for c, _ in matches):
             raise AmbiguousError(number)
         if clause.values is None:
             deleted.add(number)
             del kept[number]
         else:
             updated.add(number)
-            kept[number].update(new_values(clause, rows[number], one, names))
+            kept[number].update(new_values(clause, rows[number], source_row, names))
     return Outcome(kept, updated, deleted, inserted)
 
 
 def first(clauses: list[Clause], rows: str, target: Row, source: Row) -> Clause | None:
-    return next((one for one in clauses if one.rows == rows and one.applies(target, source)), None)
+    return next(
+        (clause for clause in clauses if clause.rows == rows and clause.applies(target, source)),
+        None,
+    )
 
 
 def new_values(clause: Clause, target: Row, source: Row, names: list[str]) -> Row:
     if not clause.values:
         return {name: value for name, value in source.items() if name in names}
-    return {name.lower(): one[1](target, source) for name, one in clause.values.items()}
+    return {
+        name.lower(): assignment[1](target, source) for name, assignment in clause.values.items()
+    }
 
 
 def plus(a: Any, b: Any) -> Any:
@@ -117,7 +122,7 @@ def equal(a: Any, b: Any) -> Any:
 
 
 def either(a: Any, b: Any) -> Any:
-    """Or, of three values."""
+    """Return OR of three truth values."""
     return True if a is True or b is True else None if a is None or b is None else False
 
 
@@ -138,7 +143,7 @@ _MATCHED: list[Both] = [
     ("s.flag", lambda t, s: s["flag"]),
     ("t.j = 1", lambda t, s: equal(t["j"], 1)),
 ]
-# Where only one side can be meant, names need no alias.
+# If only one side has a column, its name needs no alias.
 _NEW: list[Both] = [("v > 500", lambda t, s: more(s["v"], 500)), ("s.flag", lambda t, s: s["flag"])]
 _LEFT: list[Both] = [
     ("v > 30", lambda t, s: more(t["v"], 30)),
@@ -164,7 +169,7 @@ _SET_LEFT: list[Mapping[str, Both]] = [
 
 def some_clauses(choose: random.Random) -> list[Clause]:
     """Return clauses of all kinds, in a random order that the rules allow."""
-    found: list[Clause] = []
+    clauses: list[Clause] = []
     for rows, conditions, values in (
         ("matched", _MATCHED, [None, *_SET]),
         ("new", _NEW, _VALUES),
@@ -174,10 +179,12 @@ def some_clauses(choose: random.Random) -> list[Clause]:
         for number in range(count):
             last = number == count - 1
             condition = None if last and choose.random() < 0.6 else choose.choice(conditions)
-            found.append(Clause(rows, condition, choose.choice(values)))  # type: ignore[arg-type]
-    if not found:
+            clauses.append(Clause(rows, condition, choose.choice(values)))  # type: ignore[arg-type]
+    if not clauses:
         return some_clauses(choose)
-    order = [one.rows for one in found]
+    order = [clause.rows for clause in clauses]
     choose.shuffle(order)
-    by_rows = {rows: iter([one for one in found if one.rows == rows]) for rows in set(order)}
+    by_rows = {
+        rows: iter([clause for clause in clauses if clause.rows == rows]) for rows in set(order)
+    }
     return [next(by_rows[rows]) for rows in order]

@@ -28,16 +28,16 @@ LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
 
 def small_rows() -> pa.Table:
-    """Keys, some of them null, values, and columns that merges do not name."""
+    """Return keys, some of them null, values, and columns that merges do not name."""
     n = np.arange(40)
     return pa.table(
         {
             "k": pa.array(n * 2, mask=n % 13 == 5),
             "j": pa.array((n % 3).astype(np.int32)),
             "v": pa.array(n * 3 + 1, mask=n % 7 == 3),
-            "text": [f"text {one}" for one in n],
+            "text": [f"text {number}" for number in n],
             "ts": pa.array(n * 1_000_000_007 + 1, pa.timestamp("ns")),
-            "vector": pa.array([[one, -one] for one in n], pa.list_(pa.float32(), 2)),
+            "vector": pa.array([[number, -number] for number in n], pa.list_(pa.float32(), 2)),
         }
     )
 
@@ -64,9 +64,9 @@ def write_small(path: Path, stable: bool = True) -> None:
 
 
 def rows_by_id(path: Path, version: int | None = None) -> dict[int, Row]:
-    found = open_dataset(str(path), version).to_table([*NAMES, "ts", "vector", *LINEAGE])
-    found = found.set_column(4, "ts", found["ts"].cast(pa.int64()))
-    return {row.pop("_rowid"): row for row in found.to_pylist()}
+    table = open_dataset(str(path), version).to_table([*NAMES, "ts", "vector", *LINEAGE])
+    table = table.set_column(4, "ts", table["ts"].cast(pa.int64()))
+    return {row.pop("_rowid"): row for row in table.to_pylist()}
 
 
 @pytest.mark.parametrize("seed", [5, 12, 21, 23, 25, 26, 27, 29, 30, 37, 38])
@@ -76,18 +76,20 @@ def test_clauses_agree_with_the_model(spark: Any, tmp_path: Path, seed: int) -> 
     write_small(path, stable)
     choose = random.Random(seed)
     before = rows_by_id(path)
-    on, clauses = ON[seed % len(ON)], some_clauses(choose)
+    join_condition, clauses = ON[seed % len(ON)], some_clauses(choose)
     source = source_rows(choose, repeated=seed in (25, 37))
-    texts = [text for one in clauses for text in one.texts]
+    texts = [text for clause in clauses for text in clause.texts]
     frame = spark.createDataFrame(source, "k bigint, j int, v bigint, text string, flag boolean")
     if "s.flag" not in texts:
         frame = frame.drop("flag")
     rows = {number: {name: row[name] for name in NAMES} for number, row in before.items()}
-    builder = LanceTable.forPath(spark, str(path)).alias("t").merge(frame.alias("s"), on[0])
-    for one in clauses:
-        builder = one.add_to(builder)
+    builder = (
+        LanceTable.forPath(spark, str(path)).alias("t").merge(frame.alias("s"), join_condition[0])
+    )
+    for clause in clauses:
+        builder = clause.add_to(builder)
     try:
-        wanted = merged(rows, source, on, clauses, NAMES)
+        wanted = merged(rows, source, join_condition, clauses, NAMES)
     except AmbiguousError:
         with pytest.raises(AmbiguousMergeError, match="_rowaddr"):
             builder.execute()
@@ -108,10 +110,10 @@ def test_clauses_agree_with_the_model(spark: Any, tmp_path: Path, seed: int) -> 
     new = {number: row for number, row in after.items() if number not in before}
     assert after.keys() - new.keys() == wanted.kept.keys()
     for number, row in wanted.kept.items():
-        other = dict(before[number]) | row
+        expected = dict(before[number]) | row
         if number in wanted.updated:
-            other["_row_last_updated_at_version"] = 3
-        assert after[number] == other
+            expected["_row_last_updated_at_version"] = 3
+        assert after[number] == expected
     fresh: Row = {"ts": None, "vector": None}
     fresh |= {"_row_created_at_version": 3, "_row_last_updated_at_version": 3}
     assert sorted(map(repr, new.values())) == sorted(repr(row | fresh) for row in wanted.inserted)
@@ -122,7 +124,7 @@ def test_other_columns_keep_their_values(spark: Any, tmp_path: Path) -> None:
     write_dataset(kinds(), path, max_rows_per_file=25, enable_stable_row_ids=True)
     names = [*kinds().schema.names, *LINEAGE]
     before = open_dataset(path).to_table(names, blob_handling="all_binary")
-    # Children of structs go by name; two clauses give values for other columns each.
+    # Children of structs are assigned by name. Two clauses give values for different columns.
     source = spark.range(90, 110).selectExpr(
         "id",
         "cast(id as string) AS n",
@@ -148,7 +150,7 @@ def test_other_columns_keep_their_values(spark: Any, tmp_path: Path) -> None:
     checked(tmp_path / "t")
     after = open_dataset(path).to_table(names, blob_handling="all_binary").sort_by("id")
     old = {row["id"]: row for row in before.to_pylist()}
-    found = {row["id"]: row for row in after.to_pylist()}
+    new_rows = {row["id"]: row for row in after.to_pylist()}
     for n in (1, 2):
         old[n] |= {"n": n - 1}
     for n in (93, 94, *range(96, 100)):
@@ -157,11 +159,11 @@ def test_other_columns_keep_their_values(spark: Any, tmp_path: Path) -> None:
     for n in (1, 2, *range(93, 100)):
         old[n]["_row_last_updated_at_version"] = 2
     del old[91]
-    assert {n: row for n, row in found.items() if n < 100} == old
-    assert found[104]["inner"] == {"a": 208, "b": "new"}
-    assert (found[104]["n"], found[104]["blob"], found[104]["ts"]) == (104, None, None)
-    assert (found[105]["n"], found[105]["blob"]) == (None, b"blob")
-    assert len({row["_rowid"] for row in found.values()}) == 109
+    assert {n: row for n, row in new_rows.items() if n < 100} == old
+    assert new_rows[104]["inner"] == {"a": 208, "b": "new"}
+    assert (new_rows[104]["n"], new_rows[104]["blob"], new_rows[104]["ts"]) == (104, None, None)
+    assert (new_rows[105]["n"], new_rows[105]["blob"]) == (None, b"blob")
+    assert len({row["_rowid"] for row in new_rows.values()}) == 109
 
 
 @pytest.fixture
@@ -182,7 +184,7 @@ def test_repeated_matches_are_ambiguous(spark: Any, small: LanceTable, tmp_path:
             merge.whenMatchedUpdate("s.v in (8, 9)", {"v": "s.v"}).whenMatchedDelete().execute()
         assert lance.dataset(tmp_path / "t").version == 2
         assert left_over(tmp_path / "t") == set()
-        # Of each pair a clause applies to one; and what is to go can be said twice.
+        # Two source rows match each row. The update applies to one of them; both may delete it.
         result = merge.whenMatchedUpdate("s.v % 2 = 1", {"v": "s.v"}).execute()
         assert result.num_updated_rows == 14
         assert merge.whenMatchedDelete().execute().num_deleted_rows == 14
@@ -207,13 +209,13 @@ def test_the_table_is_its_own_source(
     values = {row["k"]: row["v"] for row in before.values() if row["k"] is not None}
     hit = 0
     for number, row in before.items():
-        other = values.get(row["k"] + 2) if row["k"] is not None else None
-        if other is not None and other > 60:
-            row["v"], row["_row_last_updated_at_version"] = other * 100, 3
+        source_value = values.get(row["k"] + 2) if row["k"] is not None else None
+        if source_value is not None and source_value > 60:
+            row["v"], row["_row_last_updated_at_version"] = source_value * 100, 3
             hit += 1
         assert after[number] == row
     assert result.num_updated_rows == hit > 0
-    # By columns that only tables have, and with the source's own columns.
+    # The condition reads row ids of the table, and a column of the source's DataFrame.
     reader = spark.read.format("lance").options(columns="j", with_row_id=True)
     ids = reader.load(str(tmp_path / "t")).where("j = 1")
     merge = small.merge(ids, F.col("t._rowid") == ids["_rowid"])
@@ -231,12 +233,12 @@ def test_indexes_of_pylance_stay_valid(spark: Any, small: LanceTable, tmp_path: 
     merge.whenMatchedDelete().whenNotMatchedInsertAll().execute()
     dataset = checked(path)
     for condition in ("k < 30", "k >= 70", "v < 0", "v > 20", "k = 24", "v = -24", "v IS NULL"):
-        found = [
+        tables = [
             dataset.scanner(["k", "v"], filter=condition, use_scalar_index=use).to_table()
             for use in (True, False)
         ]
-        assert found[0].sort_by("k").equals(found[1].sort_by("k")), condition
-        assert len(found[0]) > 0
+        assert tables[0].sort_by("k").equals(tables[1].sort_by("k")), condition
+        assert len(tables[0]) > 0
 
 
 def test_a_merge_without_changes_commits_nothing(
@@ -302,11 +304,11 @@ def test_non_nullable_columns(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="id"):
         merge.whenMatchedUpdate(set={"id": "nullif(source.id, 2)"}).execute()
     assert left_over(tmp_path / "t") == set()
-    # Without a primary key rows are inserted as often as they come.
+    # Without a primary key, a row is inserted as often as the source has it.
     result = merge.whenNotMatchedInsert(values={"id": "7"}).execute()
     assert result.num_inserted_rows == 1
-    more = table.merge(source.union(source).where("v > 5"), "target.id = source.id * 10")
-    assert more.whenNotMatchedInsertAll().execute().num_inserted_rows == 2
+    unmatched = table.merge(source.union(source).where("v > 5"), "target.id = source.id * 10")
+    assert unmatched.whenNotMatchedInsertAll().execute().num_inserted_rows == 2
     assert sorted(checked(tmp_path / "t").to_table()["id"].to_pylist()) == [1, 2, 2, 2, 7]
 
 
@@ -333,7 +335,7 @@ def test_concurrent_changes(
 
 def test_large_table(spark: Any, large: Large) -> None:
     path, rows = large()
-    # One row of 200 changes, and as many are new.
+    # One row of 200 changes, and as many rows are new.
     spark.conf.set("spark.sql.shuffle.partitions", "40")
     source = spark.range(0, 4_000_000, 200, 3).selectExpr(
         "id", "cast(id % 7 as int) AS g", "concat('new ', id) AS text"
@@ -346,14 +348,14 @@ def test_large_table(spark: Any, large: Large) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
     assert (result.num_updated_rows, result.num_inserted_rows) == (10_000, 10_000)
     dataset = checked(path)
-    # Few rows of all fragments make few files, however many partitions a shuffle has.
+    # A change of few rows in all fragments writes few files, for any number of shuffle partitions.
     assert len(dataset.get_fragments()) <= 54
-    found = dataset.to_table().sort_by("id")
-    ids = found["id"].to_numpy()
+    merged_table = dataset.to_table().sort_by("id")
+    ids = merged_table["id"].to_numpy()
     hit = ids % 200 == 0
     assert len(ids) == 2_010_000
     assert (
-        found["text"]
+        merged_table["text"]
         .filter(hit)
         .equals(
             pc.binary_join_element_wise(
@@ -361,17 +363,17 @@ def test_large_table(spark: Any, large: Large) -> None:
             )
         )
     )
-    assert np.array_equal(found["g"].filter(hit).to_numpy(), ids[hit] % 7)
-    others = np.flatnonzero(rows["id"].to_numpy() % 200)
+    assert np.array_equal(merged_table["g"].filter(hit).to_numpy(), ids[hit] % 7)
+    unchanged = np.flatnonzero(rows["id"].to_numpy() % 200)
     for name in ("g", "text", "ts", "vector"):
         assert (
-            found[name]
+            merged_table[name]
             .filter(~hit)
             .combine_chunks()
-            .equals(rows[name].take(others).combine_chunks())
+            .equals(rows[name].take(unchanged).combine_chunks())
         ), name
     changed = np.arange(0, 2_000_000, 200)
     for name in ("ts", "vector"):
-        kept = found[name].filter(hit & (ids < 2_000_000)).combine_chunks()
+        kept = merged_table[name].filter(hit & (ids < 2_000_000)).combine_chunks()
         assert kept.equals(rows[name].take(changed).combine_chunks()), name
-    assert found["vector"].slice(2_000_000).null_count == 10_000
+    assert merged_table["vector"].slice(2_000_000).null_count == 10_000

@@ -32,12 +32,12 @@ SCHEMA = pa.schema(
 )
 
 
-def keyed(path: Path, **more: Any) -> None:
+def keyed(path: Path, **options: Any) -> None:
     rows = pa.table({"id": range(10), "v": [f"old {n}" for n in range(10)]}, schema=SCHEMA)
-    write_dataset(rows, str(path), max_rows_per_file=4, **more)
+    write_dataset(rows, str(path), max_rows_per_file=4, **options)
 
 
-def found(path: Path) -> dict[int, str]:
+def values_by_id(path: Path) -> dict[int, str]:
     rows = checked(path).to_table()
     assert len(set(rows["id"].to_pylist())) == len(rows)
     return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
@@ -57,14 +57,14 @@ def test_composite_keys_in_their_order(spark: Any, tmp_path: Path) -> None:
     types = (pa.timestamp("ns"), pa.string(), pa.int64(), pa.int64())
     schema = pa.schema(
         [
-            pa.field(name, kind, nullable=mark is None, metadata=mark)
-            for name, kind, mark in zip(names, types, marks, strict=True)
+            pa.field(name, dtype, nullable=mark is None, metadata=mark)
+            for name, dtype, mark in zip(names, types, marks, strict=True)
         ]
     )
     rows = pa.table({"at": [0, 0, 1000], "name": ["a", "b", "a"], "v": [1, 2, 3], "w": [1, 2, 3]})
     write_dataset(rows.cast(schema), str(path), enable_stable_row_ids=True)
     key = primary_key(open_dataset(str(path))._table.schema)
-    assert [[one.name for one in path] for path in key] == [["name"], ["at"]]
+    assert [[field.name for field in path] for path in key] == [["name"], ["at"]]
     table = LanceTable.forPath(spark, str(path))
     source = spark.createDataFrame(
         [(10, "a", 0), (20, "a", 1), (30, "c", 0)], "V bigint, Name string, us bigint"
@@ -81,9 +81,9 @@ def test_composite_keys_in_their_order(spark: Any, tmp_path: Path) -> None:
         "w": [1, 2, 3, None],
     }
     assert inserted_keys(path, 2).field_ids == (1, 0)
-    # A source of nothing but the key has nothing to update.
-    again = table.upsert(source.select("name", "at"))
-    assert (again.version, again.num_updated_rows) == (2, 0)
+    # A source with only the key has no values to update.
+    second_result = table.upsert(source.select("name", "at"))
+    assert (second_result.version, second_result.num_updated_rows) == (2, 0)
 
 
 def test_a_table_without_rows(spark: Any, tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_a_table_without_rows(spark: Any, tmp_path: Path) -> None:
     assert table.upsert(source).num_inserted_rows == 2
     result = table.upsert(source.selectExpr("id + 1 AS id", "concat(v, '!') AS v"))
     assert (result.num_inserted_rows, result.num_updated_rows) == (1, 1)
-    assert found(path) == {1: "a", 2: "a!", 3: "b!"}
+    assert values_by_id(path) == {1: "a", 2: "a!", 3: "b!"}
     assert table.upsert(source.limit(0)).version == result.version
     table.delete()
     assert table.upsert(source).num_inserted_rows == 2
-    assert found(path) == {1: "a", 2: "b"}
+    assert values_by_id(path) == {1: "a", 2: "b"}
 
 
 def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
@@ -119,10 +119,10 @@ def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
         table.upsert(new.selectExpr("nullif(id, 77) AS id", "v"))
     assert lance.dataset(path).version == 1
     assert left_over(path) == set()
-    # What would be inserted is what is compared: 3.5 is 3 there, which the table has.
+    # Keys are compared after the cast of an insert: 3.5 becomes 3, which the table has.
     result = table.upsert(spark.sql("SELECT 3.5D AS id, 'half' AS v"))
     assert (result.num_inserted_rows, result.num_updated_rows) == (0, 1)
-    assert found(path)[3] == "half"
+    assert values_by_id(path)[3] == "half"
     plain = tmp_path / "plain"
     lance.write_dataset(
         pa.table({"id": [3]}, schema=pa.schema([SCHEMA.field("id").remove_metadata()])), plain
@@ -130,7 +130,7 @@ def test_invalid_sources_are_refused(spark: Any, tmp_path: Path) -> None:
     table = LanceTable.forPath(spark, str(plain))
     with pytest.raises(InvalidInputError, match="no primary key"):
         table.upsert(new)
-    # A key can be set later.
+    # The primary key can be set after the table was created.
     open_dataset(str(plain)).update_field_metadata({"id": {KEY: "yes"}})
     assert table.upsert(new.select("id").distinct()).num_inserted_rows == 1
     assert lance.dataset(plain).merge_insert() is not None
@@ -141,7 +141,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t"
     keyed(path, enable_stable_row_ids=True)
     theirs = [(100, "theirs"), (101, "only theirs"), (3, "theirs")]
-    other = subprocess.Popen(
+    their_process = subprocess.Popen(
         [sys.executable, str(SCRIPT), str(path), str(tmp_path), json.dumps(theirs)],
         env=environment(),
         stdout=subprocess.PIPE,
@@ -150,28 +150,28 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
     attempts = 0
     commit = commits.commit_rows
 
-    def together(*given: Any, **more: Any) -> Any:
+    def together(*arguments: Any, **options: Any) -> Any:
         nonlocal attempts
         attempts += 1
-        wait_for(tmp_path / "ready", other.poll)
+        wait_for(tmp_path / "ready", their_process.poll)
         (tmp_path / "go").touch()
-        return commit(*given, **more)
+        return commit(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_update, "commit_rows", together)
         source = spark.createDataFrame([(100, "ours"), (102, "only ours")], "id bigint, v string")
         ours = LanceTable.forPath(spark, str(path)).upsert(source)
-    output, _ = other.communicate(timeout=240)
+    output, _ = their_process.communicate(timeout=240)
     results = {"ours": dataclasses.asdict(ours), "theirs": json.loads(output.splitlines()[-1])}
-    after = found(path)
+    after = values_by_id(path)
     later = max(results, key=lambda name: results[name]["version"])
-    assert sorted(one["version"] for one in results.values()) == [2, 3]
+    assert sorted(result["version"] for result in results.values()) == [2, 3]
     assert after[100] == later
     assert (after[3], after[101], after[102]) == ("theirs", "only theirs", "only ours")
     assert len(after) == 13
-    # Who came second found the key, at its second attempt.
+    # The second process found the key of the first at its second attempt.
     assert attempts == (2 if later == "ours" else 1)
-    assert sum(one["num_inserted_rows"] for one in results.values()) == 3
+    assert sum(result["num_inserted_rows"] for result in results.values()) == 3
     assert results[later]["num_inserted_rows"] == 1
 
 
@@ -189,12 +189,12 @@ def test_pylance_inserts_the_key_at_the_same_time(
         rows = pa.table({"id": [key], "v": [value]}, schema=SCHEMA)
         merge.when_not_matched_insert_all().execute(rows)
 
-    def later(*given: Any, **more: Any) -> Any:
+    def later(*arguments: Any, **options: Any) -> Any:
         nonlocal attempts
         attempts += 1
         if attempts in (1, 3):
             merge_insert(lance.dataset(path), 100 if attempts == 1 else 500, "pylance")
-        return commit(*given, **more)
+        return commit(*arguments, **options)
 
     monkeypatch.setattr(row_update, "commit_rows", later)
     table = LanceTable.forPath(spark, str(path))
@@ -202,12 +202,13 @@ def test_pylance_inserts_the_key_at_the_same_time(
     result = table.upsert(source)
     assert (result.version, result.num_inserted_rows, result.num_updated_rows) == (3, 0, 1)
     assert attempts == 2
-    assert found(path)[100] == "ours"
-    # Other keys are nobody's concern: nothing is done twice.
+    assert values_by_id(path)[100] == "ours"
+    # Another client inserted other keys. This does not cause a second attempt.
     result = table.upsert(spark.createDataFrame([(200, "ours")], "id bigint, v string"))
     assert (result.version, result.num_inserted_rows, attempts) == (5, 1, 3)
-    # Pylance planned on the first version, and is told by the filter that the key came since.
+    # pylance planned on the first version. The key filter of the commit shows that the key was
+    # inserted since then.
     assert inserted_keys(path, 5).field_ids == (0,)
     merge_insert(stale, 200, "pylance")
-    assert found(path)[200] == "pylance"
-    assert len(found(path)) == 13
+    assert values_by_id(path)[200] == "pylance"
+    assert len(values_by_id(path)) == 13

@@ -19,12 +19,12 @@ from lance_spark import LanceTable
 from lance_spark.mutations import commits
 from lance_spark.mutations.rows import update as row_update
 
-#: Nobody waits for longer.
+#: No process waits longer.
 PATIENCE = 240.0
 
 
 def wait_for(file: Path, still: Any = None) -> None:
-    """Wait until a file is there, or somebody who should write it is not."""
+    """Wait until a file exists. Raise an error if the process that should write it has ended."""
     deadline = time.monotonic() + PATIENCE
     while not file.exists():
         if time.monotonic() > deadline or (still is not None and still() is not None):
@@ -45,10 +45,10 @@ def main(table: str, folder: str, rows: str) -> None:
     spark.sparkContext.setLogLevel("OFF")
     commit = commits.commit_rows
 
-    def held(*given: Any, **more: Any) -> Any:
+    def held(*arguments: Any, **options: Any) -> Any:
         (Path(folder) / "ready").touch()
         wait_for(Path(folder) / "go")
-        return commit(*given, **more)
+        return commit(*arguments, **options)
 
     row_update.commit_rows = held  # type: ignore[attr-defined]
     source = spark.createDataFrame(json.loads(rows), "id bigint, v string")

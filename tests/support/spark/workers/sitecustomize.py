@@ -11,8 +11,8 @@ import sys
 
 READ = ("lance_spark.spark.options.options", "lance_spark.spark.read.reader")
 WRITE = ("lance_spark.spark.options.options", "lance_spark.spark.write.writer")
-#: Modules to load by the worker module of a process. The process that looks names of data sources
-#: up needs none of them.
+#: Modules to load, by the worker module of a process. The process that looks up names of data
+#: sources needs none of them.
 MODULES = {
     "pyspark.worker": ("pandas", *READ, *WRITE),
     "pyspark.sql.worker.create_data_source": READ,

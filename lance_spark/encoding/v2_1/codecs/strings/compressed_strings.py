@@ -7,7 +7,7 @@ frames:
 bytes     content
 ========  ===============================================================================
 8         length before compression
-a frame   the chunk's offsets, as `variable` tells
+a frame   the chunk's offsets, as in `variable`
 a frame   the bytes of its values
 a frame   up to 7 bytes of padding; not there if none are needed
 ========  ===============================================================================

@@ -91,7 +91,7 @@ def _check_once(encoding: pb.Fsst) -> None:
 
 
 def expand_some(
-    encoding: pb.CompressiveEncoding, codes: DataBlock, where: slice | IndexArray
+    encoding: pb.CompressiveEncoding, codes: DataBlock, entries: slice | IndexArray
 ) -> VariableWidthBlock:
     """Return the text of some values; the others are not expanded.
 
@@ -101,7 +101,7 @@ def expand_some(
         An ``Fsst``.
     codes : DataBlock
         The codes of all values, as ``encoding.fsst.values`` has them.
-    where : slice or int64 array
+    entries : slice or int64 array
         The values to return.
 
     Raises
@@ -110,11 +110,11 @@ def expand_some(
     """
     if not isinstance(codes, VariableWidthBlock):
         raise CorruptFileError(_NO_STRINGS)
-    if isinstance(where, slice):
-        part = VariableWidthBlock(codes.offsets[where.start : where.stop + 1], codes.data)
+    if isinstance(entries, slice):
+        part = VariableWidthBlock(codes.offsets[entries.start : entries.stop + 1], codes.data)
         return _expand(encoding.fsst, part)
-    taken = take_pieces(codes.data, codes.offsets.astype(np.int64), where)
-    return _expand(encoding.fsst, VariableWidthBlock.of(*taken, codes.offsets.itemsize))
+    pieces = take_pieces(codes.data, codes.offsets.astype(np.int64), entries)
+    return _expand(encoding.fsst, VariableWidthBlock.of(*pieces, codes.offsets.itemsize))
 
 
 @dataclass(frozen=True, slots=True)

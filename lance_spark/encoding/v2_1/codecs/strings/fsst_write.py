@@ -154,9 +154,9 @@ def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
         np.take(lookup.entries, position, out=long, mode="clip")
         np.copyto(entries, long, where=masked == keys)
     room = np.full(size, _MAX_LENGTH, np.uint8)
-    for left in range(_MAX_LENGTH - 1, 0, -1):
-        places = ends - left
-        room[places[places >= 0]] = left
+    for bytes_left in range(_MAX_LENGTH - 1, 0, -1):
+        places = ends - bytes_left
+        room[places[places >= 0]] = bytes_left
     # The long symbol for this place crosses the end of the value.
     over = np.flatnonzero(result >> _LENGTH_AT > room)
     pairs = (words[over] & _TWO).astype(np.int64)
@@ -240,11 +240,13 @@ def _candidates(
 ) -> Symbols:
     """Return the best of the symbols, and pairs of symbols, that are used at `positions`."""
     lengths = (entries[positions] >> _LENGTH_AT).astype(np.int64)
-    left = np.minimum(ends[np.searchsorted(ends, positions, side="right")] - positions, _MAX_LENGTH)
+    bytes_left = np.minimum(
+        ends[np.searchsorted(ends, positions, side="right")] - positions, _MAX_LENGTH
+    )
     # Two adjacent symbols cover the text from the first one on.
     following = np.append(lengths[1:], 0)
-    pair_lengths = np.minimum(lengths + following, left)
-    one_more = np.minimum(lengths + 1, left)
+    pair_lengths = np.minimum(lengths + following, bytes_left)
+    one_more = np.minimum(lengths + 1, bytes_left)
     candidate_starts = np.concatenate([positions, positions, positions, positions])
     sizes = np.concatenate([lengths, pair_lengths, one_more, np.ones_like(lengths)])
     # Candidates of a use: the symbol, the pair, one byte more, the first byte. Equals count once.

@@ -29,7 +29,7 @@ def saturated(values: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
     """Cast floats to integers as Java does: NaN becomes 0, other values the nearest integer."""
     info = np.iinfo(dtype)
     with np.errstate(all="ignore"):
-        # The least integer is exact as a float, and so is the one after the greatest.
+        # The least integer is exact as a float, and so is the integer after the greatest.
         result = np.where(np.isnan(values), 0, values).astype(np.float64)
         low, high = result <= float(info.min), result >= float(info.max)
         inner = np.where(low | high, 0, result).astype(dtype)

@@ -129,7 +129,7 @@ def _changes(values: Ints, zone: str | None) -> tuple[Ints, Ints, Ints]:
     times.tzinfo_of(zone)
     years = np.unique(values.astype("M8[us]").astype("M8[Y]").astype(np.int64)) + 1970
     # A local time can be in the year before or after the year of its instant.
-    around = sorted({year + by for year in years.tolist() for by in (-1, 0, 1)})
+    around = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)})
     changes = [
         change
         for year in around or [1970]
@@ -263,16 +263,16 @@ def _add_months(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> 
 
 
 def _add_micros(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    by, zone = detail
+    amount, zone = detail
     micros, null = _micros(arrays[0])
     if dtype.tz is None:
-        return _array(micros + by, null, dtype)
+        return _array(micros + amount, null, dtype)
     # Whole days are calendar days, which are longer or shorter when clocks change.
-    days = abs(by) // DAY * (1 if by > 0 else -1)
+    days = abs(amount) // DAY * (1 if amount > 0 else -1)
     if days:
         local = check_micros(to_local(micros, zone) + days * DAY)
         micros = _instants_after(micros, local, zone)
-    return _array(micros + (by - days * DAY), null, dtype)
+    return _array(micros + (amount - days * DAY), null, dtype)
 
 
 def _instants_after(before: Ints, local: Ints, zone: str | None) -> Ints:

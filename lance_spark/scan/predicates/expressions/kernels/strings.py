@@ -54,8 +54,8 @@ def _joined(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.A
 
 
 def _match(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    how, pattern = detail
-    return text_matches(arrays[0], how, pattern)
+    match_kind, pattern = detail
+    return text_matches(arrays[0], match_kind, pattern)
 
 
 def _replaced(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:

@@ -141,7 +141,7 @@ public class NamedTable
     return rowColumns;
   }
 
-  /** Returns the options of the table and those of a query. */
+  /** Returns the options of the table and of a query. */
   CaseInsensitiveStringMap with(Map others) {
     Map all = new HashMap(options);
     all.putAll(unanswered(others));

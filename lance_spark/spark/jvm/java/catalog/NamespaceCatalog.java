@@ -28,7 +28,7 @@ public abstract class NamespaceCatalog implements SupportsNamespaces {
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
     this.options = new HashMap(options.asCaseSensitiveMap());
-    // Spark resolves a view with other settings: those of the session that made it.
+    // Spark resolves a view with the settings of the session that made the view.
     warehouse = SparkSession.active().sessionState().conf().warehousePath();
     // A session that has the catalog has the rules that its tables need.
     new Extension().apply(SparkSession.active().extensions());

@@ -20,8 +20,8 @@ import org.apache.spark.unsafe.Platform;
  *   bytes    the buffers, each from a multiple of 64 bytes on
  * </pre>
  *
- * <p>The buffers of a column are those of an Arrow array: validity (empty without nulls), offsets,
- * values.
+ * <p>The buffers of a column are the buffers of an Arrow array: validity (empty without nulls),
+ * offsets, values.
  */
 final class BatchBuilder implements Iterator {
   static final long MAX_BYTES = Integer.MAX_VALUE - 64L;

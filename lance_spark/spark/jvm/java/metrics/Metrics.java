@@ -11,7 +11,7 @@ import org.apache.spark.util.Utils;
 final class Metrics {
   private Metrics() {}
 
-  /** Returns Spark's counters of a scan, and those of this package. */
+  /** Returns the counters of a scan of Spark and of this package. */
   static CustomMetric[] ofScan(CustomMetric[] others) {
     CustomMetric[] planned = {new FragmentsScanned(), new FragmentsSkipped()};
     return with(with(others, planned), ReadCounts.COUNTERS);

@@ -21,7 +21,7 @@ final class WriteCounts {
 
   private volatile long[] sums = new long[COUNTERS.length];
 
-  /** Returns Spark's counters of a write, and those of this package. */
+  /** Returns the counters of a write of Spark and of this package. */
   static CustomMetric[] with(CustomMetric[] others) {
     return Metrics.with(others, COUNTERS);
   }

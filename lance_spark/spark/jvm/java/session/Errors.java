@@ -176,7 +176,7 @@ final class Errors {
    */
   private static Throwable analysis(String message, String name) {
     Option condition = Option.empty();
-    // Other formats look for a template of the condition among those of Spark.
+    // Other formats look for the condition among the templates of Spark.
     String format = SQLConf.get().getConfString(FORMAT, "PRETTY");
     if (name != null && "PRETTY".equalsIgnoreCase(format)) {
       String words = name.replaceFirst("Error$", "").replaceAll("([a-z])([A-Z])", "$1_$2");

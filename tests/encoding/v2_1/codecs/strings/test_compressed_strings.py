@@ -21,7 +21,7 @@ from tests.support.encodings.chunks import read_by_both
 LIMITS = ChunkLimits(max_bytes=24 * 1024, max_values=1 << 15)
 WORDS = ["alpha", "bravo", "", "delta", "échelle", "データ", "\x00", "x" * 40]
 CODEC = pa.Codec("zstd", 1)
-# Frames of more than half a megabyte have a window, and are decompressed one by one.
+# Frames of more than half a megabyte have a window; the reader decompresses them singly.
 CONTENTS = st.one_of(
     st.binary(max_size=300),
     st.tuples(st.binary(min_size=1, max_size=9), st.integers(1, 50_000)).map(lambda p: p[0] * p[1]),
@@ -111,7 +111,7 @@ def test_damage_is_an_error_or_other_strings(at: int, value: int) -> None:
     encoding, chunks = DAMAGED
     (buffer,) = chunks.buffers
     data = buffer.data.copy()
-    # The beginnings of frames are where damage does most.
+    # Damage at the beginning of a frame has the largest effect.
     chunk = at % len(buffer.starts)
     data[int(buffer.starts[chunk]) + at // 64 % min(64, int(buffer.sizes[chunk]))] = value
     try:
@@ -135,7 +135,7 @@ def test_small_chunks_grow_if_compression_halves_them() -> None:
     assert len(grown.num_values) <= len(exact.num_values) / 2 + 1
     assert int(grown.buffers[0].sizes.max()) <= LIMITS.max_bytes
     rng = np.random.default_rng(4)
-    # Six bits of eight: worth compressing, but not by half.
+    # Six bits of eight are random: compression helps, but less than by half.
     noise = to_block(
         pa.array([bytes(rng.integers(0, 64, 90).astype(np.uint8)) for _ in range(2_000)]), None
     )
@@ -155,7 +155,7 @@ def test_ends_and_sizes(contents: list[bytes], gap: int) -> None:
     assert result.sizes.tolist() == [len(content) for content in contents]
     lengths = [len(frame) for frame in frames]
     assert (result.ends - starts).tolist() == lengths
-    # A frame that does not end before its stop is none.
+    # A frame that does not end before its stop is not accepted.
     assert find_frames(data, starts, starts + np.array(lengths) - 1) is None
 
 
@@ -177,6 +177,7 @@ def test_what_is_none() -> None:
     assert find(frame) is not None
     assert find(frame[:10]) is None
     assert find(b"\x29" + frame[1:]) is None
-    # Without the size of what it holds, with a checksum, with a dictionary.
+    # A frame without the size of its content, with a checksum, or with a dictionary is not
+    # accepted.
     for flags in (0x00, frame[4] | 4, frame[4] | 1):
         assert find(frame[:4] + bytes((flags,)) + frame[5:]) is None

@@ -121,12 +121,12 @@ def test_any_table(data: st.DataObject, times: int) -> None:
     assert strings_of(block) == [plain[value] for value in values]
 
 
-@pytest.mark.parametrize("where", [0, 1, 40000, 70001, -1])
+@pytest.mark.parametrize("position", [0, 1, 40000, 70001, -1])
 @pytest.mark.parametrize("literal", [0, 255])
-def test_one_escape_among_many_codes(where: int, literal: int) -> None:
+def test_one_escape_among_many_codes(position: int, literal: int) -> None:
     symbols = [bytes([65 + i % 26]) * (1 + i % 8) for i in range(255)]
     codes = bytes(i * 31 % 255 for i in range(100003))
-    at = where % len(codes)
+    at = position % len(codes)
     codes = codes[:at] + bytes([255, literal]) + codes[at:]
     (text,) = strings_of(decode_values(message_of(symbols), block_of([codes])))
     assert text == plainly(symbols, codes)
@@ -246,6 +246,6 @@ def test_values_that_are_not_asked_for_are_not_expanded() -> None:
     assert result.offsets.tolist() == [0, 8, 8, 9]
     result = fsst.expand_some(encoding, codes, slice(2, 4))
     assert bytes(result.data) == b"!"
-    for where in (np.array([1]), slice(0, 2)):
+    for entries in (np.array([1]), slice(0, 2)):
         with pytest.raises(CorruptFileError, match="outside the 1 symbols"):
-            fsst.expand_some(encoding, codes, where)
+            fsst.expand_some(encoding, codes, entries)

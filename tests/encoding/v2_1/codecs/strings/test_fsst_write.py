@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 LIMITS = ChunkLimits(max_bytes=64 * 1024, max_values=1 << 15)
 FSST = {"lance-encoding:compression": "fsst"}
-#: Bytes that mean something to the encoding, and text.
+#: Bytes with a meaning in the encoding, and text.
 PIECES = st.one_of(
     st.sampled_from([b"", b"\xff", b"\x00", b"\xff\xff", b"ab", b"the ", b"http://", "ö".encode()]),
     st.binary(max_size=12),
@@ -32,7 +32,7 @@ VALUES = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_s
 
 
 def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
-    """What codes stand for, one after the other."""
+    """Return the texts of some codes."""
     texts = [
         word.to_bytes(8, "little")[:length]
         for word, length in zip(symbols.words.tolist(), symbols.lengths.tolist(), strict=True)
@@ -44,19 +44,19 @@ def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
     return result
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("offset_dtype", [np.int32, np.int64])
 @given(values=VALUES, copies=st.integers(1, 30), start=st.integers(0, 5))
 @settings(max_examples=60, deadline=None)
 def test_codes_stand_for_the_values(
-    kind: type, values: list[bytes], copies: int, start: int
+    offset_dtype: type, values: list[bytes], copies: int, start: int
 ) -> None:
-    whole = block_of([b"before"] * start + values * copies, kind)
+    whole = block_of([b"before"] * start + values * copies, offset_dtype)
     block = VariableWidthBlock(whole.offsets[start:], whole.data)
     if not any(values):
         return
     symbols = fsst_write.train(block)
     codes = fsst_write.encode(block, symbols)
-    assert codes.offsets.dtype == kind
+    assert codes.offsets.dtype == offset_dtype
     assert len(symbols.words) <= 255
     assert ((symbols.lengths >= 1) & (symbols.lengths <= 8)).all()
     assert expand(strings_of(codes), symbols) == values * copies

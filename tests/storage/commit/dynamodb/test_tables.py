@@ -1,13 +1,9 @@
-"""Tables on s3+ddb:// against pylance, on a server that stands for S3 and DynamoDB."""
+"""Tables on s3+ddb:// beside pylance, on a server in place of S3 and DynamoDB."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-import signal
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lance
@@ -20,64 +16,24 @@ from lance_spark.errors import (
     InvalidOptionError,
     StorageError,
     TableExistsError,
-    UncertainCommitError,
 )
 from lance_spark.storage.commit import dynamodb
 from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 from lance_spark.storage.commit.dynamodb import _key as _KEY
 from lance_spark.storage.commit.manifest_store import ManifestEntry
 from lance_spark.storage.store import ObjectStore
-from tests.support.forking import CONTEXT
-from tests.support.stores.aws import BUCKET, Aws, serving
-from tests.support.stores.killed import STEPS, append_until, rows
-
-TABLE = "manifests"
-STAGING = re.compile(r"_versions/\d+\.manifest-[0-9a-f-]{36}")
-NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        server.create_table(TABLE)
-        yield server
-
-
-@pytest.fixture
-def key() -> str:
-    return f"t{next(NUMBERS)}"
-
-
-@pytest.fixture
-def uri(key: str) -> str:
-    return f"s3+ddb://{BUCKET}/{key}?ddbTableName={TABLE}"
-
-
-def we_write(aws: Aws, uri: str, *values: int, mode: str = "append") -> lance_spark.Dataset:
-    return lance_spark.write_dataset(rows(*values), uri, mode, storage_options=aws.ours)  # type: ignore[arg-type]
-
-
-def they_write(aws: Aws, uri: str, *values: int, mode: str = "append") -> lance.LanceDataset:
-    return lance.write_dataset(rows(*values), uri, mode=mode, storage_options=aws.theirs)
-
-
-def we_read(aws: Aws, uri: str, version: int | None = None) -> list[int]:
-    table = lance_spark.open_dataset(uri, version, storage_options=aws.ours).to_table()
-    return sorted(table["x"].to_pylist())
-
-
-def they_read(aws: Aws, uri: str, version: int | None = None) -> list[int]:
-    table = lance.dataset(uri, version, storage_options=aws.theirs).to_table()
-    return sorted(table["x"].to_pylist())
-
-
-def entries(aws: Aws, key: str) -> dict[int, dict[str, Any]]:
-    items = (item for item in aws.entries(TABLE) if item["base_uri"]["S"] == key)
-    return {int(item["version"]["N"]): item for item in items}
-
-
-def manifest(version: int) -> str:
-    return f"_versions/{2**64 - 1 - version}.manifest"
+from tests.storage.commit.dynamodb.calls import (
+    STAGING,
+    TABLE,
+    entries,
+    manifest,
+    they_read,
+    they_write,
+    we_read,
+    we_write,
+)
+from tests.support.stores.aws import BUCKET, Aws
+from tests.support.stores.killed import rows
 
 
 def test_both_write_one_table(aws: Aws, uri: str, key: str) -> None:
@@ -124,7 +80,7 @@ def test_paths(aws: Aws, key: str, folder: str) -> None:
 
 
 def test_each_goes_on_after_the_other(aws: Aws, uri: str) -> None:
-    """Both plan on version 1; who is second commits on top of the first."""
+    """Both clients plan on version 1. The second client commits on top of the first."""
     they_write(aws, uri, 1, mode="create")
     theirs = lance.dataset(uri, storage_options=aws.theirs)
     we_write(aws, uri, 2)
@@ -133,196 +89,6 @@ def test_each_goes_on_after_the_other(aws: Aws, uri: str) -> None:
     ours = lance_spark.open_dataset(uri, 1, storage_options=aws.ours)
     assert ours.delete([("x", "==", 1)]).version == 4
     assert they_read(aws, uri) == [2, 3]
-
-
-def test_many_at_once(aws: Aws, uri: str) -> None:
-    they_write(aws, uri, 0, mode="create")
-
-    def write(value: int) -> None:
-        (we_write if value % 2 else they_write)(aws, uri, value)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(1, 13)))
-    assert we_read(aws, uri) == they_read(aws, uri) == list(range(13))
-    assert lance_spark.open_dataset(uri, storage_options=aws.ours).version == 13
-
-
-@pytest.mark.parametrize("reader", ["ours", "theirs"])
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_writers(aws: Aws, uri: str, key: str, step: str, reader: str) -> None:
-    they_write(aws, uri, 1, mode="create")
-    process = CONTEXT.Process(target=append_until, args=(step, uri, aws.ours))
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    read = we_read if reader == "ours" else they_read
-    if step == "commit":
-        assert read(aws, uri) == [1]
-        assert list(entries(aws, key)) == [1]
-        we_write(aws, uri, 2)
-    else:
-        assert STAGING.search(entries(aws, key)[2]["path"]["S"])
-        assert read(aws, uri) == [1, 2]
-        # The reader has finished.
-        assert entries(aws, key)[2]["path"] == {"S": f"{key}/{manifest(2)}"}
-        assert not [name for name in aws.names(key) if STAGING.search(name)]
-    they_write(aws, uri, 3)
-    assert we_read(aws, uri) == they_read(aws, uri) == [1, 2, 3]
-
-
-def half_done(aws: Aws, key: str, version: int, *, copied: bool) -> str:
-    """Set a version back to what its writer had done after the commit."""
-    item = entries(aws, key)[version]
-    place = item["path"]["S"]
-    staging = f"{place}-b77cf1d6-9b0b-4a7f-8cb1-0a1fc4a9d1ae"
-    aws.s3.copy_object(Bucket=BUCKET, Key=staging, CopySource={"Bucket": BUCKET, "Key": place})
-    if not copied:
-        aws.s3.delete_object(Bucket=BUCKET, Key=place)
-    aws.dynamodb.put_item(TableName=TABLE, Item={**item, "path": {"S": staging}})
-    return staging
-
-
-@pytest.mark.parametrize("copied", [False, True])
-@pytest.mark.parametrize(
-    "read",
-    [
-        we_read,
-        lambda aws, uri: we_read(aws, uri, 2),
-        lambda aws, uri: lance_spark.open_dataset(uri, 1, storage_options=aws.ours).versions(),
-        lambda aws, uri: we_write(aws, uri, 7),
-        lambda aws, uri: lance_spark.open_dataset(uri, 1, storage_options=aws.ours).delete(
-            [("x", "==", 1)]
-        ),
-    ],
-    ids=["newest", "by number", "list", "append", "change of an old version"],
-)
-def test_half_done_commits_of_pylance_are_finished(
-    aws: Aws, uri: str, key: str, read: Any, copied: bool
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-    they_write(aws, uri, 2)
-    staging = half_done(aws, key, 2, copied=copied)
-    read(aws, uri)
-    assert entries(aws, key)[2]["path"] == {"S": f"{key}/{manifest(2)}"}
-    assert manifest(2) in [name[1:] for name in aws.names(key)]
-    assert staging not in [key + name for name in aws.names(key)]
-    assert they_read(aws, uri, 2) == we_read(aws, uri, 2) == [1, 2]
-
-
-def test_somebody_else_finishes_meanwhile(
-    aws: Aws, uri: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-    they_write(aws, uri, 2)
-    half_done(aws, key, 2, copied=False)
-    copy = ObjectStore.copy
-
-    def late(store: ObjectStore, source: str, target: str) -> None:
-        assert they_read(aws, uri) == [1, 2]
-        copy(store, source, target)
-
-    monkeypatch.setattr(ObjectStore, "copy", late)
-    assert we_read(aws, uri) == [1, 2]
-
-
-def test_who_may_not_write_reads_the_staging_file(
-    aws: Aws, uri: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-    they_write(aws, uri, 2)
-    staging = half_done(aws, key, 2, copied=False)
-
-    def forbidden(*_: object) -> None:
-        raise StorageError("permission denied") from PermissionError("permission denied")
-
-    monkeypatch.setattr(ObjectStore, "copy", forbidden)
-    assert we_read(aws, uri) == we_read(aws, uri, 2) == [1, 2]
-    assert entries(aws, key)[2]["path"] == {"S": staging}
-
-
-def test_a_commit_that_cannot_be_finished_is_one(
-    aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-
-    def broken(*_: object) -> None:
-        raise StorageError("connection lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DynamoDbManifestStore, "put_final", broken)
-        assert we_write(aws, uri, 2).version == 2
-    assert they_read(aws, uri) == [1, 2]
-
-
-PUT = DynamoDbManifestStore.put_if_absent
-
-
-def lost_answer(store: DynamoDbManifestStore, root: str, entry: ManifestEntry) -> bool:
-    PUT(store, root, entry)
-    raise ConnectionResetError("connection reset")
-
-
-def lost_request(store: DynamoDbManifestStore, root: str, entry: ManifestEntry) -> bool:
-    raise ConnectionResetError("connection reset")
-
-
-def repeated_request(store: DynamoDbManifestStore, root: str, entry: ManifestEntry) -> bool:
-    PUT(store, root, entry)
-    return PUT(store, root, entry)
-
-
-@pytest.mark.parametrize("failure", [lost_answer, lost_request, repeated_request])
-def test_unknown_outcomes_are_looked_up(
-    aws: Aws, uri: str, key: str, failure: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-    failed: list[int] = []
-
-    def once(store: DynamoDbManifestStore, root: str, entry: ManifestEntry) -> bool:
-        if failed:
-            return PUT(store, root, entry)
-        failed.append(entry.version)
-        return bool(failure(store, root, entry))
-
-    monkeypatch.setattr(DynamoDbManifestStore, "put_if_absent", once)
-    assert we_write(aws, uri, 2).version == 2
-    assert failed == [2]
-    assert they_read(aws, uri) == [1, 2]
-    assert list(entries(aws, key)) == [1, 2]
-
-
-def test_an_outcome_that_stays_unknown(
-    aws: Aws, uri: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-    with monkeypatch.context() as patch:
-        patch.setattr(DynamoDbManifestStore, "put_if_absent", lost_request)
-        with pytest.raises(UncertainCommitError, match="version 2"):
-            we_write(aws, uri, 2)
-    # A request may be under way still: what it names has to be there when it arrives.
-    staged = [name[1:] for name in aws.names(key) if STAGING.search(name)]
-    assert staged
-    size = aws.s3.head_object(Bucket=BUCKET, Key=f"{key}/{staged[0]}")["ContentLength"]
-    entry = ManifestEntry(2, staged[0], size)
-    assert DynamoDbManifestStore(TABLE, aws.ours).put_if_absent(f"s3://{BUCKET}/{key}", entry)
-    assert they_read(aws, uri) == [1, 2]
-    assert we_read(aws, uri) == [1, 2]
-
-
-def test_a_refused_commit_leaves_nothing(
-    aws: Aws, uri: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    they_write(aws, uri, 1, mode="create")
-    before = aws.names(key)
-
-    def refused(store: DynamoDbManifestStore, root: str, entry: ManifestEntry) -> bool:
-        raise PermissionError("not you")
-
-    monkeypatch.setattr(DynamoDbManifestStore, "put_if_absent", refused)
-    with pytest.raises(StorageError, match="permission denied") as caught:
-        we_write(aws, uri, 2)
-    assert not isinstance(caught.value, UncertainCommitError)
-    assert aws.names(key) == before
 
 
 def test_tables_without_entries(aws: Aws, uri: str, key: str) -> None:
@@ -514,24 +280,24 @@ def test_requests(aws: Aws, uri: str) -> None:
 def test_a_forked_process_has_a_connection_of_its_own(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its parent's each would take answers for its own that are the other's."""
+    """With the connection of its parent, each process would take answers of the other."""
     store = DynamoDbManifestStore(TABLE, aws.ours)
-    own = store._connection
-    assert store._connection is own
+    connection = store._connection
+    assert store._connection is connection
     process = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: process + 1)
     dynamodb._after_fork()
-    other = store._connection
-    assert other is not own
-    assert other.client is not own.client
-    assert store._connection is other
+    forked_connection = store._connection
+    assert forked_connection is not connection
+    assert forked_connection.client is not connection.client
+    assert store._connection is forked_connection
 
 
 def test_a_process_that_is_forked_while_another_thread_connects(aws: Aws) -> None:
     with dynamodb._Connection._lock:
         child = os.fork()
         if not child:
-            # Its lock is a new one.
+            # The lock of the process is new.
             done = dynamodb._Connection._lock.acquire(timeout=10)
             os._exit(0 if done else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
