@@ -8,7 +8,7 @@ stream of its own, with its schema, its dictionaries, and one record batch.
 | type of Spark | types in the stream |
 | --- | --- |
 | boolean, numbers, date, timestamps, time, day-time interval | as Spark has them in Arrow |
-| decimal | decimal128 |
+| decimal | decimal128, or int64 with the unscaled values if all of them fit, without nesting |
 | string, char, varchar, binary | with offsets of 32 or 64 bits, or a dictionary of such values |
 | array | list, large list, fixed-size list |
 | map, struct, variant | map, struct, struct of two binary values |
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 from pyspark.sql import types as spark
 
 from lance_spark.errors import UnsupportedTypeError
@@ -30,6 +31,8 @@ from lance_spark.spark.pushdown.request import set_fields
 YES = "yes"
 #: Maximum number of bytes of a stream that has more than one row. The JVM copies each twice.
 _MAX_STREAM_BYTES = 8 << 20
+#: Digits of the decimals that Spark holds as a 64-bit integer.
+_MAX_LONG_DIGITS = 18
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
 
@@ -100,21 +103,39 @@ def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         One row has more bytes than an array of a JVM.
     """
     for batch in batches:
-        for stream in _streams(_without_nulls(batch)):
+        for stream in _streams(_compact(batch)):
             offsets = pa.py_buffer(np.array([0, len(stream)], np.int32))
             value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0)
             yield pa.RecordBatch.from_arrays([value], schema=_SCHEMA)
 
 
-def _without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with columns of type null, which take no bytes, for those without values."""
-    count = batch.num_rows
-    if not count or all(column.null_count < count for column in batch.columns):
+def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with columns that take fewer bytes.
+
+    A column without values has the type null, and a decimal of at most 18 digits is its unscaled
+    value.
+    """
+    if not batch.num_rows:
         return batch
-    columns = [
-        pa.nulls(count) if column.null_count == count else column for column in batch.columns
-    ]
+    columns = [_compact_column(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _compact_column(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):
+        return pa.nulls(len(column))
+    if not pat.is_decimal128(column.type) or column.type.precision > _MAX_LONG_DIGITS:
+        return column
+    if column.offset % 8:
+        column = pa.concat_arrays([column])
+    validity, data = column.buffers()
+    # The low half of each value: the high half repeats its sign.
+    words = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))
+    low = words[2 * column.offset :: 2]
+    if validity is not None:
+        validity = validity.slice(column.offset // 8)
+    values = pa.py_buffer(np.ascontiguousarray(low))
+    return pa.Array.from_buffers(pa.int64(), len(column), [validity, values])
 
 
 def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:

@@ -230,8 +230,8 @@ final class ArrowColumn extends ColumnVector {
     if (isNullAt(i)) {
       return null;
     }
-    long low = Platform.getLong(bytes, data + ((long) i << 4));
-    if (precision <= Decimal.MAX_LONG_DIGITS()) {
+    long low = Platform.getLong(bytes, data + (long) i * layout.width);
+    if (precision <= Layout.MAX_LONG_DIGITS) {
       return Decimal.createUnsafe(low, precision, scale);
     }
     long high = Platform.getLong(bytes, data + ((long) i << 4) + 8L);

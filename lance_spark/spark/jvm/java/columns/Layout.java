@@ -39,6 +39,9 @@ final class Layout {
   /** Bytes of a decimal of Arrow. */
   private static final int DECIMAL_WIDTH = 16;
 
+  /** Digits of the decimals that 64 bits hold. */
+  static final int MAX_LONG_DIGITS = org.apache.spark.sql.types.Decimal.MAX_LONG_DIGITS();
+
   final int kind;
 
   /** Bytes of a value or an index. */
@@ -149,7 +152,10 @@ final class Layout {
     }
     if (type instanceof MapType) return kind == LIST;
     if (type instanceof StructType || type instanceof VariantType) return kind == STRUCT;
-    if (type instanceof DecimalType) return kind == FIXED && width == DECIMAL_WIDTH;
+    if (type instanceof DecimalType) {
+      boolean isLong = width == 8 && ((DecimalType) type).precision() <= MAX_LONG_DIGITS;
+      return kind == FIXED && (isLong || width == DECIMAL_WIDTH);
+    }
     return kind == FIXED && width == type.defaultSize();
   }
 
