@@ -26,6 +26,7 @@ from pyspark.sql import types as spark
 
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.spark.pushdown.request import set_fields
+from lance_spark.spark.types.arrow_buffers import unscaled
 
 #: What a scan answers that returns columns.
 YES = "yes"
@@ -115,7 +116,8 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     A column without values has the type null, and a decimal of at most 18 digits is its unscaled
     value.
     """
-    if not batch.num_rows:
+    # A batch without columns keeps its number of rows.
+    if not (batch.num_rows and batch.num_columns):
         return batch
     columns = [_compact_column(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
@@ -124,18 +126,9 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _compact_column(column: pa.Array) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column))
-    if not pat.is_decimal128(column.type) or column.type.precision > _MAX_LONG_DIGITS:
-        return column
-    if column.offset % 8:
-        column = pa.concat_arrays([column])
-    validity, data = column.buffers()
-    # The low half of each value: the high half repeats its sign.
-    words = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))
-    low = words[2 * column.offset :: 2]
-    if validity is not None:
-        validity = validity.slice(column.offset // 8)
-    values = pa.py_buffer(np.ascontiguousarray(low))
-    return pa.Array.from_buffers(pa.int64(), len(column), [validity, values])
+    if pat.is_decimal128(column.type) and column.type.precision <= _MAX_LONG_DIGITS:
+        return unscaled(column)
+    return column
 
 
 def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:

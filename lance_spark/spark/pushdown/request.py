@@ -12,7 +12,9 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `top` | `{"rows": N, "order": [{"col": [path], "descending": D, "nulls_first": F}]}`: only the |
 | | first N rows in this order are wanted; Spark orders them again, and takes the first |
 | `aggregates` | list of `{"op": "count_star"}` and `{"op": "count", "col": [path]}`, or "min", |
-| | "max" in place of "count"; each partition returns one row |
+| | "max", "sum" in place of "count"; Spark merges the rows of all partitions |
+| `groups` | list of `{"col": [path]}`: aggregate the rows with the same values in these columns, |
+| | which come before the aggregates |
 | `at` | version to read, from the reply to an earlier scan of the same query |
 | `parallelism` | number of tasks that Spark runs at the same time |
 | `tasks` | true if tasks must read all rows |
@@ -57,8 +59,8 @@ FIELD = "__lance_request"
 #: Key of the field's metadata under which the text stands.
 KEY = "request"
 
-Operation = Literal["count_star", "count", "min", "max"]
-_OPERATIONS = ("count_star", "count", "min", "max")
+Operation = Literal["count_star", "count", "min", "max", "sum"]
+_OPERATIONS = ("count_star", "count", "min", "max", "sum")
 _KEYS = {
     "filters",
     "limit",
@@ -72,6 +74,7 @@ _KEYS = {
     "counts",
     "columnar",
     "top",
+    "groups",
 }
 
 
@@ -82,7 +85,7 @@ class Aggregate:
     Attributes
     ----------
     op : str
-        "count_star", or "count", "min" or "max" of a column's values that are not null.
+        "count_star", or "count", "min", "max" or "sum" of a column's values that are not null.
     path : tuple of str
         Of the column; empty for "count_star".
     """
@@ -152,6 +155,8 @@ class Request:
         The only rows that are wanted. A task may return more.
     aggregates : tuple of Aggregate
         Empty if rows are wanted.
+    groups : tuple of tuple of str
+        Columns by whose values the rows of aggregates are grouped.
     at : Version or None
         The version to read, if the query reads the table already.
     exact : bool
@@ -182,6 +187,7 @@ class Request:
     counts: bool = False
     columnar: bool = False
     top: Top | None = None
+    groups: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -233,6 +239,7 @@ class Request:
             counts=parts.get("counts") is True,
             columnar=parts.get("columnar") is True,
             top=_top(parts["top"]) if "top" in parts else None,
+            groups=_groups(parts),
         )
 
 
@@ -306,6 +313,13 @@ def _objects(name: str, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(items, list) and all(isinstance(item, dict) for item in items):
         return items
     raise refused(f"{name} is not a list of objects", items)
+
+
+def _groups(parts: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    groups = _objects("groups", parts)
+    if groups and "aggregates" not in parts:
+        raise refused("groups have no aggregates", groups)
+    return tuple(column_path(item.get("col"), item) for item in groups)
 
 
 def _top(item: object) -> Top:

@@ -1,6 +1,6 @@
-"""Aggregates that Spark pushes down: counts, minima and maxima.
+"""Aggregates that Spark pushes down: counts, sums, minima and maxima.
 
-Each partition returns one row of aggregates, and Spark merges the rows.
+Each partition returns rows of aggregates (`group_by`), and Spark merges the rows.
 
 | without filters | taken from |
 | --- | --- |
@@ -13,14 +13,13 @@ read, and for counts only their pages with nulls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import LanceError
-from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.spark.pushdown.request import Aggregate, refused
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_spark_type
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
 
 
-def needed_columns(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructType:
+def needed_columns(paths: Iterable[tuple[str, ...]], schema: pa.Schema) -> spark.StructType:
     """Return the columns of aggregates. Structs have no other children than those.
 
     Parameters
@@ -46,15 +45,15 @@ def needed_columns(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.
     """
     # Maps names to the tree of their children, or to None for a whole column.
     tree: dict[str, Any] = {}
-    for aggregate in aggregates:
+    for path in paths:
         node = tree
-        for name in aggregate.path[:-1]:
+        for name in path[:-1]:
             node = node.setdefault(name, {})
             if node is None:
                 break
         else:
-            if aggregate.path:
-                node[aggregate.path[-1]] = None
+            if path:
+                node[path[-1]] = None
     return _narrowed(list(schema), tree, ())
 
 
@@ -110,6 +109,8 @@ def _known_value(
     schema: pa.Schema,
     bounds: dict[tuple[str, ...], MinMax | None],
 ) -> pa.Array | None:
+    if aggregate.op == "sum":
+        return None
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())
     fields = _fields_at(schema, aggregate.path)
@@ -188,43 +189,6 @@ def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int,
     return split_valid(task, [field.name for field in fields])
 
 
-def aggregate_batches(
-    aggregates: Sequence[Aggregate],
-    output: pa.Schema,
-    batches: Iterator[pa.RecordBatch],
-    counted: int = 0,
-) -> pa.RecordBatch:
-    """Return the row of aggregates over some batches.
-
-    Parameters
-    ----------
-    batches : iterator of pyarrow.RecordBatch
-        With the columns of `needed_columns`.
-    counted : int
-        Rows that `split_counted` counted.
-    """
-    states = [_State(aggregate, counted) for aggregate in aggregates]
-    for batch in batches:
-        for state in states:
-            state.add(batch)
-    return row_of([state.value() for state in states], output)
-
-
-def merge_rows(
-    aggregates: Sequence[Aggregate], output: pa.Schema, rows: Sequence[pa.RecordBatch]
-) -> pa.RecordBatch:
-    """Return the row of aggregates over several partitions, from the row of each partition."""
-    import pyarrow.compute as pc
-
-    table = pa.Table.from_batches(rows, output)
-    arrays = []
-    for aggregate, column in zip(aggregates, table.columns, strict=True):
-        is_count = aggregate.op in ("count_star", "count")
-        value = pc.sum(column) if is_count else pc.min_max(column)[aggregate.op]
-        arrays.append(pa.array([value], column.type))
-    return row_of(arrays, output)
-
-
 def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBatch:
     """Return a row of values, which are arrays of length 1, or None for null."""
     columns = [
@@ -232,34 +196,3 @@ def row_of(arrays: Sequence[pa.Array | None], output: pa.Schema) -> pa.RecordBat
         for array, field in zip(arrays, output, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=output)
-
-
-class _State:
-    """The value of an aggregate over the batches so far."""
-
-    def __init__(self, aggregate: Aggregate, counted: int) -> None:
-        self._op = aggregate.op
-        self._path = aggregate.path
-        self._rows = counted
-        self._extreme: pa.Array | None = None
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        if self._op == "count_star":
-            self._rows += batch.num_rows
-            return
-        values = column_at(batch, self._path)
-        if self._op == "count":
-            self._rows += len(values) - values.null_count
-            return
-        import pyarrow.compute as pc
-
-        # `min_max` of one chunked array: kernels that compare two arrays do not take time zones.
-        chunks = [values] if self._extreme is None else [self._extreme, values]
-        extreme = pc.min_max(pa.chunked_array(chunks, values.type))[self._op]
-        self._extreme = pa.array([extreme], values.type)
-
-    def value(self) -> pa.Array | None:
-        """Return the aggregate, in an array of length 1; None for the minimum of no rows."""
-        if self._op in ("count_star", "count"):
-            return pa.array([self._rows], pa.int64())
-        return self._extreme

@@ -187,9 +187,9 @@ def _read(
             pool.shutdown(cancel_futures=True)
     batches = [batch for result in results for batch in result]
     if request.aggregates:
-        from lance_spark.spark.read.aggregates import merge_rows
+        from lance_spark.spark.read.group_by import merged_on_driver
 
-        batches = [merge_rows(request.aggregates, output, batches)]
+        batches = merged_on_driver(request.groups, request.aggregates, output, batches)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, output) as writer:
         for batch in batches:

@@ -201,7 +201,8 @@ class Plan:
         from lance_spark.spark.read.aggregates import known_values
 
         # Values that are known without reading are values of all rows.
-        if not scanned and residual is None and self.options.fragment_ids is None:
+        is_whole = not scanned and residual is None and self.options.fragment_ids is None
+        if is_whole and not self.request.groups:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
                 return [LancePartition(None, values=values)], 1, _AGGREGATE_ROW_BYTES
@@ -209,6 +210,9 @@ class Plan:
             LancePartition(task, residual=residual, columns=self.wanted)
             for task in self._tasks(scanned, residual)
         ]
+        if self.request.groups:
+            rows = self.dataset.count_rows()
+            return partitions or [LancePartition(None)], rows, self._size(rows)
         size = _AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
 

@@ -133,7 +133,8 @@ class LanceReader(TaskObject, DataSourceReader):
         if request.aggregates:
             from lance_spark.spark.read.aggregates import needed_columns
 
-            wanted = needed_columns(request.aggregates, schema)
+            paths = (*request.groups, *(aggregate.path for aggregate in request.aggregates))
+            wanted = needed_columns(paths, schema)
         selected = schema
         if self.options.columns is not None:
             selected = with_row_columns(select(schema, self.options.columns, table))
@@ -186,7 +187,7 @@ class LanceReader(TaskObject, DataSourceReader):
         metrics = ScanMetrics()
         try:
             if self.request is not None and self.request.aggregates:
-                yield self._aggregates(partition, output, metrics)
+                yield from self._aggregates(partition, output, metrics)
             elif partition.task is not None:
                 # With a limit, no prefetch: closing the scan would wait for reads that are not
                 # used.
@@ -204,23 +205,29 @@ class LanceReader(TaskObject, DataSourceReader):
 
     def _aggregates(
         self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics
-    ) -> pa.RecordBatch:
-        from lance_spark.spark.read.aggregates import aggregate_batches, row_of, split_counted
+    ) -> Iterator[pa.RecordBatch]:
+        from lance_spark.spark.read.aggregates import row_of, split_counted
+        from lance_spark.spark.read.group_by import GroupedRows
         from lance_spark.spark.types.mapping import batch_schema
 
         assert self.request is not None
         if partition.values is not None:
-            return row_of(partition.values, output)
+            yield row_of(partition.values, output)
+            return
+        groups, aggregates = self.request.groups, self.request.aggregates
         batches: Iterator[pa.RecordBatch] = iter(())
-        counted = 0
         if partition.task is not None:
             assert partition.columns is not None
             task = partition.task
-            if not task.filters and partition.residual is None:
-                counted, task = split_counted(self.request.aggregates, task)
-            scan = Scan(task, metrics)
+            if not task.filters and partition.residual is None and not groups:
+                counted, task = split_counted(aggregates, task)
+                if counted:
+                    yield row_of([pa.array([counted])] * len(aggregates), output)
+                    if not task.slices:
+                        return
+            scan = Scan(task, metrics, keep_dictionaries=bool(groups))
             batches = scan.batches(batch_schema(partition.columns), partition.residual)
-        return aggregate_batches(self.request.aggregates, output, batches, counted)
+        yield from GroupedRows(groups, aggregates, output).rows(batches)
 
 
 @dataclass(frozen=True, slots=True)

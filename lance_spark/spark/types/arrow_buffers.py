@@ -41,6 +41,25 @@ def validity(array: pa.Array) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(bits[bit : bit + len(array)], bitorder="little"))
 
 
+def unscaled(array: pa.Array) -> pa.Array:
+    """Return the unscaled values of decimals of at most 18 digits, as int64.
+
+    decimal128       validity bitmap | low half, high half of each value
+    """
+    data = array.buffers()[1]
+    words = np.frombuffer(data, np.int64, 2 * (array.offset + len(array)))
+    # The high half repeats the sign of the low half.
+    low = np.ascontiguousarray(words[2 * array.offset :: 2])
+    return pa.Array.from_buffers(pa.int64(), len(array), [validity(array), pa.py_buffer(low)])
+
+
+def from_unscaled(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return decimals of at most 18 digits, from their unscaled values as int64."""
+    low = array.fill_null(0).to_numpy()
+    words = np.stack([low, low >> 63], axis=1)
+    return pa.Array.from_buffers(dtype, len(array), [validity(array), pa.py_buffer(words)])
+
+
 def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
     """Return 32-bit offsets from 0, and the start and end of the values of the window."""
     width = np.int64 if _has_long_offsets(array.type) else np.int32

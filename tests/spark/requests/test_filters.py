@@ -188,9 +188,11 @@ def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
     "request_",
     [
         "no json", "[]", {"limits": 1}, {"limit": -1}, {"limit": "3"}, {"limit": True}, {"at": "x"}, {"at": 1}, {"at": "77"}, {"filters": {}}, {"filters": ["x"]},
-        {"aggregates": [{"op": "sum", "col": ["row"]}]}, {"aggregates": [{"op": "min"}]}, {"aggregates": [{"op": "count_star", "col": ["row"]}]},
+        {"aggregates": [{"op": "avg", "col": ["row"]}]}, {"aggregates": [{"op": "min"}]}, {"aggregates": [{"op": "count_star", "col": ["row"]}]},
         {"aggregates": [{"op": "min", "col": ["row"], "distinct": True}]}, {"aggregates": [{"op": "count", "col": ["missing"]}]},
-        {"aggregates": [{"op": "count", "col": ["row", "x"]}]},
+        {"aggregates": [{"op": "count", "col": ["row", "x"]}]}, {"groups": [{"col": ["row"]}]}, {"aggregates": [{"op": "count_star"}], "groups": ["row"]},
+        {"aggregates": [{"op": "count_star"}], "groups": [{"col": ["missing"]}]}, {"top": {"rows": 3}}, {"top": {"rows": 3, "order": []}},
+        {"top": {"rows": -1, "order": [{"col": ["row"], "descending": True, "nulls_first": True}]}}, {"top": {"rows": 1, "order": [{"col": ["row"]}]}},
         *({"filters": [tree]} for tree in (
             {}, op("xor", col("flag"), col("flag")), op("=", col("row")), op("=", col("row"), "x"), op("not"), op("and"), {"op": "="},
             op("=", col("row"), {"lit": "1", "type": "interval"}), op("=", col("row"), {"lit": "x", "type": "bigint"}),

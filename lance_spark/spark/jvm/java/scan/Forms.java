@@ -116,6 +116,29 @@ final class Forms {
         || t instanceof DecimalType;
   }
 
+  /** Returns whether equal values of a type are the same bytes: not those of floats. */
+  static boolean isGrouped(DataType t) {
+    return isOrdered(t)
+        || t.equals(DataTypes.BooleanType)
+        || t.equals(DataTypes.StringType)
+        || t.equals(DataTypes.BinaryType);
+  }
+
+  /** Returns the type of Spark's sum of a column, or null if the reader does not add it up. */
+  static DataType sumOf(DataType t) {
+    if (t instanceof DecimalType) {
+      int precision = ((DecimalType) t).precision();
+      int scale = ((DecimalType) t).scale();
+      return precision <= 18 ? DataTypes.createDecimalType(precision + 10, scale) : null;
+    }
+    boolean isInteger =
+        t.equals(DataTypes.ByteType)
+            || t.equals(DataTypes.ShortType)
+            || t.equals(DataTypes.IntegerType)
+            || t.equals(DataTypes.LongType);
+    return isInteger ? DataTypes.LongType : null;
+  }
+
   /** Returns the type of a column or of a struct's child, or null if it is not found. */
   static DataType typeAt(StructType schema, String[] path) {
     DataType type = schema;

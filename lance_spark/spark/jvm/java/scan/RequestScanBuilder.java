@@ -12,10 +12,12 @@ import org.apache.spark.sql.connector.expressions.SortDirection;
 import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.aggregate.Avg;
 import org.apache.spark.sql.connector.expressions.aggregate.Count;
 import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.expressions.aggregate.Max;
 import org.apache.spark.sql.connector.expressions.aggregate.Min;
+import org.apache.spark.sql.connector.expressions.aggregate.Sum;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
@@ -48,6 +50,12 @@ public abstract class RequestScanBuilder
   private final Map request = new LinkedHashMap();
   private StructType wanted;
   private Predicate[] pushed = new Predicate[0];
+
+  /**
+   * Whether Spark asks for averages. It then asks for sums in their place, but itself adds up
+   * integers as doubles for an average.
+   */
+  private boolean hasAverages = false;
 
   /** The scan of aggregates that `supportCompletePushDown` has planned. */
   private RequestScan planned;
@@ -90,7 +98,7 @@ public abstract class RequestScanBuilder
       RequestScan scan = new RequestScan(table, options, output, complete, pushed, isSelective);
       InternalRow[] rows = scan.driverRows();
       planned = scan;
-      return rows != null && rows.length == 1;
+      return rows != null && (rows.length == 1 || complete.containsKey("groups"));
     } catch (LinkageError e) {
       Log.leftToSpark("aggregates", e);
     }
@@ -98,7 +106,8 @@ public abstract class RequestScanBuilder
   }
 
   /**
-   * Takes counts, and minima and maxima of ordered types (Forms.isOrdered), if nothing is grouped.
+   * Takes counts, minima and maxima of ordered types (Forms.isOrdered), and exact sums. Groups are
+   * by columns.
    */
   public boolean pushAggregation(Aggregation aggregation) {
     try {
@@ -123,14 +132,29 @@ public abstract class RequestScanBuilder
    */
   private StructType addAggregates(Aggregation aggregation, Map complete) {
     AggregateFunc[] functions = aggregation.aggregateExpressions();
-    if (aggregation.groupByExpressions().length > 0 || functions.length == 0) {
+    if (functions.length == 0) {
       return null;
     }
     StructType output = new StructType();
+    Expression[] keys = aggregation.groupByExpressions();
+    List groups = new ArrayList();
+    for (int i = 0; i < keys.length; i++) {
+      if (!(keys[i] instanceof NamedReference)) {
+        return null;
+      }
+      String[] path = ((NamedReference) keys[i]).fieldNames();
+      DataType type = Forms.typeAt(table.schema(), path);
+      if (type == null || !Forms.isGrouped(type)) {
+        return null;
+      }
+      groups.add(Forms.column(path));
+      output = output.add("group" + i, type, true);
+    }
     List forms = new ArrayList();
     for (int i = 0; i < functions.length; i++) {
       AggregateFunc function = functions[i];
       String name = nameOf(function);
+      hasAverages = hasAverages || function instanceof Avg;
       if (name == null) {
         return null;
       }
@@ -148,7 +172,12 @@ public abstract class RequestScanBuilder
           return null;
         }
         form.put("col", path);
-        if (!(function instanceof Count)) {
+        if (function instanceof Sum) {
+          type = Forms.sumOf(columnType);
+          if (type == null || (hasAverages && type.equals(DataTypes.LongType))) {
+            return null;
+          }
+        } else if (!(function instanceof Count)) {
           if (!Forms.isOrdered(columnType)) {
             return null;
           }
@@ -159,6 +188,9 @@ public abstract class RequestScanBuilder
       output = output.add("agg" + i, type, true);
     }
     complete.put("aggregates", forms);
+    if (!groups.isEmpty()) {
+      complete.put("groups", groups);
+    }
     return output;
   }
 
@@ -167,6 +199,7 @@ public abstract class RequestScanBuilder
     if (function instanceof Count) return ((Count) function).isDistinct() ? null : "count";
     if (function instanceof Min) return "min";
     if (function instanceof Max) return "max";
+    if (function instanceof Sum) return ((Sum) function).isDistinct() ? null : "sum";
     return null;
   }
 
