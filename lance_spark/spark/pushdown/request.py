@@ -35,6 +35,7 @@ The reply takes the place of the first partition. Its pickle holds the text
 | `at` | the version, such as `7`; for a tag, which may be moved meanwhile, `BRANCH@7` |
 | `fragments` | number of fragments that are read, and number of fragments of the table |
 | `table` | where the table is, for EXPLAIN, as a part of a URL |
+| ` groups=many` | before the semicolon, if Spark is to ask for rows in place of groups |
 | ` columnar=C` | before the semicolon, if the request asks for it: `yes`, or the reason why not |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |

@@ -47,6 +47,10 @@ _MAX_FILTERED_ROWS = 2_000
 _SAMPLES = 4
 _SAMPLED_ROWS = 1_024
 _MIN_SAMPLED = 65_536
+#: Rows of a sample that groups are counted in, and the least rows of a group on average for which
+#: tasks make groups.
+_GROUPED_ROWS = 4_096
+_ROWS_OF_A_GROUP = 8
 #: Samples must promise so many times the maximum: a few rows of chance are no promise.
 _SAMPLE_FACTOR = 4
 _MAX_BYTES = 4 * 1024 * 1024
@@ -124,32 +128,61 @@ def _is_small(
 
 def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows) -> bool:
     """Return whether a sample of the rows promises more rows than the driver reads."""
-    rows = sum(partition.task.num_rows for partition in partitions if partition.task is not None)
+    rows = _num_rows(partitions)
     if rows < _MIN_SAMPLED or not _is_filtered(partitions):
         return False
     sampled = matching = 0
-    for sample in _samples(partitions, rows // _SAMPLES):
+    for sample in _samples(partitions, _SAMPLED_ROWS):
         sampled += sample.task.num_rows if sample.task is not None else 0
         matching += sum(batch.num_rows for batch in read_rows(sample))
     return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
 
 
-def _samples(partitions: Sequence[LancePartition], step: int) -> Iterator[LancePartition]:
-    """Yield partitions of a few rows, one for each so many rows, from the middle of these."""
-    wanted = step // 2
+def _samples(partitions: Sequence[LancePartition], rows: int) -> Iterator[LancePartition]:
+    """Yield partitions of at most so many rows, evenly from all rows."""
+    step = _num_rows(partitions) // _SAMPLES
+    position = step // 2
     for partition in partitions:
         assert partition.task is not None
         for piece in partition.task.slices:
-            while wanted < piece.num_rows:
-                start = piece.start + max(0, min(wanted, piece.num_rows - _SAMPLED_ROWS))
-                part = piece._replace(start=start, stop=min(piece.stop, start + _SAMPLED_ROWS))
+            while position < piece.num_rows:
+                start = piece.start + max(0, min(position, piece.num_rows - rows))
+                part = piece._replace(start=start, stop=min(piece.stop, start + rows))
                 sample = copy(partition)
                 sample.task = replace(partition.task, slices=(part,))
                 # So that no thread prefetches.
-                sample.limit = _SAMPLED_ROWS
+                sample.limit = rows
                 yield sample
-                wanted += step
-            wanted -= piece.num_rows
+                position += step
+            position -= piece.num_rows
+
+
+def has_many_groups(
+    plan: Plan,
+    partitions: Sequence[LancePartition],
+    schema: StructType,
+    read_rows: _ReadRows,
+) -> bool:
+    """Return whether a sample shows about as many groups as rows, for Spark to make the groups."""
+    if _num_rows(partitions) < _MIN_SAMPLED:
+        return False
+    from lance_spark.spark.read.group_by import merged_on_driver
+    from lance_spark.spark.types.mapping import batch_schema
+
+    samples = list(_samples(partitions, _GROUPED_ROWS))
+    try:
+        rows = [batch for sample in samples for batch in read_rows(sample)]
+        request, output = plan.request, batch_schema(schema)
+        groups = merged_on_driver(request.groups, request.aggregates, output, rows)
+    except (LanceError, OSError, MemoryError, pa.ArrowException):
+        return False
+    sampled = sum(sample.task.num_rows for sample in samples if sample.task is not None)
+    num_groups: int = sum(batch.num_rows for batch in groups)
+    return num_groups * _ROWS_OF_A_GROUP > sampled
+
+
+def _num_rows(partitions: Sequence[LancePartition]) -> int:
+    return sum(partition.task.num_rows for partition in partitions if partition.task is not None)
 
 
 def _is_filtered(partitions: Sequence[LancePartition]) -> bool:

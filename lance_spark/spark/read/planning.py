@@ -108,6 +108,8 @@ class PlanReply(InputPartition):
         All rows as an Arrow stream, if they were read on the driver.
     columnar : str or None
         "yes" if tasks return columns, or why not; None if the request does not ask for them.
+    has_many_groups : bool
+        Whether Spark is to ask for rows, and make the groups itself.
     """
 
     def __init__(
@@ -119,12 +121,15 @@ class PlanReply(InputPartition):
         table: str,
         stream: bytes | None = None,
         columnar: str | None = None,
+        has_many_groups: bool = False,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
         text += " fragments={}/{}".format(*fragments) + f" table={quote(table)}"
         if columnar is not None:
             text += f" columnar={quote(columnar)}"
+        if has_many_groups:
+            text += " groups=many"
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream

@@ -111,13 +111,17 @@ class LanceReader(TaskObject, DataSourceReader):
             partition.text = text
         if self.request is None:
             return [*partitions]
-        from lance_spark.spark.read.driver_read import read_on_driver
+        from lance_spark.spark.read.driver_read import has_many_groups, read_on_driver
 
-        stream = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
+        schema = self.spark_schema
+        are_many = bool(request.groups) and has_many_groups(plan, partitions, schema, self._rows)
+        stream = None
+        if not are_many:
+            stream = read_on_driver(plan, partitions, size, schema, self._rows)
         fragments = (count_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         table = display(self.options.path)
-        reply = PlanReply(rows, size, version, fragments, table, stream, self.columnar)
+        reply = PlanReply(rows, size, version, fragments, table, stream, self.columnar, are_many)
         return [reply, *partitions]
 
     def _plan(self, dataset: Dataset, request: Request) -> tuple[Plan, OptionText | None]:

@@ -172,6 +172,9 @@ def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
             # DataFusion sorts NaN, and distinguishes signed zeros.
             continue
         text = " and ".join(map(theirs_of, conditions))
+        if str(-(2**63)) in text:
+            # Its parser takes the digits of the least integer for a floating-point number.
+            continue
         for use_stats in (True, False):
             rows = pylance.to_table(["id"], filter=text, use_stats=use_stats)["id"].to_pylist()
             assert rows == expected, (text, use_stats)

@@ -200,3 +200,21 @@ def test_more_groups_than_a_task_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
         count, total, minima = totals[group]
         assert (count, total) == (len(values), sum(values))
         assert min(item for item in minima if item is not None) == min(values)
+
+
+def test_many_groups_stay_with_spark(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path
+) -> None:
+    ids = np.arange(80_000)
+    table = pa.table({"id": ids, "few": ids % 1_500, "pairs": ids // 2})
+    lance.write_dataset(table, tmp_path / "t.lance", max_rows_per_file=30_001)
+    pushdown(True, False)
+    frame = spark.read.format("lance").load(str(tmp_path / "t.lance"))
+    for name, is_pushed in (("few", True), ("pairs", False), ("id", False)):
+        query = frame.groupBy(name).agg(sf.sum("id"), sf.count("*"))
+        plan = query._jdf.queryExecution().toString()
+        assert ("agg0" in plan) == is_pushed
+        groups = {row[0]: (row[1], row[2]) for row in query.collect()}
+        keys = table[name].to_numpy()
+        assert len(groups) == keys.max() + 1
+        assert groups[7] == (int(ids[keys == 7].sum()), int((keys == 7).sum()))

@@ -42,7 +42,7 @@ final class PlanReply {
   private static final Pattern TEXT =
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
-              + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?(?: stream=(\\d+))?;");
+              + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -70,6 +70,9 @@ final class PlanReply {
   /** "yes" if partitions return columns, or why not; null if the request did not ask for it. */
   final String columnar;
 
+  /** Whether Spark is to ask for rows, and make the groups itself. */
+  final boolean hasManyGroups;
+
   private PlanReply(
       InputPartition[] partitions,
       PartitionReaderFactory factory,
@@ -81,6 +84,7 @@ final class PlanReply {
       long fragments,
       String location,
       String columnar,
+      boolean hasManyGroups,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -92,6 +96,7 @@ final class PlanReply {
     this.fragments = fragments;
     this.location = location;
     this.columnar = columnar;
+    this.hasManyGroups = hasManyGroups;
     this.driverRows = driverRows;
   }
 
@@ -189,9 +194,10 @@ final class PlanReply {
         Long.parseLong(text.group(5)),
         text.group(6) == null ? "" : decoded(text.group(6)),
         text.group(7) == null ? null : decoded(text.group(7)),
-        text.group(8) == null
+        text.group(8) != null,
+        text.group(9) == null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(8)), output));
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(9)), output));
   }
 
   private static String decoded(String text) {

@@ -113,7 +113,7 @@ public abstract class RequestScanBuilder
     try {
       Map complete = new LinkedHashMap(request);
       StructType output = addAggregates(aggregation, complete);
-      if (output != null) {
+      if (output != null && !hasManyGroups(complete, output)) {
         request.putAll(complete);
         wanted = output;
         return true;
@@ -124,6 +124,12 @@ public abstract class RequestScanBuilder
       Log.leftToSpark("aggregates", e);
     }
     return false;
+  }
+
+  private boolean hasManyGroups(Map complete, StructType output) {
+    return planned != null
+        && planned.isFor(Forms.json(complete), output)
+        && planned.reply().hasManyGroups;
   }
 
   /**
