@@ -112,6 +112,8 @@ class GroupedRows:
         names = [name for column in self._columns for name in column.names]
         for name, result in zip(names, results, strict=True):
             arrays[name] = grouped.column(result)
+        for column in self._columns:
+            column.carry(arrays)
         return pa.table(arrays)
 
     def _finished(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -180,6 +182,14 @@ class _AggregateColumn:
         op = self._aggregate.op
         return [(name, op if op in ("min", "max") else "sum") for name in self.names]
 
+    def carry(self, arrays: dict[str, pa.ChunkedArray]) -> None:
+        """Move what the sums of low bits have above 32 bits to those of the high bits."""
+        if self._is_split:
+            high, low = self.names
+            more = pc.shift_right(arrays[low], _LOW_BITS)
+            arrays[high] = pc.add(arrays[high], more)
+            arrays[low] = pc.bit_wise_and(arrays[low], pa.scalar(_LOW_MASK, pa.int64()))
+
     def nothing(self, num_rows: int) -> pa.Array:
         """Return values that change no aggregate that they are merged into."""
         if self._aggregate.op.startswith("count"):
@@ -199,18 +209,15 @@ class _AggregateColumn:
         list of (pyarrow.Array, pyarrow.Array)
             Indices of groups, and what is to be added to their sums.
         """
-        if self._aggregate.op != "sum":
-            return arrays[self._name], []
         if not self._is_split:
             return arrays[self._name], []
         assert self._type is not None
         high, low = (arrays[name] for name in self.names)
         is_null = high.is_null().to_numpy(zero_copy_only=False)
         highs, lows = (part.fill_null(0).to_numpy() for part in (high, low))
-        carried = highs + (lows >> _LOW_BITS)
-        sums = (carried << _LOW_BITS) | (lows & _LOW_MASK)
+        sums = (highs << _LOW_BITS) | lows
         limit = 10**self._type.precision - 1 if pat.is_decimal(self._type) else _MAX_LONG
-        outside = (carried >= 1 << 31) | (carried < -(1 << 31)) | (np.abs(sums) > limit)
+        outside = (highs >= 1 << 31) | (highs < -(1 << 31)) | (np.abs(sums) > limit)
         rest = []
         for index in np.flatnonzero(outside).tolist():
             total = int(highs[index]) * (_LOW_MASK + 1) + int(lows[index])
