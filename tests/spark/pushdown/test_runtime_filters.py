@@ -168,7 +168,7 @@ JOINS = {
 }
 FILTERED = {
     *("numbers", "strings", "dates", "times", "decimals", "two keys", "semi"),
-    *("exists", "aggregate", "itself", "twice", "three"),
+    *("exists", "itself", "twice", "three"),
 }
 
 

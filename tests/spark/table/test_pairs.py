@@ -100,7 +100,7 @@ def merge(state: Rows, ids: list[int], first: int, stop: int) -> Rows:
     return merged
 
 
-def optimize(state: Rows, where: str | None) -> Rows:
+def optimize(state: Rows, condition: str | None) -> Rows:
     return state
 
 
@@ -351,7 +351,7 @@ def change(job: str, side: int, same_rows: bool, mode: str) -> Change:
         "delete": {"ids": ids},
         "update": {"ids": ids, "mode": mode},
         "merge": {"ids": ids, "first": 200 + first, "stop": 202 + first},
-        "optimize": {"where": condition},
+        "optimize": {"condition": condition},
         "add_columns": {"column": f"n{side}"},
     }
     return Change(job, arguments[job])
@@ -439,7 +439,7 @@ def test_both_insert_one_key(races: Races) -> None:
 
 def test_a_compaction_with_reserved_fragments(races: Races) -> None:
     """A change by another writer between the two commits is neither lost nor undone."""
-    rewrite = Change("optimize", {"where": None}, before="rewrite")
+    rewrite = Change("optimize", {"condition": None}, before="rewrite")
     for first in (
         Change("delete", {"ids": [2, 15, *range(30, 40)]}),
         Change("append", {"first": 100, "stop": 103}),

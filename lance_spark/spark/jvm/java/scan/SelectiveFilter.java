@@ -148,10 +148,10 @@ public class SelectiveFilter extends SparkStrategy {
 
   static class Addition extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
-      return isFor(node);
+      return isSelective(node) || isRepeated(node);
     }
 
-    private static boolean isFor(Object node) {
+    private static boolean isSelective(Object node) {
       if (!(node instanceof DataSourceV2ScanRelation)) {
         return false;
       }
@@ -159,11 +159,20 @@ public class SelectiveFilter extends SparkStrategy {
       return scan instanceof Selective && ((Selective) scan).isSelective();
     }
 
+    /** Returns whether a filter is above another one: the plan has had the filters already. */
+    private static boolean isRepeated(Object node) {
+      return isFilter(node) && isFilter(((Filter) node).child());
+    }
+
+    private static boolean isFilter(Object node) {
+      return node instanceof Filter && isMade(((Filter) node).condition());
+    }
+
     public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isFor(node)) {
-        return otherwise.apply(node);
+      if (isSelective(node)) {
+        return new Filter(make(), (LogicalPlan) node);
       }
-      return new Filter(make(), (LogicalPlan) node);
+      return isRepeated(node) ? ((Filter) node).child() : otherwise.apply(node);
     }
   }
 
