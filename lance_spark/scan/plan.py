@@ -25,13 +25,12 @@ from lance_spark.table.paths import TablePaths
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode one chunk.
 CUT_ALIGNMENT = 4096
 
-#: Most and least bytes of files that a task reads, and its least rows. Passing a row to Spark costs
-#: as much as eight of its narrow columns, so that two million rows take some tenths of a second; a
-#: task takes about a twentieth of a second to start. For a small table half as many rows are
-#: enough, so that two tasks can share it.
+#: Most and least bytes of files that a task reads, and its least rows. A task takes about a hundredth
+#: of a second to start, and a million values of a column take a few. For a small table half as many
+#: rows are enough, so that two tasks can share it.
 _LARGEST_BYTES = 128 * 1024 * 1024
-_SMALLEST_BYTES = 96 * 1024 * 1024
-_SMALLEST_ROWS = 2 * 1024 * 1024
+_SMALLEST_BYTES = 48 * 1024 * 1024
+_SMALLEST_ROWS = 1024 * 1024
 _SAMPLE = 10_000
 #: About the most tasks of a plan: past 2 TiB each task reads more. A task is an object, and the
 #: sizes are only claimed by a manifest.
@@ -187,8 +186,8 @@ def default_target_rows(
     int
         A task reads at most 128 MiB of files (more past 2 TiB). All `parallelism` tasks have work
         if the table is large enough to share. A task is not so small that its start takes more than
-        a fifth of its time: it has two million rows of one column, half as many of a small table,
-        fewer rows of many columns, or 96 MiB of files.
+        a fifth of its time: it has a million rows of one column, half as many of a small table,
+        fewer rows of many columns, or 48 MiB of files.
     """
     if total_rows <= 0:
         return 1

@@ -60,11 +60,11 @@ def test_no_group_has_more_than_1_5_times_the_target() -> None:
 def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(8_000_000, 64_000_000, 2) == 4_000_000
     # A task has at least so many rows; fewer if rows are wide or have many columns.
-    assert default_target_rows(10_000, 80_000, 8) == 1024 * 1024
-    assert default_target_rows(8_000_000, 64_000_000, 16) == 2 * 1024 * 1024
-    assert default_target_rows(2_500_000, 20_000_000, 16) == 1_250_000
-    assert default_target_rows(8_000_000, 64_000_000, 16, num_columns=9) == 1024 * 1024
-    assert default_target_rows(200_000, 204_800_000, 8) == 96 * 1024
+    assert default_target_rows(10_000, 80_000, 8) == 512 * 1024
+    assert default_target_rows(8_000_000, 64_000_000, 16) == 1024 * 1024
+    assert default_target_rows(2_500_000, 20_000_000, 16) == 1024 * 1024
+    assert default_target_rows(8_000_000, 64_000_000, 16, num_columns=9) == 512 * 1024
+    assert default_target_rows(200_000, 204_800_000, 8) == 48 * 1024
     # Vectors of 4 KiB: 128 MiB are 32,768 rows.
     assert default_target_rows(10_000_000, 40_960_000_000, 4) == 32_768
     assert default_target_rows(0, 0, 4) == 1
