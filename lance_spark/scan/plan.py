@@ -25,9 +25,9 @@ from lance_spark.table.paths import TablePaths
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode one chunk.
 CUT_ALIGNMENT = 4096
 
-#: Most and least bytes of files that a task reads, and its least rows. A task takes about a hundredth
-#: of a second to start, and a million values of a column take a few. For a small table half as many
-#: rows are enough, so that two tasks can share it.
+#: Most and least bytes of files that a task reads, and its least rows. A task takes about a
+#: hundredth of a second to start, and a million values of a column take a few. For a small table
+#: half as many rows are enough, so that two tasks can share it.
 _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 48 * 1024 * 1024
 _SMALLEST_ROWS = 1024 * 1024
