@@ -26,14 +26,12 @@ from pyspark.sql import types as spark
 
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.spark.pushdown.request import set_fields
-from lance_spark.spark.types.arrow_buffers import unscaled
+from lance_spark.spark.types.arrow_buffers import LONG_DIGITS, unscaled
 
 #: What a scan answers that returns columns.
 YES = "yes"
 #: Maximum number of bytes of a stream that has more than one row. The JVM copies each twice.
 _MAX_STREAM_BYTES = 8 << 20
-#: Digits of the decimals that Spark holds as a 64-bit integer.
-_MAX_LONG_DIGITS = 18
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
 
@@ -126,7 +124,7 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _compact_column(column: pa.Array) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column))
-    if pat.is_decimal128(column.type) and column.type.precision <= _MAX_LONG_DIGITS:
+    if pat.is_decimal128(column.type) and column.type.precision <= LONG_DIGITS:
         return unscaled(column)
     return column
 

@@ -24,12 +24,10 @@ import pyarrow.types as pat
 
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.spark.pushdown.request import Aggregate
-from lance_spark.spark.types.arrow_buffers import from_unscaled, unscaled
+from lance_spark.spark.types.arrow_buffers import LONG_DIGITS, from_unscaled, unscaled
 
 #: Groups that a task keeps in memory.
 _MAX_GROUPS = 65_536
-#: Digits of the decimals that 64 bits hold.
-_LONG_DIGITS = 18
 _LOW_BITS = 32
 _LOW_MASK = (1 << _LOW_BITS) - 1
 _MAX_LONG = 2**63 - 1
@@ -165,7 +163,7 @@ class _AggregateColumn:
             return {self._name: values}, [(self._name, op)]
         self._type = values.type
         if pat.is_decimal(values.type):
-            if values.type.precision > _LONG_DIGITS:
+            if values.type.precision > LONG_DIGITS:
                 # Sums of tasks.
                 whole = values.cast(pa.decimal128(38, values.type.scale))
                 return {self._name: whole}, [(self._name, "sum")]

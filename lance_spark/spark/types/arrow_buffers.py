@@ -20,6 +20,8 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError
 
 _INT32_MAX = 2**31 - 1
+#: Digits of the decimals that 64 bits hold.
+LONG_DIGITS = 18
 
 Child = Callable[[Any], Any] | None
 

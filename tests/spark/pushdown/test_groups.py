@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from lance_spark.spark.pushdown.request import Aggregate
 from lance_spark.spark.read import group_by
 from tests.support.spark.metrics import counted
+from tests.support.tables.beside_parquet import write_beside_parquet
 
 ROWS = 2_500
 PARTS = 3
@@ -65,12 +66,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The same rows as a Lance table, from which rows were deleted, and as Parquet."""
     folder = tmp_path_factory.mktemp("groups")
     tables = [part_of(number) for number in range(PARTS)]
-    for table in tables:
-        lance.write_dataset(table, folder / "t.lance", mode="append", data_storage_version="2.1")
-    lance.dataset(folder / "t.lance").delete("id % 5 = 3")
-    rows = pa.concat_tables(tables).filter(pa.array(np.arange(PARTS * ROWS) % 5 != 3))
-    pq.write_table(rows, folder / "t.parquet")
-    return str(folder / "t.lance"), str(folder / "t.parquet")
+    return write_beside_parquet(folder, tables, {})
 
 
 SUMS = "sum(tiny), sum(count), sum(large), sum(cents), sum(money)"

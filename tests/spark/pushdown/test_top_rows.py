@@ -7,14 +7,13 @@ import decimal
 from collections.abc import Callable
 from typing import Any
 
-import lance
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as sf
 
 from tests.support.spark.metrics import counted
+from tests.support.tables.beside_parquet import write_beside_parquet
 
 ROWS = 3_000
 PARTS = 4
@@ -58,16 +57,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The same rows as a Lance table, from which rows were deleted, and as Parquet."""
     folder = tmp_path_factory.mktemp("top_rows")
     tables = [part_of(number) for number in range(PARTS)]
-    for table in tables:
-        lance.write_dataset(table, folder / "t.lance", mode="append", data_storage_version="2.1")
-    lance.dataset(folder / "t.lance").delete("id % 5 = 3")
-    rows = pa.concat_tables(tables).filter(pa.array(np.arange(PARTS * ROWS) % 5 != 3))
     # Types that Spark reads from Parquet: it has no unsigned integers and no nanoseconds.
-    for name, dtype in (("whole", pa.int64()), ("clock", pa.timestamp("us"))):
-        index = rows.schema.get_field_index(name)
-        rows = rows.set_column(index, name, rows.column(name).cast(dtype))
-    pq.write_table(rows, folder / "t.parquet")
-    return str(folder / "t.lance"), str(folder / "t.parquet")
+    dtypes = {"whole": pa.int64(), "clock": pa.timestamp("us")}
+    return write_beside_parquet(folder, tables, dtypes)
 
 
 @pytest.fixture
