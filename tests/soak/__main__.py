@@ -1,5 +1,7 @@
 """`make soak`: thousands of faults, minutes of load, hostile inputs. Exit status 1 on any error.
 
+It prints the result of each step when the step ends.
+
 | environment | default | what it says |
 | --- | --- | --- |
 | `SOAK_MINUTES` | 4 | minutes of load: two thirds of them on a local disk, the rest on S3 |
@@ -182,14 +184,12 @@ def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
 
 
 def main() -> int:
-    rows: _Rows = []
     good = True
     for part in (faults, loads, statements, kills, hostile):
         started = time.monotonic()
-        part_rows, right = part()
-        rows += [*part_rows, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")]
+        rows, right = part()
+        _print([*rows, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")])
         good = good and right
-    _print(rows)
     print("nothing lost" if good else "SOMETHING WAS LOST OR WRONG: see above")
     return 0 if good else 1
 
@@ -197,7 +197,7 @@ def main() -> int:
 def _print(rows: Any) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for name, value, note in rows:
-        print(f"{name:{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip())
+        print(f"{name:{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":
