@@ -11,8 +11,8 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.comparison import (
-    How,
     Op,
+    TextMatch,
     compared,
     exact_ticks,
     is_nan,
@@ -142,7 +142,7 @@ class Match(Predicate):
     Attributes
     ----------
     column : Column
-    how : str
+    match : str
         "starts", "ends" or "contains"; "like" with a regular expression, see `like_regex`.
     text : str or bytes
         Bytes for a column of bytes.
@@ -150,7 +150,7 @@ class Match(Predicate):
     """
 
     column: Column
-    how: How
+    match: TextMatch
     text: str | bytes
     inverted: bool = False
 
@@ -162,18 +162,18 @@ class Match(Predicate):
 
         if pat.is_fixed_size_binary(array.type):
             array = array.cast(pa.binary())
-        matches = text_matches(array, self.how, self.text)
+        matches = text_matches(array, self.match, self.text)
         return pc.invert(matches) if self.inverted else matches
 
     def columns(self) -> Iterator[Column]:
         yield self.column
 
     def negated(self) -> Match:
-        return Match(self.column, self.how, self.text, not self.inverted)
+        return Match(self.column, self.match, self.text, not self.inverted)
 
     def candidates(self, statistics: RangePruner) -> list[range] | None:
         # Texts with a prefix are between the prefix and the next text without it.
-        if self.how != "starts" or self.inverted or self.column.cast_type is not None:
+        if self.match != "starts" or self.inverted or self.column.cast_type is not None:
             return None
         field, end = self.column.field, _next_after(self.text)
         rows = statistics(field, ">=", self.text)

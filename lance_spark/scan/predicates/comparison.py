@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 
 Op = Literal["==", "!=", "<", "<=", ">", ">="]
-How = Literal["starts", "ends", "contains", "like"]
+TextMatch = Literal["starts", "ends", "contains", "like"]
 
 #: Arrow's function for each comparison.
 KERNELS: dict[str, str] = {
@@ -32,7 +32,7 @@ KERNELS: dict[str, str] = {
 #: The operator after the two sides are exchanged.
 FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: Arrow's function for each way to match a text.
-_MATCHERS: dict[How, str] = {
+_MATCHERS: dict[TextMatch, str] = {
     "starts": "starts_with",
     "ends": "ends_with",
     "contains": "match_substring",
@@ -133,14 +133,14 @@ def exact_ticks(array: pa.Array) -> pa.Array:
     return pc.multiply(ticks, pa.scalar(factor, pa.decimal128(10, 0)))
 
 
-def text_matches(array: pa.Array, match_kind: How, text: str | bytes) -> pa.BooleanArray:
+def text_matches(array: pa.Array, match: TextMatch, text: str | bytes) -> pa.BooleanArray:
     """Return which strings or bytes match a text; see `like_regex`. Null stays null."""
     import pyarrow.compute as pc
 
-    return pc.call_function(_MATCHERS[match_kind], [array], pc.MatchSubstringOptions(text))
+    return pc.call_function(_MATCHERS[match], [array], pc.MatchSubstringOptions(text))
 
 
-def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:
+def like_regex(pattern: str, escape: str = "\\") -> tuple[TextMatch, str]:
     """Translate a pattern of ``LIKE``.
 
     Parameters
@@ -152,7 +152,7 @@ def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:
 
     Returns
     -------
-    how, text
+    match, text
         For `text_matches`. For "like" the text is a regular expression of RE2.
 
     Raises

@@ -1,6 +1,6 @@
 """Listing of the files below a table's root that cleanup may remove.
 
-| path | kind | owner: the name by which manifests refer to it |
+| path | purpose | owner: the name by which manifests refer to it |
 | --- | --- | --- |
 | `data/**/*.lance` | data | the path |
 | `data/<stem>/*.blob` | data | the data file `data/<stem>.lance` |
@@ -76,14 +76,14 @@ class Candidate:
     """
 
     info: FileInfo
-    kind: FilePurpose
+    purpose: FilePurpose
     owner: str
     version: int = 0
 
     @property
     def is_temporary(self) -> bool:
         """Whether the file is the unfinished output of a writer."""
-        return self.kind is FilePurpose.TEMPORARY
+        return self.purpose is FilePurpose.TEMPORARY
 
     @property
     def name(self) -> str:

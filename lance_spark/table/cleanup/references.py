@@ -72,7 +72,7 @@ class References:
 
     def has_path(self, candidate: Candidate) -> bool:
         """Return whether a path in the root itself, or an index, refers to a file."""
-        if candidate.kind is FilePurpose.INDEX or "/" not in candidate.owner:
+        if candidate.purpose is FilePurpose.INDEX or "/" not in candidate.owner:
             return candidate.owner in self.indices
         return candidate.owner in self.paths
 

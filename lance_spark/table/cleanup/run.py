@@ -218,7 +218,7 @@ def cleanup(
 def _files_of(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, int]]:
     """Return the files of a plan in the order of deletion, and the versions by manifest file."""
     files = [
-        RemovedFile(candidate.info.path, candidate.kind.value, candidate.info.size, unverified)
+        RemovedFile(candidate.info.path, candidate.purpose.value, candidate.info.size, unverified)
         for candidate, unverified in plan.files
     ]
     files.sort(key=lambda file: not _is_transaction_of_version(file))

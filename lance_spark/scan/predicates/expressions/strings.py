@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
-from lance_spark.scan.predicates.comparison import How, like_regex, to_re2
+from lance_spark.scan.predicates.comparison import TextMatch, like_regex, to_re2
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.node import Builder, Call, Expression, Literal
 from lance_spark.scan.predicates.sql_settings import SqlSettings
@@ -31,7 +31,7 @@ def text(value: Expression, settings: SqlSettings) -> Expression:
     return casted(value, pa.string(), settings)
 
 
-def pattern_match(op: str, pattern: str, escape: str) -> tuple[How, str]:
+def pattern_match(op: str, pattern: str, escape: str) -> tuple[TextMatch, str]:
     """Translate a pattern of ``LIKE``, ``ILIKE`` or ``RLIKE``; see `like_regex`.
 
     Raises

@@ -41,7 +41,7 @@ from lance_spark.scan.predicates.tree import And, Column, Constant, IsTrue, Or, 
 from lance_spark.scan.predicates.typed_values import Typed, is_number, is_text, type_name
 
 _OPS: dict[str, Op] = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-#: The way to match of each function; see `comparison.How`.
+#: The way to match of each function; see `comparison.TextMatch`.
 _MATCHERS = {"startswith": "starts", "endswith": "ends", "contains": "contains"}
 _ALIASES = {"regexp": "rlike", "regexp_like": "rlike"}
 
