@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,14 +54,37 @@ class TopRows:
     def __post_init__(self) -> None:
         assert self.keys
 
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of the keys, each once."""
+        return tuple({key.field.id: key.field for key in self.keys}.values())
+
+    def addresses(self, task: ScanTask, metrics: ScanMetrics) -> npt.NDArray[np.uint64]:
+        """Return the addresses of the first rows of a task, in any order."""
+        return _first_addresses(task, self, metrics)
+
+
+class FirstRows(Protocol):
+    """Chooses the first rows of a task by some columns."""
+
+    @property
+    def count(self) -> int:
+        """How many rows of all tasks are wanted."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns that are read of all rows."""
+
+    def addresses(self, task: ScanTask, metrics: ScanMetrics) -> npt.NDArray[np.uint64]:
+        """Return the addresses of the first rows of a task, and maybe of more, in any order."""
+
 
 def can_order(field: Field) -> bool:
     """Return whether `SortKey` orders the stored values of a column."""
-    arrow = field.to_arrow()
-    if arrow.metadata and EXTENSION_NAME in arrow.metadata:
+    if EXTENSION_NAME in field.metadata or field.name in row_meta.META_FIELDS:
         return False
-    dtype = arrow.type
-    return field.name not in row_meta.META_FIELDS and (
+    dtype = field.to_arrow().type
+    return bool(
         pat.is_integer(dtype)
         or pat.is_floating(dtype)
         or pat.is_boolean(dtype)
@@ -73,7 +96,7 @@ def can_order(field: Field) -> bool:
     )
 
 
-def top_batches(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+def top_batches(task: ScanTask, top: FirstRows, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
     """Yield at least the first rows of a task, in any order.
 
     Parameters
@@ -85,7 +108,7 @@ def top_batches(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> Iterator[
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
-    addresses = _first_addresses(task, top, metrics)
+    addresses = top.addresses(task, metrics)
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
     fragments = list({piece.fragment.id: piece.fragment for piece in task.slices}.values())
     rows = np.sort(addresses)
@@ -94,9 +117,9 @@ def top_batches(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> Iterator[
 
 
 def _first_addresses(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> npt.NDArray[np.uint64]:
-    fields = {key.field.id: key.field for key in top.keys}
-    columns = [list(fields).index(key.field.id) for key in top.keys]
-    read = replace(task, lance_schema=Schema((*fields.values(), row_meta.ROW_ADDRESS)))
+    ids = [field.id for field in top.fields]
+    columns = [ids.index(key.field.id) for key in top.keys]
+    read = replace(task, lance_schema=Schema((*top.fields, row_meta.ROW_ADDRESS)))
     remaining = pa.Table.from_batches([], _keys_schema(read))
     collected: list[pa.RecordBatch] = []
     bound: pa.Scalar[Any] | None = None

@@ -10,7 +10,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `limit` | maximum number of rows; Spark applies it again, unless `exact` is true |
 | `exact` | true if all partitions together must not return more rows than the limit |
 | `top` | `{"rows": N, "order": [{"col": [path], "descending": D, "nulls_first": F}]}`: only the |
-| | first N rows in this order are wanted; Spark orders them again, and takes the first |
+| | first N rows in this order are wanted; Spark orders them again, and takes the first. A key |
+| | with `"function": F, "vector": [numbers]` is a distance of the column (`vector_distances`) |
 | `aggregates` | list of `{"op": "count_star"}` and `{"op": "count", "col": [path]}`, or "min", |
 | | "max", "sum" in place of "count"; Spark merges the rows of all partitions |
 | `groups` | list of `{"col": [path]}`: aggregate the rows with the same values in these columns, |
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
     from lance_spark.scan.predicates.sql import SqlSettings
+    from lance_spark.scan.vector_distances import Distance
 
 FIELD = "__lance_request"
 #: Key of the field's metadata under which the text stands.
@@ -97,11 +99,12 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """A column by which rows are ordered."""
+    """A column by which rows are ordered, or its distance from a vector."""
 
     path: tuple[str, ...]
     descending: bool
     nulls_first: bool
+    distance: Distance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +340,23 @@ def _top(item: object) -> Top:
 
 def _sort_order(item: dict[str, Any]) -> SortOrder:
     flags = (item.get("descending"), item.get("nulls_first"))
-    if len(item) != 3 or not all(type(flag) is bool for flag in flags):
+    is_distance = "function" in item
+    if len(item) != 3 + 2 * is_distance or not all(type(flag) is bool for flag in flags):
         raise refused("an order is malformed", item)
-    return SortOrder(column_path(item.get("col"), item), flags[0] is True, flags[1] is True)
+    path = column_path(item.get("col"), item)
+    distance = _distance(item) if is_distance else None
+    return SortOrder(path, flags[0] is True, flags[1] is True, distance)
+
+
+def _distance(item: dict[str, Any]) -> Distance:
+    from lance_spark.scan.vector_distances import FUNCTIONS, Distance
+
+    function, vector = item["function"], item.get("vector")
+    if function not in FUNCTIONS:
+        raise refused("the function is not known", item)
+    if not isinstance(vector, list) or not all(type(value) is float for value in vector):
+        raise refused("a vector is not a list of numbers", item)
+    return Distance(function, tuple(vector))
 
 
 def _aggregate(item: dict[str, Any]) -> Aggregate:

@@ -111,7 +111,7 @@ def _is_small(
     for task in tasks[:1]:
         decoded += top_fields(task.filters)
         if (top := partitions[0].top) is not None:
-            decoded += [key.field for key in top.keys if key.field not in decoded]
+            decoded += [field for field in top.fields if field not in decoded]
         if partitions[0].residual is not None or plan.request.aggregates:
             decoded += [field for field in task.lance_schema.fields if field not in decoded]
     rows = sum(task.num_rows for task in tasks)

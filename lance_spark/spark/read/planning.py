@@ -33,9 +33,13 @@ from lance_spark.spark.read.projection import find, paths_for
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.file.schema.field import Field
+    from lance_spark.scan.nearest_rows import NearestRows
     from lance_spark.scan.predicates.tree import Predicate
-    from lance_spark.scan.top_rows import TopRows
+    from lance_spark.scan.top_rows import FirstRows
+    from lance_spark.scan.vector_distances import Distance
     from lance_spark.spark.options.predicate_text import OptionText
+    from lance_spark.spark.pushdown.request import SortOrder, Top
 
 #: Maximum number of rows of a batch by default. The scan itself returns fewer if rows are wide.
 DEFAULT_BATCH_SIZE = 65_536
@@ -60,7 +64,7 @@ class LancePartition(InputPartition):
         Values of aggregates that are known without reading.
     columns : StructType, optional
         Columns that aggregates are computed from.
-    top : TopRows, optional
+    top : FirstRows, optional
         The only rows that are wanted.
 
     Attributes
@@ -76,7 +80,7 @@ class LancePartition(InputPartition):
         residual: ResidualFilter | None = None,
         values: list[pa.Array] | None = None,
         columns: StructType | None = None,
-        top: TopRows | None = None,
+        top: FirstRows | None = None,
     ) -> None:
         super().__init__(None)
         self.task = task
@@ -221,27 +225,46 @@ class Plan:
         size = _AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
 
-    def _top(self) -> TopRows | None:
+    def _top(self) -> FirstRows | None:
         """Return the first rows of a request; None if tasks return all rows."""
         top = self.request.top
         if top is None or top.rows > _MAX_TOP_ROWS or row_meta.ROW_OFFSET.name in self.columns:
             return None
         from lance_spark.scan.top_rows import SortKey, TopRows, can_order
-        from lance_spark.spark.types.mapping import to_spark_schema
 
+        first = top.order[0]
+        if first.distance is not None:
+            return self._nearest(first, first.distance, top)
         keys = []
         for order in top.order:
-            name = order.path[0]
-            fields = [field for field in self.known.fields if field.name == name]
-            wanted = [field for field in self.wanted if field.name == name]
-            if len(order.path) > 1 or len(fields) != 1 or not can_order(fields[0]):
+            field = self._ordered_field(order)
+            if field is None or order.distance is not None or not can_order(field):
                 return None
-            # A user's schema may read values as another type, which has another order.
-            (dtype,) = to_spark_schema(pa.schema([fields[0].to_arrow()]))
-            if wanted and wanted[0].dataType != dtype.dataType:
-                return None
-            keys.append(SortKey(fields[0], order.descending, order.nulls_first))
+            keys.append(SortKey(field, order.descending, order.nulls_first))
         return TopRows(tuple(keys), top.rows)
+
+    def _nearest(self, order: SortOrder, distance: Distance, top: Top) -> NearestRows | None:
+        from lance_spark.scan.nearest_rows import NearestRows, can_measure
+
+        field = self._ordered_field(order)
+        if field is None or not can_measure(field, distance):
+            return None
+        has_more_keys = len(top.order) > 1
+        direction = order.descending, order.nulls_first
+        return NearestRows(field, distance, *direction, has_more_keys, top.rows)
+
+    def _ordered_field(self, order: SortOrder) -> Field | None:
+        """Return the top-level column of a key; None if Spark has other values of it."""
+        from lance_spark.spark.types.mapping import to_spark_schema
+
+        name = order.path[0]
+        fields = [field for field in self.known.fields if field.name == name]
+        if len(order.path) > 1 or len(fields) != 1:
+            return None
+        wanted = [field for field in self.wanted if field.name == name]
+        # A user's schema may read values as another type, which has another order.
+        (dtype,) = to_spark_schema(pa.schema([fields[0].to_arrow()]))
+        return None if wanted and wanted[0].dataType != dtype.dataType else fields[0]
 
     def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters of the scan, and the residual filter."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.task import ScanTask
-    from lance_spark.scan.top_rows import TopRows
+    from lance_spark.scan.top_rows import FirstRows
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.spark.pushdown.request import Request, Version
     from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
@@ -244,7 +244,7 @@ class Scan:
         Whether a thread prefetches.
     keep_dictionaries : bool
         Whether strings and bytes that are stored with a dictionary stay dictionary arrays.
-    top : TopRows or None
+    top : FirstRows or None
         The only rows that are wanted.
     """
 
@@ -252,7 +252,7 @@ class Scan:
     metrics: ScanMetrics
     ahead: bool = True
     keep_dictionaries: bool = False
-    top: TopRows | None = None
+    top: FirstRows | None = None
 
     def batches(
         self, output: pa.Schema, residual: ResidualFilter | None = None
