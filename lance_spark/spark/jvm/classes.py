@@ -59,6 +59,9 @@ metastore/
     SessionPaths            procedures, which get the paths of its tables
     Entries                 entries of the metastore
     NewSessionTable, OtherNewTable          tables that a statement creates or replaces
+functions/
+    VectorFunctions         the functions of vectors
+    VectorDistance, UnitVector              what they compute
 changes/
     ChangesFunction         the table function lance_changes
     ChangesTable            what it returns

@@ -86,7 +86,8 @@ public class RequestScan
       text.append(" limit=").append(request.get("limit"));
     }
     if (request.containsKey("top")) {
-      text.append(" top=").append(Forms.json(request.get("top")));
+      String top = Forms.json(request.get("top"));
+      text.append(" top=").append(top.replaceAll("\"vector\":\\[[^\\]]*\\]", "\"vector\":[...]"));
     }
     PlanReply planned = reply;
     if (planned != null) {

@@ -224,15 +224,10 @@ public abstract class RequestScanBuilder
   public boolean pushTopN(SortOrder[] orders, int limit) {
     List order = new ArrayList();
     for (int i = 0; i < orders.length; i++) {
-      if (!(orders[i].expression() instanceof NamedReference)) {
+      Map form = orderedBy(orders[i].expression());
+      if (form == null) {
         return false;
       }
-      String[] path = ((NamedReference) orders[i].expression()).fieldNames();
-      DataType type = Forms.typeAt(table.schema(), path);
-      if (type == null || !Forms.isComparable(type)) {
-        return false;
-      }
-      Map form = Forms.column(path);
       form.put(
           "descending", Boolean.valueOf(orders[i].direction() == SortDirection.DESCENDING));
       form.put(
@@ -247,6 +242,15 @@ public abstract class RequestScanBuilder
     top.put("order", order);
     request.put("top", top);
     return true;
+  }
+
+  private Map orderedBy(Expression key) {
+    if (!(key instanceof NamedReference)) {
+      return VectorDistance.form(key);
+    }
+    String[] path = ((NamedReference) key).fieldNames();
+    DataType type = Forms.typeAt(table.schema(), path);
+    return type == null || !Forms.isComparable(type) ? null : Forms.column(path);
   }
 
   /**

@@ -23,6 +23,7 @@ public class Extension extends AbstractFunction1 {
       target.injectPreCBORule(new RuleOfSession());
       target.injectPreCBORule(new RowChangeRuleOfSession());
       target.injectTableFunction(ChangesFunction.description());
+      target.injectCheckRule(new FunctionsOfSession());
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());
       }
@@ -44,6 +45,7 @@ public class Extension extends AbstractFunction1 {
     if (Versions.isKnown()) {
       StatementParser.addTo((SparkSession) session);
       ChangesFunction.addTo((SparkSession) session);
+      VectorFunctions.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -61,6 +63,29 @@ public class Extension extends AbstractFunction1 {
   public static class RowChangeRuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new RowChangeRule();
+    }
+  }
+
+  /**
+   * Adds functions to a session. Spark asks for the checks of a session before it analyzes the first
+   * query. This one checks nothing.
+   */
+  public static class FunctionsOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      try {
+        VectorFunctions.addTo((SparkSession) session);
+      } catch (Exception e) {
+        Log.leftToSpark("functions", e);
+      } catch (LinkageError e) {
+        Log.leftToSpark("functions", e);
+      }
+      return new NoCheck();
+    }
+  }
+
+  static class NoCheck extends AbstractFunction1 {
+    public Object apply(Object plan) {
+      return BoxedUnit.UNIT;
     }
   }
 

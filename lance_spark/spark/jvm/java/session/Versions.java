@@ -7,6 +7,7 @@ import org.apache.spark.JobArtifactSet$;
 import org.apache.spark.JobArtifactState;
 import org.apache.spark.SparkBuildInfo;
 import org.apache.spark.api.python.PythonFunction;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -66,6 +67,25 @@ final class Versions {
     if (!isFirst()) {
       capabilities.add(TableCapability.valueOf("AUTOMATIC_SCHEMA_EVOLUTION"));
     }
+  }
+
+  /** Returns the text of an expression as Spark names columns; 4.1 and later have another method. */
+  static String pretty(Expression expression) {
+    Object owner = org.apache.spark.sql.catalyst.util.package$.MODULE$;
+    Method[] methods = owner.getClass().getMethods();
+    for (int i = 0; i < methods.length; i++) {
+      if (methods[i].getName().equals("toPrettySQL")) {
+        boolean isOnly = methods[i].getParameterTypes().length == 1;
+        Object[] arguments =
+            isOnly ? new Object[] {expression} : new Object[] {expression, Boolean.FALSE};
+        try {
+          return (String) methods[i].invoke(owner, arguments);
+        } catch (ReflectiveOperationException e) {
+          throw new IllegalStateException(e);
+        }
+      }
+    }
+    return expression.sql();
   }
 
   /** Returns a table of a catalog. Spark 4.2 and later ask it for the changes that it supports. */

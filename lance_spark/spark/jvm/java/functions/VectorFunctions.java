@@ -1,0 +1,148 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.V2ExpressionUtils;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.errors.QueryCompilationErrors$;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SessionState;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.NullType;
+import org.apache.spark.sql.types.NumericType;
+import org.apache.spark.unsafe.Platform;
+import scala.Option;
+import scala.collection.Seq;
+import scala.collection.immutable.Nil$;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.AbstractFunction1;
+
+/**
+ * The functions l2_distance, cosine_distance, dot_product and l2_normalize of arrays of numbers.
+ *
+ * <p>Items are floats or doubles, as they are stored. Other numbers are cast: to floats if the other
+ * vector has floats, else to doubles.
+ */
+public class VectorFunctions extends AbstractFunction1 {
+  private static final String NORMALIZE = "l2_normalize";
+
+  private static final String[] NAMES = {
+    VectorDistance.L2, VectorDistance.COSINE, VectorDistance.DOT, NORMALIZE
+  };
+
+  private final String name;
+
+  private VectorFunctions(String name) {
+    this.name = name;
+  }
+
+  /**
+   * Adds the functions to a session as temporary functions, which a user can replace and drop. The
+   * session keeps its own functions of these names.
+   */
+  static void addTo(SparkSession session) {
+    SessionState state = session.sessionState();
+    for (int i = 0; i < NAMES.length; i++) {
+      if (!state.catalog().isTemporaryFunction(new FunctionIdentifier(NAMES[i]))) {
+        state
+            .functionRegistry()
+            .createOrReplaceTempFunction(NAMES[i], new VectorFunctions(NAMES[i]), "scala_udf");
+      }
+    }
+  }
+
+  /** Returns the expression of a call. */
+  public Object apply(Object expressions) {
+    List arguments = new ArrayList(CollectionConverters.asJava((Seq) expressions));
+    int wanted = name.equals(NORMALIZE) ? 1 : 2;
+    if (arguments.size() != wanted) {
+      List counts = Collections.singletonList(Integer.valueOf(wanted));
+      Platform.throwException(
+          QueryCompilationErrors$.MODULE$.wrongNumArgsError(
+              name, CollectionConverters.asScala(counts).toSeq(), arguments.size(), "", "", ""));
+    }
+    String shown = shown(arguments);
+    boolean hasDouble = false;
+    boolean hasFloat = false;
+    for (int i = 0; i < wanted; i++) {
+      Expression argument = (Expression) arguments.get(i);
+      DataType item = itemType(argument.dataType());
+      if (item == null) {
+        raiseWrongType(shown, i, argument);
+      }
+      hasDouble = hasDouble || item.equals(DataTypes.DoubleType);
+      hasFloat = hasFloat || item.equals(DataTypes.FloatType);
+    }
+    DataType others = hasFloat && !hasDouble ? DataTypes.FloatType : DataTypes.DoubleType;
+    boolean[] areFloats = new boolean[wanted];
+    for (int i = 0; i < wanted; i++) {
+      Expression argument = (Expression) arguments.get(i);
+      DataType item = itemType(argument.dataType());
+      if (!item.equals(DataTypes.FloatType) && !item.equals(DataTypes.DoubleType)) {
+        item = others;
+        DataType type = DataTypes.createArrayType(others, true);
+        arguments.set(i, Cast$.MODULE$.apply(argument, type, SQLConf.get().ansiEnabled()));
+      }
+      areFloats[i] = item.equals(DataTypes.FloatType);
+    }
+    // Generated code of executors names the classes of the functions.
+    ExecutorClasses.areAvailable();
+    ScalarFunction function =
+        wanted == 1
+            ? (ScalarFunction) new UnitVector(name, areFloats[0])
+            : (ScalarFunction) new VectorDistance(name, areFloats[0], areFloats[1]);
+    Expression call =
+        V2ExpressionUtils.resolveScalarFunction(
+            function, CollectionConverters.asScala(arguments).toSeq());
+    // The name of a column that is not named otherwise. Spark removes the alias elsewhere.
+    return new Alias(
+        call, shown, NamedExpression$.MODULE$.newExprId(), Nil$.MODULE$, Option.empty(), Nil$.MODULE$);
+  }
+
+  /** Returns the text of a call, as Spark writes it for its own functions. */
+  private String shown(List arguments) {
+    StringBuilder text = new StringBuilder(name).append("(");
+    for (int i = 0; i < arguments.size(); i++) {
+      text.append(i == 0 ? "" : ", ").append(Versions.pretty((Expression) arguments.get(i)));
+    }
+    return text.append(")").toString();
+  }
+
+  /** Returns the type of the items of an array of numbers; null for another type. */
+  private static DataType itemType(DataType type) {
+    DataType item = type instanceof ArrayType ? ((ArrayType) type).elementType() : type;
+    boolean isNull = item instanceof NullType;
+    return isNull || (item != type && item instanceof NumericType) ? item : null;
+  }
+
+  /** Raises Spark's error about an argument that is not an array of numbers. */
+  private static void raiseWrongType(String call, int position, Expression argument) {
+    Map parameters = new HashMap();
+    parameters.put("sqlExpr", "\"" + call + "\"");
+    parameters.put("paramIndex", position == 0 ? "first" : "second");
+    parameters.put("requiredType", "\"ARRAY\" of numbers");
+    parameters.put("inputSql", "\"" + Versions.pretty(argument) + "\"");
+    parameters.put("inputType", "\"" + argument.dataType().sql() + "\"");
+    Platform.throwException(
+        new AnalysisException(
+            "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE",
+            scala.collection.immutable.Map$.MODULE$.from(
+                CollectionConverters.asScala(parameters))));
+  }
+
+  static DataType arrayOf(boolean floats) {
+    return DataTypes.createArrayType(floats ? DataTypes.FloatType : DataTypes.DoubleType, true);
+  }
+}
