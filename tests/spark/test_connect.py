@@ -77,7 +77,8 @@ def plan(frame):
     return text.getvalue()
 
 def columns_of_tasks(frame):
-    query = frame.selectExpr("sum(v[0])", "max(s.g)", "count(*)")
+    distance = "l2_distance(slice(v, 1, 1), array(CAST(v[0] + 1 AS FLOAT)))"
+    query = frame.selectExpr("sum(v[0])", "max(s.g)", "count(*)", f"sum({distance})")
     return plan(query), list(query.collect()[0])
 
 def refusal(ask):
@@ -413,7 +414,7 @@ def test_a_configured_server_has_tables_by_name(server: str, folder: Path) -> No
 def check_columns(result: list[Any], more: int) -> None:
     plan, row = result
     assert "columnar=yes" in plan
-    assert row == [sum(range(20_000)) + sum(range(more)), 6, 20_000 + more]
+    assert row == [sum(range(20_000)) + sum(range(more)), 6, 20_000 + more, 20_000 + more]
 
 
 def test_a_configured_server_pushes_down(answers: dict[str, Any]) -> None:

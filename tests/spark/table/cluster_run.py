@@ -364,7 +364,10 @@ def columnar(run: Run) -> dict[str, Any]:
     """This part reads columns. Its executors started before the classes were sent to them."""
     run.spark.conf.set("spark.lance.pushdown.local", "false")
     frame = run.spark.read.format("lance").load(str(run.folder / "failed.lance"))
-    query = frame.selectExpr("max(text)", "sum(g)", "sum(vector[3])", "count(*)")
+    # The generated code of executors calls the classes of functions.
+    query = frame.selectExpr(
+        "max(text)", "sum(g)", "sum(vector[3])", "count(*)", "sum(dot_product(vector, vector))"
+    )
     plan = str(query._jdf.queryExecution().executedPlan().toString())
     (row,) = query.collect()
     run.spark.conf.unset("spark.lance.pushdown.local")

@@ -203,9 +203,10 @@ def _vectors(table: pa.Table) -> np.ndarray:
 def test_executors_get_the_classes_of_columns(cluster: Cluster) -> None:
     result, small = cluster.results["columnar"], cluster.small
     assert "columnar=yes" in result["plan"]
-    text, total, item, count = result["row"]
+    text, total, item, count, squares = result["row"]
     assert (text, total) == (pc.max(small["text"]).as_py(), pc.sum(small["g"]).as_py())
     assert item == pytest.approx(float(_vectors(small)[:, 3].astype(np.float64).sum()))
+    assert squares == pytest.approx(float((_vectors(small).astype(np.float64) ** 2).sum()))
     assert count == small.num_rows
 
 
