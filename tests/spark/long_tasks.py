@@ -77,27 +77,21 @@ def heap_mib(spark: Any) -> int:
     return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
 
 
-def workers() -> dict[int, int]:
-    """Return the anonymous memory of the Python workers of this process in MiB, by process id."""
+def workers(spark: Any) -> dict[int, int]:
+    """Return the anonymous memory of the JVM's Python workers in MiB, by process id."""
     memory = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
+    for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray():
+        folder = Path("/proc", str(process.pid()))
         try:
-            command = status.with_name("cmdline").read_bytes()
-            environment = status.with_name("environ").read_bytes()
-            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            command = (folder / "cmdline").read_bytes()
+            lines = dict(
+                line.split(":", 1) for line in (folder / "status").read_text().splitlines()
+            )
         except OSError:
             continue
-        if (
-            b"pyspark.daemon\0pyspark.worker" in command
-            and f"LANCE_TASKS={os.getpid()}".encode() in environment
-        ):
-            memory[int(status.parent.name)] = int(lines["RssAnon"].split()[0]) >> 10
+        if b"pyspark.daemon\0pyspark.worker" in command:
+            memory[process.pid()] = int(lines["RssAnon"].split()[0]) >> 10
     return memory
-
-
-@pytest.fixture(scope="module", autouse=True)
-def marked() -> None:
-    os.environ["LANCE_TASKS"] = str(os.getpid())
 
 
 def run(frame: Any) -> None:
@@ -108,12 +102,12 @@ def test_ten_thousand_tasks(spark: Any, table: Any) -> None:
     assert table.rdd.getNumPartitions() >= PARTITIONS
     for _ in range(2):
         run(table)
-    heap, memory = heap_mib(spark), max(workers().values())
+    heap, memory = heap_mib(spark), max(workers(spark).values())
     for _ in range(ROUNDS):
         run(table)
     assert allocated(spark) == 0
     assert heap_mib(spark) < heap + 32
-    assert max(workers().values()) < memory + 32
+    assert max(workers(spark).values()) < memory + 32
 
 
 def stopped_by_limit(spark: Any, table: Any) -> None:
@@ -152,7 +146,7 @@ def with_killed_workers(spark: Any, table: Any) -> None:
         for _ in range(2):
             time.sleep(0.3)
             # The daemon, which has the least id, starts them again.
-            for worker in sorted(workers())[1:]:
+            for worker in sorted(workers(spark))[1:]:
                 os.kill(worker, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

@@ -1,0 +1,153 @@
+"""The memory of Spark's processes during a scan, beside a scan of the same rows in Parquet.
+
+    python benchmarks/process_memory.py [--data DIR] [--rows 4000000] [--heap 1g]
+
+Each scan has a Spark session of its own, whose JVM is driver and executor. Every twentieth of a
+second, the script adds up the memory of the JVM and of all Python workers. A page that processes
+share counts once. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks import spark as bench
+
+#: Columns of the table, as Spark's expressions of `id`.
+COLUMNS = {
+    "numbers": [f"id * {number + 3} AS n{number}" for number in range(8)],
+    "strings": [
+        f"concat('text ', id % 1000003, ' of column {number}') AS s{number}" for number in range(4)
+    ],
+    "vectors": ["transform(sequence(1, 128), i -> CAST(i + id AS FLOAT)) AS v"],
+}
+QUERIES = {
+    "scan": "SELECT * FROM t",
+    "GROUP BY": "SELECT {first} AS k, count(*) FROM t GROUP BY 1",
+    "sort": "SELECT * FROM t ORDER BY {first}",
+}
+FIRST = {"numbers": "n0 % 1000", "strings": "substr(s0, 1, 8)", "vectors": "v[0] % 1000"}
+#: Vectors are wide: a table of vectors has a fraction of the rows.
+SHARE = {"numbers": 1, "strings": 1, "vectors": 8}
+
+
+def session(heap: str) -> object:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": heap,
+        "spark.sql.shuffle.partitions": "4",
+    }
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def write(folder: Path, name: str, rows: int) -> None:
+    """Write the same rows in both formats."""
+    spark = session("3g")
+    frame = spark.range(0, rows // SHARE[name], 1, 4).selectExpr(*COLUMNS[name])
+    frame.write.parquet(str(folder / "parquet"))
+    options = {"v.arrow.fixed-size-list.size": 128} if name == "vectors" else {}
+    again = spark.read.parquet(str(folder / "parquet"))
+    again.write.format("lance").mode("append").options(**options).save(str(folder / "lance"))
+    spark.stop()
+
+
+def run(folder: Path, client: str, query: str, heap: str) -> None:
+    """Run a query in a session of its own."""
+    spark = session(heap)
+    if client == "lance":
+        import lance_spark
+
+        lance_spark.enable(spark)
+    spark.read.format(client).load(str(folder / client)).createOrReplaceTempView("t")
+    bench.drain(spark.sql(query))
+    spark.stop()
+
+
+def processes(root: int) -> list[int]:
+    """Return the JVM below a process, and all processes below the JVM."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    below, pending = [], list(children.get(root, []))
+    while pending:
+        below.append(pending.pop())
+        pending += children.get(below[-1], [])
+    return below
+
+
+def resident(process: int) -> int:
+    """Return the bytes of a process, with its share of pages that it shares."""
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    (line,) = [line for line in text.splitlines() if line.startswith("Pss:")]
+    return int(line.split()[1]) * 1024
+
+
+def peak(command: list[str]) -> tuple[int, float]:
+    """Run a command; return the most that the processes below it had, and the seconds."""
+    started = time.perf_counter()
+    most = 0
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            most = max(most, sum(map(resident, processes(process.pid))))
+            time.sleep(0.05)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return most, time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--heap", default="1g")
+    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--write", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.write:
+        folder = arguments.data / f"process-memory-{arguments.write}-{arguments.rows}"
+        return write(folder, arguments.write, arguments.rows)
+    if arguments.run:
+        folder, client, query = arguments.run
+        return run(Path(folder), client, query, arguments.heap)
+    lines = []
+    for name in COLUMNS:
+        folder = arguments.data / f"process-memory-{name}-{arguments.rows}"
+        options = ["--data", str(arguments.data), "--rows", str(arguments.rows)]
+        if not folder.exists():
+            subprocess.run([sys.executable, __file__, *options, "--write", name], check=True)
+        for title, template in QUERIES.items():
+            query = template.format(first=FIRST[name])
+            sizes = {}
+            for client in ("lance", "parquet"):
+                call = ["--heap", arguments.heap, "--run", str(folder), client, query]
+                sizes[client], _ = peak([sys.executable, __file__, *call])
+            mib = {client: size >> 20 for client, size in sizes.items()}
+            more = mib["lance"] - mib["parquet"]
+            lines.append([name, title, str(mib["lance"]), str(mib["parquet"]), f"{more:+}"])
+            print(" | ".join(lines[-1]), flush=True)
+    print()
+    print(bench.table(["columns", "query", "MiB, Lance", "MiB, Parquet", "difference"], lines))
+    return None
+
+
+if __name__ == "__main__":
+    main()
