@@ -3,8 +3,9 @@
     python benchmarks/process_memory.py [--data DIR] [--rows 4000000] [--heap 1g]
 
 Each scan has a Spark session of its own, whose JVM is driver and executor. Every twentieth of a
-second, the script adds up the memory of the JVM and of all Python workers. A page that processes
-share counts once. Linux only.
+second, the script adds up the memory of the JVM and of the Python workers of tasks. A page that
+processes share counts once. The Python processes in which the driver plans are listed apart: they
+do nothing while tasks run. Linux only.
 """
 
 from __future__ import annotations
@@ -101,17 +102,28 @@ def resident(process: int) -> int:
     return int(line.split()[1]) * 1024
 
 
-def peak(command: list[str]) -> tuple[int, float]:
-    """Run a command; return the most that the processes below it had, and the seconds."""
-    started = time.perf_counter()
-    most = 0
+def is_planner(process: int) -> bool:
+    """Return whether the driver plans in a process: its module is not that of tasks' workers."""
+    try:
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return b"pyspark.daemon\0pyspark.sql.worker" in command
+
+
+def peak(command: list[str]) -> tuple[int, int]:
+    """Run a command; return the most that the JVM and workers below it had, and the planners."""
+    tasks = planners = 0
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            most = max(most, sum(map(resident, processes(process.pid))))
+            sizes = {number: resident(number) for number in processes(process.pid)}
+            planning = sum(size for number, size in sizes.items() if is_planner(number))
+            tasks = max(tasks, sum(sizes.values()) - planning)
+            planners = max(planners, planning)
             time.sleep(0.05)
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}")
-    return most, time.perf_counter() - started
+    return tasks, planners
 
 
 def main() -> None:
@@ -136,16 +148,19 @@ def main() -> None:
             subprocess.run([sys.executable, __file__, *options, "--write", name], check=True)
         for title, template in QUERIES.items():
             query = template.format(first=FIRST[name])
-            sizes = {}
+            sizes, planners = {}, 0
             for client in ("lance", "parquet"):
                 call = ["--heap", arguments.heap, "--run", str(folder), client, query]
-                sizes[client], _ = peak([sys.executable, __file__, *call])
+                sizes[client], planning = peak([sys.executable, __file__, *call])
+                planners = max(planners, planning)
             mib = {client: size >> 20 for client, size in sizes.items()}
             more = mib["lance"] - mib["parquet"]
-            lines.append([name, title, str(mib["lance"]), str(mib["parquet"]), f"{more:+}"])
+            numbers = [str(mib["lance"]), str(mib["parquet"]), f"{more:+}", str(planners >> 20)]
+            lines.append([name, title, *numbers])
             print(" | ".join(lines[-1]), flush=True)
     print()
-    print(bench.table(["columns", "query", "MiB, Lance", "MiB, Parquet", "difference"], lines))
+    header = ["columns", "query", "MiB, Lance", "MiB, Parquet", "difference", "MiB of planning"]
+    print(bench.table(header, lines))
     return None
 
 
