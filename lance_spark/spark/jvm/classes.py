@@ -21,10 +21,12 @@ scan/
       PredicateScanBuilder, Predicates      filters of Spark 4.0
     RequestScan, PlanReply  send the request to the Python reader, and parse its reply
     DriverRowsScan, Rows    hold the rows that came with the reply
-    DriverRowsStrategy      renames their columns without a job
-    PackedStrategy, PackedScan, Packing     read arrays of numbers as bytes
+    ScanStrategy            changes plans just before Spark plans a scan:
+      DriverRowsStrategy                    renames columns of such rows without a job
+      PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
+      SelectiveFilter                       stands for filters of a scan, which decide whether Spark
+                                            filters other scans by the keys of its rows
     RuntimeFilters          filters by the keys of the other side of a join
-    SelectiveFilter         stands for filters of a scan, which decide whether Spark has such keys
     Writes                  settings of the session among the options of writes
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
     Forms                   the JSON of requests

@@ -1,7 +1,6 @@
 package org.lancespark;
 
 import java.util.Arrays;
-import java.util.Collections;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -11,10 +10,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.execution.PlanLater;
-import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
-import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -22,24 +18,22 @@ import scala.jdk.javaapi.CollectionConverters;
  * Renames and reorders the columns of rows that came with a reply. Spark would start a job for it,
  * which takes longer than a count.
  */
-public class DriverRowsStrategy extends SparkStrategy {
-  public Seq apply(LogicalPlan plan) {
-    try {
-      if (plan instanceof Project && ((Project) plan).child() instanceof DataSourceV2ScanRelation) {
-        DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) ((Project) plan).child();
-        if (relation.scan() instanceof DriverRowsScan) {
-          return projected((Project) plan, relation);
-        }
-      }
-    } catch (Exception e) {
-      Log.leftToSpark("columns", e);
-    } catch (LinkageError e) {
-      Log.leftToSpark("columns", e);
-    }
-    return (Seq) Nil$.MODULE$;
+public class DriverRowsStrategy extends ScanStrategy {
+  DriverRowsStrategy() {
+    super("columns");
   }
 
-  private static Seq projected(Project project, DataSourceV2ScanRelation relation)
+  LogicalPlan changed(LogicalPlan plan) throws ReflectiveOperationException {
+    if (plan instanceof Project && ((Project) plan).child() instanceof DataSourceV2ScanRelation) {
+      DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) ((Project) plan).child();
+      if (relation.scan() instanceof DriverRowsScan) {
+        return projected((Project) plan, relation);
+      }
+    }
+    return null;
+  }
+
+  private static LogicalPlan projected(Project project, DataSourceV2ScanRelation relation)
       throws ReflectiveOperationException {
     Attribute[] output = new Attribute[project.projectList().size()];
     int[] indexes = new int[output.length];
@@ -47,7 +41,7 @@ public class DriverRowsStrategy extends SparkStrategy {
       NamedExpression wanted = (NamedExpression) project.projectList().apply(i);
       indexes[i] = indexOf((Expression) wanted, relation);
       if (indexes[i] < 0) {
-        return (Seq) Nil$.MODULE$;
+        return null;
       }
       output[i] = wanted.toAttribute();
     }
@@ -63,10 +57,8 @@ public class DriverRowsStrategy extends SparkStrategy {
     }
     Object scan = ((DriverRowsScan) relation.scan()).with(projected);
     Seq columns = CollectionConverters.asScala(Arrays.asList(output)).toSeq();
-    Object copy =
+    return (LogicalPlan)
         Versions.copy(relation, new String[] {"scan", "output"}, new Object[] {scan, columns});
-    Object plan = new PlanLater((LogicalPlan) copy);
-    return CollectionConverters.asScala(Collections.singletonList(plan)).toSeq();
   }
 
   /** Returns the index of the column that an expression returns, or -1 if it is not a column. */

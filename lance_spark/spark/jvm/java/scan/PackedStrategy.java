@@ -1,42 +1,22 @@
 package org.lancespark;
 
-import java.util.Collections;
-import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
-import org.apache.spark.sql.execution.PlanLater;
-import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import scala.Function1;
-import scala.collection.immutable.Nil$;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
  * Replaces scans of arrays of numbers by scans that return them packed, and unpacks them above.
  *
- * <p>Spark plans a scan together with the projections and filters above it, so the strategy looks
- * for the scan below them. A scan that it does not find returns plain arrays.
+ * <p>A scan that the strategy does not find returns plain arrays.
  */
-public class PackedStrategy extends SparkStrategy {
-  public Seq apply(LogicalPlan plan) {
-    try {
-      LogicalPlan node = plan;
-      while (node instanceof Project || node instanceof Filter) {
-        node = (LogicalPlan) ((UnaryNode) node).child();
-      }
-      if (isPacked(node)) {
-        Object replaced = new PlanLater((LogicalPlan) plan.transform(new Replacement()));
-        return CollectionConverters.asScala(Collections.singletonList(replaced)).toSeq();
-      }
-    } catch (Exception e) {
-      Log.leftToSpark("arrays", e);
-    } catch (LinkageError e) {
-      Log.leftToSpark("arrays", e);
-    }
-    return (Seq) Nil$.MODULE$;
+public class PackedStrategy extends ScanStrategy {
+  PackedStrategy() {
+    super("arrays");
+  }
+
+  LogicalPlan changed(LogicalPlan plan) {
+    return replaced(plan, new Replacement());
   }
 
   static boolean isPacked(Object node) {

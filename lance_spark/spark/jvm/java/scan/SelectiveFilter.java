@@ -19,19 +19,12 @@ import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.UnaryNode;
-import org.apache.spark.sql.execution.PlanLater;
-import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Function1;
-import scala.collection.immutable.Nil$;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 import scala.runtime.BoxedUnit;
@@ -43,11 +36,15 @@ import scala.runtime.BoxedUnit;
  * filter on that other side. This filter stands for those that the scan applies. It is removed when
  * Spark makes the physical plan.
  */
-public class SelectiveFilter extends SparkStrategy {
+public class SelectiveFilter extends ScanStrategy {
   private static final UTF8String TEXT = UTF8String.fromString("pushed");
 
   /** Option of tables whose rows are joined, from the rule to the builder of the scan. */
   private static final String MARK = "__lance_joined";
+
+  SelectiveFilter() {
+    super("filters of joins");
+  }
 
   static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options) {
     Map marked = new HashMap(options.asCaseSensitiveMap());
@@ -181,17 +178,8 @@ public class SelectiveFilter extends SparkStrategy {
     boolean isSelective();
   }
 
-  public Seq apply(LogicalPlan plan) {
-    // Spark plans a scan together with the projections and filters above it.
-    LogicalPlan node = plan;
-    while (node instanceof Project || node instanceof Filter) {
-      if (Removal.isFor(node)) {
-        Object later = new PlanLater((LogicalPlan) plan.transform(new Removal()));
-        return CollectionConverters.asScala(Collections.singletonList(later)).toSeq();
-      }
-      node = (LogicalPlan) ((UnaryNode) node).child();
-    }
-    return (Seq) Nil$.MODULE$;
+  LogicalPlan changed(LogicalPlan plan) {
+    return replaced(plan, new Removal());
   }
 
   /** Returns the other parts of a condition, or null if it has no such filter. */
