@@ -45,7 +45,7 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_STATEMENTS=500 $(BIN)/python -m pytest -q tests/spark/sql/test_random_statements.py
 	LANCE_SPARK_TEST_PREDICATES=50000 $(PYTEST) tests/interop/predicates
 	LANCE_SPARK_TEST_FLIPS=1000 LANCE_SPARK_SEQUENCES=2000 LANCE_SPARK_TEST_INPUTS=20000 $(PYTEST) tests/encoding tests/file/v0_1 tests/mutations/test_random_changes.py tests/hostile
-	LANCE_SPARK_TEST_COLUMNS=1000 LANCE_SPARK_TEST_FLIPS=20000 $(BIN)/python -m pytest -q tests/spark/jvm
+	LANCE_SPARK_TEST_COLUMNS=1000 LANCE_SPARK_TEST_FLIPS=20000 $(BIN)/python -m pytest -q tests/spark/jvm tests/spark/pushdown/test_random_tables.py
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py tests/spark/long_tasks.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py

@@ -17,10 +17,10 @@ import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.spark.jvm import classes
 from lance_spark.spark.pushdown.columnar import streams, to_streams
-from lance_spark.spark.types.convert import BatchConverter
-from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
+from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write.batches import decode
 from tests.support.interop.tables import random_table
+from tests.support.spark.converted import converted
 
 TABLES = int(os.environ.get("LANCE_SPARK_TEST_COLUMNS", "100"))
 FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "100"))
@@ -176,20 +176,6 @@ def stream_of(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
     return sink.getvalue().to_pybytes()
-
-
-def converted(table: pa.Table) -> tuple[spark_types.StructType, pa.RecordBatch] | None:
-    """Return a table as Spark gets it; None if Spark has no type for a column."""
-    try:
-        schema = to_spark_schema(table.schema)
-        convert = BatchConverter(table.schema, batch_schema(schema), reading=True)
-        batches = [part for batch in table.combine_chunks().to_batches() for part in convert(batch)]
-    except LanceError:
-        return None
-    if not batches:
-        return schema, pa.RecordBatch.from_pylist([], schema=batch_schema(schema))
-    (batch,) = batches
-    return schema, batch
 
 
 def random_batches(first: int) -> Iterator[tuple[int, spark_types.StructType, pa.RecordBatch]]:
