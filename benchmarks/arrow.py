@@ -1,28 +1,26 @@
-"""Vectors to and from what Spark carries: fixed-size lists become lists and lists become them
-again.
-"""
+"""Conversions between the vectors of Lance tables and the lists of Spark."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-VECTOR = 256
+DIMENSIONS = 256
 
 
-def as_spark(schema: pa.Schema) -> pa.Schema:
-    """The schema that Spark expects for a table of the benchmarks."""
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a Lance table as Spark needs it: vectors become lists."""
     fields = []
     for field in schema:
-        kind = field.type
-        if pa.types.is_fixed_size_list(kind):
-            kind = pa.list_(pa.field("element", kind.value_type, nullable=True))
-        fields.append(pa.field(field.name, kind, field.nullable))
+        dtype = field.type
+        if pa.types.is_fixed_size_list(dtype):
+            dtype = pa.list_(pa.field("element", dtype.value_type, nullable=True))
+        fields.append(pa.field(field.name, dtype, field.nullable))
     return pa.schema(fields)
 
 
-def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows with lists in place of vectors, without copying them."""
+def spark_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with lists in place of vectors. The values are not copied."""
     columns = []
     for column, field in zip(batch.columns, schema, strict=True):
         if pa.types.is_fixed_size_list(column.type):
@@ -34,12 +32,12 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def from_spark(schema: pa.Schema) -> pa.Schema:
-    """The schema of the table again: lists of floats are vectors here."""
+def lance_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a Lance table for the rows of Spark: lists become vectors."""
     fields = []
     for field in schema:
-        kind = field.type
-        if pa.types.is_list(kind):
-            kind = pa.list_(kind.value_type, VECTOR)
-        fields.append(pa.field(field.name, kind))
+        dtype = field.type
+        if pa.types.is_list(dtype):
+            dtype = pa.list_(dtype.value_type, DIMENSIONS)
+        fields.append(pa.field(field.name, dtype))
     return pa.schema(fields)

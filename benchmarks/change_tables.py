@@ -1,30 +1,30 @@
-"""The tables that `changes.py` changes, made once by pylance and kept in a folder of the caller's
-choice.
+"""The tables that `changes.py` changes. pylance writes each table once.
 
-| name | what |
+| name | table |
 | --- | --- |
 | `rows` | 5 million rows in five fragments: numbers, short strings, long strings |
-| `deleted` | the same, 15 % of the rows of each fragment deleted |
-| `small` | the same in 200 fragments |
+| `deleted` | the rows of `rows`; 15 % of the rows of each fragment are deleted |
+| `small` | the rows of `rows` in 200 fragments |
 | `vectors` | 500,000 vectors of 64 floats in two fragments |
 | `fragments-N` | N fragments of one row |
-| `versions` | 1,000 versions, each of which overwrote the one before |
-| `appended` | 1,000 versions, each of which appended to the one before |
+| `versions` | 1,000 versions; each version overwrote the version before |
+| `appended` | 1,000 versions; each version appended to the version before |
 
-The first four are there with and without stable row ids. A copy shares the data files with its
-original: they are linked.
+The first four tables exist twice: without stable row ids, and with stable row ids as `rows-stable`
+and so on.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from benchmarks.tables import batch_reader, write_once
 
 ROWS = 5_000_000
 VECTORS = 500_000
@@ -33,75 +33,64 @@ SMALL_FRAGMENTS = 200
 DIMENSIONS = 64
 VERSIONS = 1_000
 APPENDS = (1, 100, 10_000)
-#: `bucket` has one of so many values: conditions on it choose rows all over the table.
+#: The number of values of column `bucket`. Rows with one value are spread over the whole table.
 BUCKETS = 1_000
 FILE_VERSION = "2.2"
-_STEP = 100_000
-_SHARED = ("rows", "deleted", "small", "vectors")
-KINDS = ("", "-stable")
+#: Rows of a batch.
+STEP = 100_000
+_LARGE = ("rows", "deleted", "small", "vectors")
+#: Suffixes of the names of tables without and with stable row ids.
+SUFFIXES = ("", "-stable")
 
 
 def names(scale: float) -> list[str]:
     """Return the names of all tables."""
     appends = [f"fragments-{scaled(count, scale)}" for count in APPENDS]
-    both = [name + kind for name in _SHARED for kind in KINDS]
-    return [*both, *dict.fromkeys(appends), "versions", "appended"]
+    large = [name + suffix for name in _LARGE for suffix in SUFFIXES]
+    return [*large, *dict.fromkeys(appends), "versions", "appended"]
 
 
 def scaled(count: int, scale: float) -> int:
-    """Return a number of rows, fragments or versions of smaller tables."""
+    """Return a number of rows, fragments or versions for tables of a scale."""
     return max(int(count * scale), 1)
 
 
 def prepare(folder: Path, scale: float) -> None:
-    """Write the tables that are not there yet."""
+    """Write the tables that do not exist."""
     for name in names(scale):
-        path = folder / name
-        if not path.exists():
-            unfinished = folder / f"{name}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            _write(name, unfinished, scale)
-            unfinished.rename(path)
+        write_once(folder / name, partial(_write, name, scale))
 
 
-def copied(path: Path, target: Path) -> None:
-    """Copy a table; files that nobody writes to are linked."""
-    for root, _, files in os.walk(path):
-        folder = target / Path(root).relative_to(path)
-        folder.mkdir(parents=True)
-        linked = folder.name == "data"
-        for file in files:
-            (os.link if linked else shutil.copyfile)(Path(root) / file, folder / file)
-
-
-def one_row(number: int = 0) -> pa.Table:
-    """Return a row that is appended."""
+def row_to_append(number: int = 0) -> pa.Table:
+    """Return a table of one row."""
     return pa.table({"id": pa.array([number], pa.int64()), "text": ["x"]})
 
 
-def _write(name: str, path: Path, scale: float) -> None:
+def _write(name: str, scale: float, path: Path) -> None:
     import lance
 
-    kind, _, count = name.partition("-")
+    base_name, _, count = name.partition("-")
     stable = name.endswith("-stable")
     uri = str(path)
     rows = scaled(ROWS, scale)
-    if kind in ("rows", "deleted", "small"):
-        fragments = SMALL_FRAGMENTS if kind == "small" else FRAGMENTS
-        _write_batches(_rows(rows), uri, -(-rows // fragments), stable)
-        if kind == "deleted":
+    if base_name in ("rows", "deleted", "small"):
+        fragments = SMALL_FRAGMENTS if base_name == "small" else FRAGMENTS
+        _write_batches(row_batches(rows), uri, -(-rows // fragments), stable)
+        if base_name == "deleted":
             lance.dataset(uri).delete(f"bucket < {BUCKETS * 15 // 100}")
-    elif kind == "vectors":
+    elif base_name == "vectors":
         rows = scaled(VECTORS, scale)
-        _write_batches(_vectors(rows), uri, -(-rows // 2), stable)
-    elif kind == "fragments":
-        many = pa.concat_tables(one_row(number) for number in range(int(count)))
-        lance.write_dataset(many, uri, max_rows_per_file=1, data_storage_version=FILE_VERSION)
+        _write_batches(vector_batches(rows), uri, -(-rows // 2), stable)
+    elif base_name == "fragments":
+        fragment_rows = pa.concat_tables(row_to_append(number) for number in range(int(count)))
+        lance.write_dataset(
+            fragment_rows, uri, max_rows_per_file=1, data_storage_version=FILE_VERSION
+        )
     else:
-        mode = "overwrite" if kind == "versions" else "append"
-        lance.write_dataset(one_row(), uri, data_storage_version=FILE_VERSION)
+        mode = "overwrite" if base_name == "versions" else "append"
+        lance.write_dataset(row_to_append(), uri, data_storage_version=FILE_VERSION)
         for number in range(1, scaled(VERSIONS, scale)):
-            lance.write_dataset(one_row(number), uri, mode=mode)
+            lance.write_dataset(row_to_append(number), uri, mode=mode)
 
 
 def _write_batches(
@@ -109,14 +98,8 @@ def _write_batches(
 ) -> None:
     import lance
 
-    first = next(batches)
-
-    def all_of_them() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
-
     lance.write_dataset(
-        pa.RecordBatchReader.from_batches(first.schema, all_of_them()),
+        batch_reader(batches),
         uri,
         max_rows_per_file=rows_per_file,
         data_storage_version=FILE_VERSION,
@@ -124,10 +107,11 @@ def _write_batches(
     )
 
 
-def _rows(count: int) -> Iterator[pa.RecordBatch]:
-    rng = np.random.default_rng(2024)
-    for start in range(0, count, _STEP):
-        rows = min(_STEP, count - start)
+def row_batches(count: int, *, seed: int = 2024, step: int = STEP) -> Iterator[pa.RecordBatch]:
+    """Yield rows of numbers, short strings and long strings."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, count, step):
+        rows = min(step, count - start)
         words = [pa.array(rng.integers(0, 1 << 48, rows)).cast(pa.string()) for _ in range(3)]
         yield pa.record_batch(
             {
@@ -140,10 +124,11 @@ def _rows(count: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _vectors(count: int) -> Iterator[pa.RecordBatch]:
+def vector_batches(count: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows of vectors, with the columns `id` and `bucket`."""
     rng = np.random.default_rng(2024)
-    for start in range(0, count, _STEP):
-        rows = min(_STEP, count - start)
+    for start in range(0, count, STEP):
+        rows = min(STEP, count - start)
         values = pa.array(rng.random(rows * DIMENSIONS, dtype=np.float32))
         yield pa.record_batch(
             {

@@ -1,12 +1,14 @@
-"""Changes of tables: this package against pylance, time and memory.
+"""Changes of tables without Spark: the time and the memory of this package, against pylance.
 
     python benchmarks/changes.py [--data DIR] [--scale 1.0] [--rounds 3] [--only WORD] [--update]
 
-Each measurement is a process of its own, which first makes the same change to a table of the same
-shape with few rows, so that modules are loaded, and then opens a copy of the table and changes it.
-The clients take turns. Seconds and ratios are of the median round. Memory is what the process needs
-more at its peak than before: `ru_maxrss`, which counts the pages of mapped data files too, and in
-another process the anonymous memory alone, looked at every two milliseconds.
+Each measurement is a new process of one client. The process first makes the change to a table of
+few rows, so that all modules are loaded. Then the process opens a copy of the table and changes the
+copy. The clients take turns. Seconds and ratios are medians of the rounds.
+
+"MB at peak" is the growth of `ru_maxrss` during the change. It includes mapped data files. "without
+mapped files" is the growth of the anonymous memory. Another process of the client measures it: a
+thread reads the anonymous memory every two milliseconds.
 """
 
 from __future__ import annotations
@@ -21,21 +23,26 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import change_cases as cases
-from benchmarks import change_tables as tables
+from benchmarks import change_tables, report
+from benchmarks.measuring import memory_of, run_in_turns
+from benchmarks.tables import copy_table
 
+#: The folder of this process.
+SELF = Path("/proc/self")
 CLIENTS = ("lance_spark", "pylance")
-MARKS = ("<!-- changes -->", "<!-- end of changes -->")
-#: Tables of the warm-up have so many rows, compared with the others.
-_WARM = 0.001
-_HEADER = [
+#: The scale of the tables that a process changes first.
+WARM_UP_SCALE = 0.001
+HEADER = [
     "change",
     "seconds",
     "time / pylance",
@@ -48,146 +55,178 @@ _HEADER = [
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """A measurement for a new process.
+
+    Attributes
+    ----------
+    title, suffix : str
+        The change, and the suffix of the table's name.
+    client : str
+    tables : list of (str, float)
+        The paths and scales of the tables to change. The last change is measured.
+    read_memory : bool
+        Whether a thread reads the anonymous memory.
+    """
+
+    title: str
+    suffix: str
+    client: str
+    tables: list[tuple[str, float]]
+    read_memory: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one measurement: wall and processor time in seconds, memory in bytes."""
+    """The result of a measurement: times in seconds, memory in bytes."""
 
     seconds: float
-    cpu: float
+    processor_seconds: float
     peak: int
     anonymous: int
 
 
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The folders of the tables, and the scale of the tables that are measured."""
+
+    folder: Path
+    scale: float
+
+    @property
+    def folders(self) -> list[tuple[Path, float]]:
+        """Return the folder of the tables of each scale; the scale of the warm-up comes first."""
+        return [
+            (self.folder / "warm", WARM_UP_SCALE),
+            (self.folder / f"{self.scale:g}", self.scale),
+        ]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/changes"))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--update", action="store_true", help="put the table into README.md")
-    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser = report.argument_parser(__doc__, data="demo-data/changes", update=True)
+    parser.add_argument("--only", default="", help="part of the title of a change")
+    parser.add_argument("--order", help=argparse.SUPPRESS)
+    parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.run is not None:
-        given = json.loads(arguments.run)
-        print(json.dumps(_prepare(given) if "prepare" in given else _measure(**given)))
+    tables = Tables(arguments.data.absolute(), arguments.scale)
+    if arguments.order is not None:
+        print(json.dumps(asdict(measure(Order(**json.loads(arguments.order))))))
         return
-    folder = arguments.data.absolute() / f"{arguments.scale:g}"
-    warm = arguments.data.absolute() / "warm"
-    _child({"prepare": [[str(folder), arguments.scale], [str(warm), _WARM]]})
+    if arguments.prepare:
+        for folder, scale in tables.folders:
+            change_tables.prepare(folder, scale)
+        return
+    # Another process writes the tables, so that this process does not load pylance.
+    run_process("--prepare", "--data", str(tables.folder), "--scale", str(tables.scale))
     lines = []
     for case in cases.CASES:
-        for kind in case.kinds:
-            title = case.title + (", stable row ids" if kind else "")
+        for suffix in case.suffixes:
+            title = case.title + (", stable row ids" if suffix else "")
             if arguments.only in title:
-                line = _line(case, kind, folder, warm, arguments.scale, arguments.rounds)
-                lines.append([title, *line])
+                lines.append([title, *cells(case, suffix, tables, arguments.rounds)])
                 print("| " + " | ".join(lines[-1]) + " |", flush=True)
-    rows = ["| " + " | ".join(line) + " |" for line in [_HEADER, ["---"] * len(_HEADER), *lines]]
-    print("\n" + "\n".join(rows))
+    text = report.table(HEADER, lines)
+    print(f"\n{text}")
     if arguments.update:
-        _update(Path(__file__).parent / "README.md", "\n".join(rows))
+        report.put_into_readme("changes", text)
 
 
-def _line(
-    case: cases.Case, kind: str, folder: Path, warm: Path, scale: float, rounds: int
-) -> list[str]:
-    found: dict[str, list[Figures]] = {client: [] for client in CLIENTS}
-    anonymous = {}
-    for number in range(rounds + 1):
-        for client in CLIENTS:
-            figures = _in_process(case, kind, client, folder, warm, scale, number == rounds)
-            if number == rounds:
-                anonymous[client] = figures.anonymous
-            else:
-                found[client].append(figures)
-    seconds = {client: statistics.median(f.seconds for f in found[client]) for client in CLIENTS}
-    cpu = {client: statistics.median(f.cpu for f in found[client]) for client in CLIENTS}
-    peak = {client: statistics.median(f.peak for f in found[client]) for client in CLIENTS}
-    ours, theirs = (seconds[client] for client in CLIENTS)
-    ratio, cpu_ratio = f"{ours / theirs:.2f}", f"{cpu['lance_spark'] / cpu['pylance']:.2f}"
-    memory = [f"{figures[client] / 1e6:.0f}" for figures in (peak, anonymous) for client in CLIENTS]
-    return [f"{ours:.3f}", f"**{ratio}**" if ours > 2 * theirs else ratio, cpu_ratio, *memory]
+def cells(case: cases.Case, suffix: str, tables: Tables, rounds: int) -> list[str]:
+    """Measure a change by each client in turns; return the cells of the table's line."""
+    figures = run_in_turns(
+        {client: partial(run_order, case, suffix, client, tables, False) for client in CLIENTS},
+        rounds,
+        warm_up=False,
+    )
+    anonymous = {
+        client: run_order(case, suffix, client, tables, True).anonymous for client in CLIENTS
+    }
+    seconds, processor_seconds, peak = (
+        {
+            client: statistics.median(getattr(each, field) for each in figures[client])
+            for client in CLIENTS
+        }
+        for field in ("seconds", "processor_seconds", "peak")
+    )
+    ratio = seconds["lance_spark"] / seconds["pylance"]
+    processor_ratio = processor_seconds["lance_spark"] / processor_seconds["pylance"]
+    return [
+        f"{seconds['lance_spark']:.3f}",
+        f"**{ratio:.2f}**" if ratio > 2 else f"{ratio:.2f}",
+        f"{processor_ratio:.2f}",
+        *(f"{memory[client] / 1e6:.0f}" for memory in (peak, anonymous) for client in CLIENTS),
+    ]
 
 
-def _in_process(
-    case: cases.Case,
-    kind: str,
-    client: str,
-    folder: Path,
-    warm: Path,
-    scale: float,
-    watched: bool,
+def run_order(
+    case: cases.Case, suffix: str, client: str, tables: Tables, read_memory: bool
 ) -> Figures:
-    place = Path(tempfile.mkdtemp(prefix="run-", dir=folder.parent))
+    """Measure a change of a copy of its table in a new process."""
+    copies = Path(tempfile.mkdtemp(prefix="run-", dir=tables.folder))
     try:
         paths = []
-        for source, size in ((warm, _WARM), (folder, scale)):
-            path = place / f"table-{size}.lance"
-            tables.copied(source / case.table_name(kind, size), path)
-            paths.append((str(path), size))
-        given = {"title": case.title, "kind": kind, "client": client}
-        given |= {"paths": paths, "watched": watched}
-        return Figures(**_child(given))
+        for folder, scale in tables.folders:
+            path = copies / f"table-{scale}.lance"
+            copy_table(folder / case.table_name(suffix, scale), path)
+            paths.append((str(path), scale))
+        order = Order(case.title, suffix, client, paths, read_memory)
+        return Figures(**json.loads(run_process("--order", json.dumps(asdict(order)))))
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(copies)
 
 
-def _child(given: dict[str, Any]) -> Any:
-    command = [sys.executable, __file__, "--run", json.dumps(given)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+def run_process(*arguments: str) -> str:
+    """Run this program in a new process; return the last line of its output."""
+    command = [sys.executable, __file__, *arguments]
+    completed = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return completed.stdout.strip().rpartition("\n")[2]
 
 
-def _prepare(given: dict[str, Any]) -> None:
-    for folder, scale in given["prepare"]:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        tables.prepare(Path(folder), scale)
+def measure(order: Order) -> Figures:
+    """Change the tables of an order, and measure the last change."""
+    (case,) = (
+        case for case in cases.CASES if case.title == order.title and order.suffix in case.suffixes
+    )
+    change = case.by_lance_spark if order.client == "lance_spark" else case.by_pylance
+    *warm_up_tables, (path, scale) = order.tables
+    for warm_up_path, warm_up_scale in warm_up_tables:
+        change(warm_up_path, warm_up_scale)
+    with anonymous_memory(order.read_memory) as anonymous:
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        resident = memory_of(SELF, "VmRSS")
+        start = time.perf_counter()
+        change(path, scale)
+        seconds = time.perf_counter() - start
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    return Figures(
+        seconds=seconds,
+        processor_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        peak=max(after.ru_maxrss * 1024 - resident, 0),
+        anonymous=max(anonymous) - anonymous[0],
+    )
 
 
-def _measure(
-    title: str, kind: str, client: str, paths: list[tuple[str, float]], watched: bool
-) -> dict[str, Any]:
-    (case,) = (one for one in cases.CASES if one.title == title and kind in one.kinds)
-    change = case.ours if client == "lance_spark" else case.theirs
-    (warm, small), (path, scale) = paths
-    change(warm, small)
+@contextmanager
+def anonymous_memory(read_memory: bool) -> Iterator[list[int]]:
+    """Yield the anonymous memory of this process: first now, then the most in the context.
+
+    Without `read_memory`, the list has no second value.
+    """
+    values = [memory_of(SELF, "RssAnon")]
     stop = threading.Event()
-    highest = [0]
-    if watched:
-        watcher = threading.Thread(target=_watch, args=(stop, highest))
-        watcher.start()
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    resident, anonymous = _memory("VmRSS"), _memory("RssAnon")
-    start = time.perf_counter()
-    change(path, scale)
-    seconds = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    if watched:
-        stop.set()
-        watcher.join()
-    return {
-        "seconds": seconds,
-        "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "peak": max(after.ru_maxrss * 1024 - resident, 0),
-        "anonymous": max(highest[0] - anonymous, 0),
-    }
 
+    def watch() -> None:
+        values.append(0)
+        while not stop.wait(0.002):
+            values[1] = max(values[1], memory_of(SELF, "RssAnon"))
 
-def _watch(stop: threading.Event, highest: list[int]) -> None:
-    while not stop.wait(0.002):
-        highest[0] = max(highest[0], _memory("RssAnon"))
-
-
-def _memory(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _update(path: Path, text: str) -> None:
-    before, rest = path.read_text().split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    path.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
+    thread = threading.Thread(target=watch)
+    if read_memory:
+        thread.start()
+    yield values
+    stop.set()
+    if read_memory:
+        thread.join()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Columns of strings and of bytes as tables have them: what compresses well, what hardly does,
-and what not at all.
+"""Columns of strings and of bytes, similar to columns of real tables.
+
+Some columns compress well, some compress little, and some do not compress at all.
 """
 
 from __future__ import annotations
@@ -47,36 +48,50 @@ MODULES = words("http.server db.pool auth.session cache.redis queue.worker")
 
 
 def columns(rows: int) -> dict[str, pa.Array]:
-    """Return the columns, of `rows` values or fewer where values are long; the same in every
-    run.
+    """Return the columns. The values are the same in every run.
+
+    A column has `rows` values, or fewer if its values are long.
     """
     rng = np.random.default_rng(1)
-    known = np.array(["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(3_000)])
-    common = known[np.minimum(rng.zipf(1.3, rows * 12) - 1, len(known) - 1)].tolist()
+    vocabulary = np.array(
+        ["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(3_000)]
+    )
+    common_words = vocabulary[
+        np.minimum(rng.zipf(1.3, rows * 12) - 1, len(vocabulary) - 1)
+    ].tolist()
     odds = 1 / np.arange(1, len(ENGLISH) + 1)
-    english = np.array(ENGLISH)[rng.choice(len(ENGLISH), rows * 14, p=odds / odds.sum())].tolist()
-    foreign = rng.choice(FOREIGN, rows * 6).tolist()
-    hosts = [f"{word}.example.org" for word in known[:40].tolist()]
+    english_words = np.array(ENGLISH)[
+        rng.choice(len(ENGLISH), rows * 14, p=odds / odds.sum())
+    ].tolist()
+    foreign_words = rng.choice(FOREIGN, rows * 6).tolist()
+    hosts = [f"{word}.example.org" for word in vocabulary[:40].tolist()]
     numbers = rng.integers(0, 1 << 31, rows).tolist()
-    pairs = list(zip(numbers, common, strict=False))
-    sentences = [" ".join(common[i * 12 : i * 12 + 6 + i % 7]) for i in range(rows)]
+    pairs = list(zip(numbers, common_words, strict=False))
+    sentences = [" ".join(common_words[i * 12 : i * 12 + 6 + i % 7]) for i in range(rows)]
     urls = [f"https://www.{hosts[n % 40]}/{w}/{n % 9_973}?page={n % 17}" for n, w in pairs]
     vectors = rng.normal(0, 1, (rows // 4, 16)).astype(np.float32)
     lengths = rng.integers(50, 350, rows // 10).tolist()
-    found = {
+    values_of_column = {
         "benchmark table": next(tables.batches("strings", (rows + 0.5) / tables.ROWS))["text"],
-        "words": common[:rows],
-        "rare words": [a + b for a, b in zip(common[:rows], common[rows:], strict=False)],
+        "words": common_words[:rows],
+        "rare words": [
+            start + end
+            for start, end in zip(common_words[:rows], common_words[rows:], strict=False)
+        ],
         "sentences": sentences,
         "sparse sentences": [
             s if n % 5 < 2 else None for s, n in zip(sentences, numbers, strict=True)
         ],
-        "English": [" ".join(english[i * 14 : i * 14 + 5 + i % 10]) + "." for i in range(rows)],
+        "English": [
+            " ".join(english_words[i * 14 : i * 14 + 5 + i % 10]) + "." for i in range(rows)
+        ],
         "paragraphs": [
-            " ".join(english[i * 200 : i * 200 + 150 + i % 50]) + "."
+            " ".join(english_words[i * 200 : i * 200 + 150 + i % 50]) + "."
             for i in range(rows * 14 // 200)
         ],
-        "Greek, Japanese": [" ".join(foreign[i * 6 : i * 6 + 2 + i % 5]) for i in range(rows)],
+        "Greek, Japanese": [
+            " ".join(foreign_words[i * 6 : i * 6 + 2 + i % 5]) for i in range(rows)
+        ],
         "URLs": urls,
         "URLs, sorted": sorted(urls),
         "paths": [
@@ -91,7 +106,7 @@ def columns(rows: int) -> dict[str, pa.Array]:
         ],
         "HTML": [
             f'<div class="row item-{n % 50}"><a href="/p/{n % 9_999}">{w}</a>'
-            f"<span>{' '.join(english[i * 10 : i * 10 + 6])}</span></div>"
+            f"<span>{' '.join(english_words[i * 10 : i * 10 + 6])}</span></div>"
             for i, (n, w) in enumerate(pairs)
         ],
         "log lines": [
@@ -124,4 +139,4 @@ def columns(rows: int) -> dict[str, pa.Array]:
             np.array([i, n % 100, n % 7, 0], "<i4").tobytes() for i, n in enumerate(numbers)
         ],
     }
-    return {name: pa.array(values) for name, values in found.items()}
+    return {name: pa.array(values) for name, values in values_of_column.items()}

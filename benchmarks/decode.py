@@ -1,80 +1,73 @@
-"""Reading without Spark: this package against pylance, one thread each.
+"""Reads of whole tables without Spark: this package against pylance, on one processor each.
 
     python benchmarks/decode.py [--data DIR] [--scale 1.0] [--rounds 3]
 
-Both clients run in processes of their own that are bound to one processor.
+Each client runs in a process that is bound to one processor.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import spark as bench
-from benchmarks import tables
+from benchmarks import report, tables
+from benchmarks.measuring import run_in_turns, run_python
 
-READ = {
+#: The function `read` of each client.
+CLIENTS = {
     "lance_spark": (
         "import lance_spark\n"
-        "def run(): return sum(b.num_rows for b in lance_spark.open_dataset(path).to_batches())\n"
+        "def read(): return sum(batch.num_rows for batch in "
+        "lance_spark.open_dataset(path).to_batches())\n"
     ),
     "pylance": (
         "import lance\n"
-        "def run(): return sum(b.num_rows for b in "
+        "def read(): return sum(batch.num_rows for batch in "
         "lance.dataset(path).to_batches(batch_size=65536))\n"
     ),
 }
 MEASURE = """
 import sys, time
-path = sys.argv[1]
+path, rounds = sys.argv[1], int(sys.argv[2])
 {read}
-run()
-best = []
-for _ in range(int(sys.argv[2])):
-    started = time.perf_counter()
-    run()
-    best.append(time.perf_counter() - started)
-print(sorted(best)[len(best) // 2])
+read()
+seconds = []
+for _ in range(rounds):
+    start = time.perf_counter()
+    read()
+    seconds.append(time.perf_counter() - start)
+print(sorted(seconds)[rounds // 2])
 """
+#: Processes of each client, in turns.
+PROCESSES = 3
 
 
 def measure(client: str, path: Path, rounds: int) -> float:
-    """Median seconds of a full read in a fresh process on one processor."""
-    out = subprocess.run(
-        [sys.executable, "-c", MEASURE.format(read=READ[client]), str(path), str(rounds)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {0}),
-    )
-    return float(out.stdout)
+    """Return the median seconds of a full read in a new process on one processor."""
+    code = MEASURE.format(read=CLIENTS[client])
+    return float(run_python(code, str(path), str(rounds), processor=0))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = report.argument_parser(__doc__).parse_args()
     lines = []
     for name, folder in tables.prepare(arguments.data, arguments.scale).items():
-        seconds = {client: [] for client in READ}
-        for _ in range(3):
-            for client in READ:
-                seconds[client].append(measure(client, folder / "table.lance", arguments.rounds))
-        ours, theirs = (statistics.median(seconds[client]) for client in READ)
-        lines.append([name, f"{ours:.3f} s", f"{theirs:.3f} s", f"{theirs / ours:.2f}"])
+        path = folder / "table.lance"
+        seconds = run_in_turns(
+            {client: partial(measure, client, path, arguments.rounds) for client in CLIENTS},
+            PROCESSES,
+            warm_up=False,
+        )
+        lance_seconds, pylance_seconds = (statistics.median(seconds[client]) for client in CLIENTS)
+        ratio = f"{pylance_seconds / lance_seconds:.2f}"
+        lines.append([name, f"{lance_seconds:.3f} s", f"{pylance_seconds:.3f} s", ratio])
         print(" | ".join(lines[-1]), flush=True)
     print()
-    print(bench.table(["table", "lance_spark", "pylance", "speed / pylance"], lines))
+    print(report.table(["table", *CLIENTS, "speed / pylance"], lines))
 
 
 if __name__ == "__main__":

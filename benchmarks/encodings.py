@@ -1,17 +1,16 @@
-"""Every encoding of every file version: this package against pylance on the same pages, without
-Spark.
+"""Decoding and encoding of every encoding of every file version: this package against pylance,
+without Spark.
 
     python benchmarks/encodings.py [--rounds 7] [--least] [--decode] [--markdown] [--update]
     [--version 2.1] [WORD ...]
 
-A file of one column is read whole by both clients, and the column is written by both, in processes
-of their own that are bound to one processor; their rounds take turns. A byte of each page of memory
-that comes out is looked at, because what this package hands out may be a view of the mapped file.
-Ratios are pylance's time over this package's: above 1, this package is faster. "page" is what
-pylance wrote; what this package writes of the column need not be the same encoding. ``--markdown``
-prints a table, ``--update`` puts it into README.md. ``--decode`` leaves writing out; ``--least``
-takes the least of the rounds, not their median, for machines with other work. WORDs choose cases,
-whose names have all of them.
+Each case is a column in a file of its own. pylance writes the file. Both clients read the whole
+file, and both clients write the column. Each client runs in a process that is bound to one
+processor. The clients take turns. After a read, the client reads one byte of each 4 KiB of the
+arrays, because arrays of this package may be views of the mapped file.
+
+A ratio is the time of pylance by the time of this package: above 1, this package is faster. "page"
+names the encoding that pylance wrote; this package may write another encoding of the column.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -36,14 +36,16 @@ sys.path.insert(0, str(ROOT))
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import pages
+from benchmarks import lance_files, page_names, pages, report
+from benchmarks.lance_files import READ_ROWS
+from benchmarks.measuring import run_in_turns
 from benchmarks.pages import Case
+from benchmarks.tables import total_bytes
 
 CLIENTS = ("lance_spark", "pylance")
-#: Rows of a batch, as they come from Spark and as pylance is asked for them.
+#: Rows of a batch that is written, as Spark passes them.
 WRITE_ROWS = 10_000
-READ_ROWS = 65_536
-WRITABLE = ("0.1", "2.0", "2.1", "2.2")
+WRITABLE_VERSIONS = ("0.1", "2.0", "2.1", "2.2")
 HEADER = [
     "version",
     "encoding",
@@ -56,139 +58,146 @@ HEADER = [
     "encode, wall",
     "size / pylance",
 ]
-#: Seconds of a client's turn, after a first run that does not count, and how often it repeats what
-#: it does at most.
-_TURN = 0.1
-_MOST = 10
-_BEGIN, _END = "<!-- encodings -->\n", "<!-- end of encodings -->\n"
+#: Seconds of a client's turn, without a first run that warms up.
+TURN_SECONDS = 0.1
+#: The most runs in a turn.
+TURN_RUNS = 10
+
+
+class Seconds(NamedTuple):
+    """Seconds of the processor and of the clock."""
+
+    processor: float
+    wall: float
 
 
 # The processes of the clients
 
 
-def touch(array: pa.Array) -> int:
-    """Look at a byte of every 4 KiB of an array."""
-    return sum(
-        int(np.frombuffer(buffer, np.uint8)[::4096].sum())
-        for buffer in array.buffers()
-        if buffer is not None and buffer.size
-    )
+def touch(arrays: Iterable[pa.Array]) -> None:
+    """Read a byte of every 4 KiB of arrays, so that the system loads the pages of mapped files."""
+    for array in arrays:
+        for buffer in array.buffers():
+            if buffer is not None and buffer.size:
+                np.frombuffer(buffer, np.uint8)[::4096].sum()
 
 
-def read_ours(path: str, whole: bool) -> int:
-    if whole:
-        import lance_spark
+def read_by_lance_spark(path: str, whole_table: bool) -> None:
+    if not whole_table:
+        touch(lance_files.read_by_lance_spark(path))
+        return
+    import lance_spark
 
-        return sum(
-            touch(column)
-            for batch in lance_spark.open_dataset(path).to_batches(batch_size=READ_ROWS)
-            for column in batch.columns
-        )
-    from lance_spark.file.reader import FileReader
-    from lance_spark.storage.local import LocalSource
-
-    reader = FileReader.open(LocalSource(path))
-    arrays = reader.read(reader.schema.fields, range(reader.num_rows))
-    reader.close()
-    return sum(touch(array) for array in arrays)
+    for batch in lance_spark.open_dataset(path).to_batches(batch_size=READ_ROWS):
+        touch(batch.columns)
 
 
-def read_theirs(path: str, whole: bool) -> int:
-    if whole:
+def read_by_pylance(path: str, whole_table: bool) -> None:
+    if not whole_table:
+        batches = lance_files.read_by_pylance(path)
+    else:
         import lance
 
         batches = lance.dataset(path).to_batches(batch_size=READ_ROWS)
-    else:
-        from lance.file import LanceFileReader
-
-        batches = LanceFileReader(path).read_all(batch_size=READ_ROWS).to_batches()
-    return sum(touch(column) for batch in batches for column in batch.columns)
+    for batch in batches:
+        touch(batch.columns)
 
 
-def write_ours(table: pa.Table, path: str, version: str, whole: bool) -> None:
-    if whole:
-        import lance_spark
-
-        lance_spark.write_dataset(table, path, data_storage_version=version)
+def write_by_lance_spark(table: pa.Table, path: str, version: str, whole_table: bool) -> None:
+    if not whole_table:
+        lance_files.write_by_lance_spark(table, path, version)
         return
-    from lance_spark.file.schema.schema import Schema
-    from lance_spark.file.writer import FileWriter
-    from lance_spark.storage.write.output import LocalOutput
+    import lance_spark
 
-    major, minor = version.split(".")
-    output = LocalOutput(path)
-    writer = FileWriter(output, Schema.from_arrow(table.schema), (int(major), int(minor)))
-    for batch in table.to_batches():
-        writer.write(batch)
-    writer.finish()
-    output.close()
+    lance_spark.write_dataset(table, path, data_storage_version=version)
 
 
-def write_theirs(table: pa.Table, path: str, version: str, whole: bool) -> None:
-    if whole:
-        import lance
-
-        lance.write_dataset(table, path, data_storage_version=version)
+def write_by_pylance(table: pa.Table, path: str, version: str, whole_table: bool) -> None:
+    if not whole_table:
+        lance_files.write_by_pylance(table, path, version)
         return
-    from lance.file import LanceFileWriter
+    import lance
 
-    with LanceFileWriter(path, table.schema, version=version) as writer:
-        for batch in table.to_batches():
-            writer.write_batch(batch)
+    lance.write_dataset(table, path, data_storage_version=version)
+
+
+READERS = {"lance_spark": read_by_lance_spark, "pylance": read_by_pylance}
+WRITERS = {"lance_spark": write_by_lance_spark, "pylance": write_by_pylance}
 
 
 def load(path: str) -> pa.Table:
-    """Return the column that a file of Arrow's holds, in its batches."""
+    """Return the column of an Arrow file, in the batches of the file."""
     with pa.memory_map(path) as file:
         return pa.ipc.open_file(file).read_all()
 
 
-def remove(path: str) -> None:
+def remove(path: str | Path) -> None:
+    """Remove a file or a table, if it exists."""
     if os.path.isdir(path):
         shutil.rmtree(path)
     elif os.path.exists(path):
         os.unlink(path)
 
 
+@dataclass(frozen=True)
+class Order:
+    """A read or a write that a client's process repeats for a turn.
+
+    Attributes
+    ----------
+    path : str
+        The file or the table.
+    whole_table : bool
+        Whether `path` is a table.
+    data : str or None
+        The Arrow file of the column to write. None means a read.
+    version : str or None
+        The file version to write.
+    """
+
+    path: str
+    whole_table: bool
+    data: str | None = None
+    version: str | None = None
+
+    def action(self, client: str) -> Callable[[], None]:
+        """Return the function that carries out the order once."""
+        if self.data is None or self.version is None:
+            return partial(READERS[client], self.path, self.whole_table)
+        table = load(self.data)
+        return partial(WRITERS[client], table, self.path, self.version, self.whole_table)
+
+
+def timed_run(order: Order, action: Callable[[], None]) -> Seconds:
+    """Carry out an order once, and return its seconds."""
+    if order.data is not None:
+        remove(order.path)
+    wall, processor = time.perf_counter(), time.process_time()
+    action()
+    processor, wall = time.process_time() - processor, time.perf_counter() - wall
+    return Seconds(processor, wall)
+
+
 def serve(client: str, processor: int) -> None:
-    """Do what the lines of the standard input say, and print the seconds that it took."""
-    # The clients' threads are not there yet, and will be bound like this one.
+    """Carry out the orders of the standard input, and print the mean seconds of each order."""
+    # The clients have not started threads yet. Threads inherit the processor of the process.
     os.sched_setaffinity(0, {processor})
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    read, write = {
-        "lance_spark": (read_ours, write_ours),
-        "pylance": (read_theirs, write_theirs),
-    }[client]
     for line in sys.stdin:
-        order = json.loads(line)
-        path, whole = order["path"], order["whole"]
-        table = load(order["data"]) if order["do"] == "write" else None
-
-        def run(
-            path: str = path, whole: bool = whole, table: pa.Table | None = table
-        ) -> tuple[float, float]:
-            if table is not None:
-                remove(path)
-            wall, used = time.perf_counter(), time.process_time()
-            if table is None:
-                read(path, whole)
-            else:
-                write(table, path, order["version"], whole)  # noqa: B023
-            used, wall = time.process_time() - used, time.perf_counter() - wall
-            return used, wall
-
+        order = Order(**json.loads(line))
+        action = order.action(client)
         gc.collect()
-        # What comes first finds the memory given back and the caches full of the other client's
-        # data.
-        _, first = run()
-        times = max(1, min(_MOST, round(_TURN / first)))
-        seconds = np.array([run() for _ in range(times)]).mean(axis=0)
+        # The turn of the other client has replaced the content of the processor's caches. In this
+        # process, memory was freed. The first run restores both.
+        first = timed_run(order, action)
+        runs = max(1, min(TURN_RUNS, round(TURN_SECONDS / first.wall)))
+        seconds = np.array([timed_run(order, action) for _ in range(runs)]).mean(axis=0)
         print(json.dumps(seconds.tolist()), flush=True)
 
 
 class Client:
-    """A process of one client."""
+    """A process of a client."""
 
     def __init__(self, name: str, processor: int) -> None:
         self._process = subprocess.Popen(
@@ -199,14 +208,13 @@ class Client:
             text=True,
         )
 
-    def __call__(self, **order: Any) -> tuple[float, float]:
-        """Return seconds of the processor and of the clock."""
+    def run(self, order: Order) -> Seconds:
+        """Send an order to the process, and return its mean seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
         self._process.stdin.flush()
-        used, wall = json.loads(self._process.stdout.readline())
-        return used, wall
+        return Seconds(*json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -218,188 +226,202 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was measured of one case: seconds as pairs of processor and clock."""
+class Measurement:
+    """The figures of a case.
+
+    Attributes
+    ----------
+    case : Case
+    page : str
+        The name of pylance's page.
+    megabytes : float
+        The size of the column in Arrow.
+    read, write : dict of str to Seconds
+        The seconds of each client. `write` is empty if this package cannot write the file version.
+    size_ratio : float or None
+        The bytes of this package by the bytes of pylance.
+    """
 
     case: Case
     page: str
     megabytes: float
-    read: dict[str, tuple[float, float]]
-    write: dict[str, tuple[float, float]]
-    size: float | None
+    read: dict[str, Seconds]
+    write: dict[str, Seconds]
+    size_ratio: float | None
 
-    def row(self) -> list[str]:
-        def ratios(seconds: dict[str, tuple[float, float]]) -> list[str]:
-            if not seconds:
-                return ["", ""]
-            ours, theirs = (seconds[client] for client in CLIENTS)
-            return [f"{b / a:.2f}" for a, b in zip(ours, theirs, strict=True)]
+    @property
+    def too_slow(self) -> bool:
+        """Whether this package decodes slower than the case demands."""
+        return float(ratios(self.read)[0]) < self.case.at_least
 
-        decode = ratios(self.read)
-        if float(decode[0]) < self.case.at_least:
-            decode[0] = f"**{decode[0]}**"
+    def cells(self) -> list[str]:
+        """Return the cells of the table's line."""
+        decode, decode_wall = ratios(self.read)
         return [
             self.case.version,
             self.case.name,
             f"`{self.page}`",
             f"{self.megabytes:.1f}",
-            f"{1000 * self.read['lance_spark'][0]:.1f}",
-            *decode,
-            *ratios(self.write),
-            "" if self.size is None else f"{self.size:.2f}",
+            f"{1000 * self.read['lance_spark'].processor:.1f}",
+            f"**{decode}**" if self.too_slow else decode,
+            decode_wall,
+            *(ratios(self.write) if self.write else ["", ""]),
+            "" if self.size_ratio is None else f"{self.size_ratio:.2f}",
         ]
 
 
-def prepare(case: Case, folder: Path) -> tuple[Path, Path, float, str]:
-    """Write a case's column for Arrow and by pylance; return both places, the column's megabytes
-    and the page's name.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    data, path = folder / f"{case.key}.arrow", folder / f"{case.key}.lance"
+def ratios(seconds: dict[str, Seconds]) -> list[str]:
+    """Return the seconds of pylance by the seconds of this package: processor and wall."""
+    pairs = zip(seconds["lance_spark"], seconds["pylance"], strict=True)
+    return [f"{by_pylance / by_lance_spark:.2f}" for by_lance_spark, by_pylance in pairs]
+
+
+def write_column(case: Case, data: Path) -> float:
+    """Write a case's column to an Arrow file; return the column's megabytes."""
     table = case.table()
     with pa.ipc.new_file(str(data), table.schema) as file:
-        # Slices of one array would not do: pylance takes each for as large as the whole, and for
-        # worth a page.
+        # Batches of a file have their own buffers. pylance would count the whole buffer of an
+        # array for each slice of the array, and would write a page for each slice.
         file.write_table(table, max_chunksize=WRITE_ROWS)
-    remove(str(path))
-    write_theirs(load(str(data)), str(path), case.version, case.whole)
-    page = pages.page_name(path, case.version)
+    return table.nbytes / 1e6
+
+
+def write_pylance_file(case: Case, data: Path, path: Path) -> str:
+    """Write a case's column by pylance; return the name of the page, as the case expects it."""
+    remove(path)
+    write_by_pylance(load(str(data)), str(path), case.version, case.whole_table)
+    page = page_names.page_name(path, case.version)
     if not page.startswith(case.page):
         raise SystemExit(f"{case.key}: pylance wrote {page}, not {case.page}")
-    return data, path, table.nbytes / 1e6, page
+    return page
 
 
-def weight(path: Path) -> int:
-    if path.is_dir():
-        return sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-    return path.stat().st_size
-
-
-def check(case: Case, path: Path) -> None:
-    """Both clients must read the same values."""
-    if case.whole:
+def check_equal_values(case: Case, path: Path) -> None:
+    """Stop the benchmark if the clients read different values."""
+    if case.whole_table:
         import lance
 
         import lance_spark
 
-        ours = lance_spark.open_dataset(str(path)).to_table()["c"]
-        theirs = lance.dataset(str(path)).to_table()["c"]
+        column = lance_spark.open_dataset(str(path)).to_table()["c"]
+        expected = lance.dataset(str(path)).to_table()["c"]
     else:
-        from lance.file import LanceFileReader
-
-        from lance_spark.file.reader import FileReader
-        from lance_spark.storage.local import LocalSource
-
-        reader = FileReader.open(LocalSource(str(path)))
-        ours = pa.chunked_array(reader.read(reader.schema.fields, range(reader.num_rows)))
-        theirs = LanceFileReader(str(path)).read_all(batch_size=READ_ROWS).to_table()["c"]
-    if pa.types.is_dictionary(ours.type):
-        ours, theirs = (array.cast(ours.type.value_type) for array in (ours, theirs))
-    if not ours.cast(theirs.type).equals(theirs):
+        column = pa.chunked_array(lance_files.read_by_lance_spark(str(path)))
+        expected = lance_files.read_by_pylance(str(path)).read_all()["c"]
+    if pa.types.is_dictionary(column.type):
+        column, expected = (array.cast(column.type.value_type) for array in (column, expected))
+    if not column.cast(expected.type).equals(expected):
         raise SystemExit(f"{case.key}: the clients read different values")
 
 
-def measure(
-    case: Case,
-    folder: Path,
-    clients: dict[str, Client],
-    rounds: int,
-    pick: Callable[..., float],
-    encode: bool,
-) -> Found:
-    data, path, megabytes, page = prepare(case, folder)
-    check(case, path)
+class Bench:
+    """Measures cases.
 
-    def interleaved(orders: dict[str, dict[str, Any]]) -> dict[str, tuple[float, float]]:
-        seconds: dict[str, list[tuple[float, float]]] = {client: [] for client in orders}
-        for turn in range(rounds + 1):
-            for client, order in orders.items():
-                found = clients[client](**order)
-                if turn:
-                    seconds[client].append(found)
+    Parameters
+    ----------
+    folder : Path
+        The folder of the files.
+    clients : dict of str to Client
+    rounds : int
+    average : callable
+        Returns one number for the seconds of all rounds.
+    encode : bool
+        Whether the clients write, too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clients: dict[str, Client],
+        rounds: int,
+        average: Callable[[list[float]], float],
+        encode: bool,
+    ) -> None:
+        self._folder = folder
+        self._clients = clients
+        self._rounds = rounds
+        self._average = average
+        self._encode = encode
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def measure(self, case: Case) -> Measurement:
+        """Read and write a case's column by both clients in turns."""
+        data, path = (self._folder / f"{case.key}.{suffix}" for suffix in ("arrow", "lance"))
+        megabytes = write_column(case, data)
+        page = write_pylance_file(case, data, path)
+        check_equal_values(case, path)
+        read_order = Order(str(path), case.whole_table)
+        read = self._seconds(dict.fromkeys(CLIENTS, read_order))
+        write: dict[str, Seconds] = {}
+        size_ratio = None
+        if self._encode and case.version in WRITABLE_VERSIONS:
+            written = {client: self._folder / f"{case.key}.{client}" for client in CLIENTS}
+            write = self._seconds(
+                {
+                    client: Order(str(target), case.whole_table, str(data), case.version)
+                    for client, target in written.items()
+                }
+            )
+            size_ratio = total_bytes(written["lance_spark"]) / total_bytes(written["pylance"])
+            for target in written.values():
+                remove(target)
+        remove(data)
+        remove(path)
+        return Measurement(case, page, megabytes, read, write, size_ratio)
+
+    def _seconds(self, orders: dict[str, Order]) -> dict[str, Seconds]:
+        results = run_in_turns(
+            {name: partial(self._clients[name].run, order) for name, order in orders.items()},
+            self._rounds,
+        )
         return {
-            client: (pick(used for used, _ in pairs), pick(wall for _, wall in pairs))
-            for client, pairs in seconds.items()
+            client: Seconds(*(self._average(list(column)) for column in zip(*turns, strict=True)))
+            for client, turns in results.items()
         }
-
-    read = interleaved(
-        {client: {"do": "read", "path": str(path), "whole": case.whole} for client in CLIENTS}
-    )
-    write, size = {}, None
-    if encode and case.version in WRITABLE:
-        out = {client: folder / f"{case.key}.{client}" for client in CLIENTS}
-        order = {
-            "do": "write",
-            "data": str(data),
-            "version": case.version,
-            "whole": case.whole,
-        }
-        write = interleaved({client: {**order, "path": str(out[client])} for client in CLIENTS})
-        size = weight(out["lance_spark"]) / weight(out["pylance"])
-        for place in out.values():
-            remove(str(place))
-    for place in (data, path):
-        remove(str(place))
-    return Found(case, page, megabytes, read, write, size)
-
-
-def markdown(found: list[Found]) -> str:
-    lines = [f"| {' | '.join(HEADER)} |", f"|{'---|' * len(HEADER)}"]
-    return "\n".join(lines + [f"| {' | '.join(one.row())} |" for one in found])
-
-
-def update(text: str) -> None:
-    """Put a table into its place in README.md."""
-    path = Path(__file__).parent / "README.md"
-    before, _, rest = path.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    path.write_text(f"{before}{_BEGIN}{text}\n{_END}{after}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("words", nargs="*")
-    parser.add_argument("--version", action="append")
-    parser.add_argument("--data", type=Path, default=Path("demo-data/encodings"))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--least", action="store_true", help="of the rounds, not their median")
+    parser = report.argument_parser(
+        __doc__, data="demo-data/encodings", scale=False, rounds=7, update=True
+    )
+    parser.add_argument("words", nargs="*", help="run the cases whose names have all words")
+    parser.add_argument("--version", action="append", help="run the cases of a file version")
+    parser.add_argument(
+        "--least",
+        action="store_true",
+        help="take the least time of the rounds, not their median, on a machine with other work",
+    )
     parser.add_argument("--decode", action="store_true", help="do not write")
     parser.add_argument("--processor", type=int, default=0)
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="print the table")
     parser.add_argument("--serve", choices=CLIENTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.serve, arguments.processor)
         return
-    chosen = [
+    cases = [
         case
         for case in pages.cases()
         if (not arguments.version or case.version in arguments.version)
         and all(word in case.key for word in arguments.words)
     ]
     clients = {client: Client(client, arguments.processor) for client in CLIENTS}
-    found = []
-    for case in chosen:
-        one = measure(
-            case,
-            arguments.data,
-            clients,
-            arguments.rounds,
-            min if arguments.least else statistics.median,
-            not arguments.decode,
-        )
-        found.append(one)
-        print(" | ".join(one.row()), flush=True)
+    average = min if arguments.least else statistics.median
+    bench = Bench(arguments.data, clients, arguments.rounds, average, not arguments.decode)
+    measurements = []
+    for case in cases:
+        measurements.append(bench.measure(case))
+        print(" | ".join(measurements[-1].cells()), flush=True)
     for client in clients.values():
         client.close()
-    missed = [one.case.key for one in found if "*" in one.row()[5]]
-    if missed:
-        print(f"slower than wanted: {', '.join(missed)}")
+    slow = [measurement.case.key for measurement in measurements if measurement.too_slow]
+    if slow:
+        print(f"slower than wanted: {', '.join(slow)}")
+    text = report.table(HEADER, [measurement.cells() for measurement in measurements])
     if arguments.markdown:
-        print(f"\n{markdown(found)}")
+        print(f"\n{text}")
     if arguments.update:
-        update(markdown(found))
+        report.put_into_readme("encodings", text)
 
 
 if __name__ == "__main__":

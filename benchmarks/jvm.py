@@ -1,16 +1,15 @@
-"""Where the time of a scan goes: in Spark's JVM, sampled by Java's flight recorder, and in the
-Python workers.
+"""The parts of a scan's processor time: samples of Spark's JVM by Java's flight recorder, and the
+time of the Python workers.
 
     python benchmarks/jvm.py [--data DIR] [--table ints+floats] [--seconds 20]
 
-The scan of all rows into Spark's `noop` sink is repeated for some seconds. A sample counts for the
-first of the lines below that one of its frames belongs to, seen from the innermost. Needs a JDK
-(`jcmd`, `jfr`).
+The benchmark repeats a scan of all rows into Spark's `noop` sink for some seconds. `PARTS` assigns
+classes to parts of the scan. A sample counts for the part of its innermost frame that has a part.
+The benchmark needs the commands `jcmd` and `jfr` of a JDK.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,10 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import lance_spark
+from benchmarks import report, tables
 from benchmarks import spark as bench
-from benchmarks import tables
 
-#: What frames of a sample's stack say, by parts of the names of their classes.
+#: For each part of a scan, parts of the names of its classes.
 PARTS = {
     "waiting for Python, receiving batches": (
         "java.net.Socket", "sun.nio.ch", "java.io.DataInputStream", "java.io.BufferedInputStream",
@@ -39,41 +38,39 @@ PARTS = {
     "writing values into Spark's rows": ("UnsafeRowWriter", "UnsafeArrayWriter", "UnsafeWriter", "UnsafeProjection", "UnsafeRow"),
     "handing rows to the sink": ("WritingSparkTask", "NoopWriter", "DataWritingSparkTask", "WholeStageCodegen", "GeneratedIterator"),
 }  # fmt: skip
-TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process, its children that have ended included."""
+    """Return the processor time of a process and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return sum(int(one) for one in fields[11:15]) / TICKS
+    return sum(int(ticks) for ticks in fields[11:15]) / TICKS_PER_SECOND
 
 
-def below(pid: int) -> list[int]:
-    """Return the processes that a process has started, and theirs."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    children = [int(one) for one in listed]
-    # The JVM starts processes from threads of its own.
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        children += [int(one) for one in (task / "children").read_text().split()]
-    found = sorted(set(children))
-    return [*found, *(one for child in found for one in below(child))]
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, and the descendants of each child."""
+    # Linux lists children by the thread that started them.
+    children = {
+        int(child)
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+        for child in (thread / "children").read_text().split()
+    }
+    return [*sorted(children), *(pid for child in sorted(children) for pid in descendants(child))]
 
 
 def part_of(sample: dict[str, object]) -> str:
-    """Return what a sample was doing."""
+    """Return the part of a scan that a sample belongs to."""
     stack: dict[str, list[dict[str, dict[str, dict[str, str]]]]] = sample["stackTrace"]  # type: ignore[assignment]
     for frame in stack["frames"]:
         name = frame["method"]["type"]["name"].replace("/", ".")
-        for part, marks in PARTS.items():
-            if any(mark in name for mark in marks):
+        for part, class_names in PARTS.items():
+            if any(class_name in name for class_name in class_names):
                 return part
     return "all else"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser = report.argument_parser(__doc__, rounds=None)
     parser.add_argument("--table", default="ints+floats")
     parser.add_argument("--seconds", type=float, default=20.0)
     arguments = parser.parse_args()
@@ -84,19 +81,19 @@ def main() -> None:
     for _ in range(3):
         bench.drain(frame)
     pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())
-    workers = below(pid)
-    before = [processor_seconds(one) for one in (pid, *workers)]
-    with tempfile.TemporaryDirectory() as scratch:
-        recording = Path(scratch) / "scan.jfr"
+    workers = descendants(pid)
+    before = [processor_seconds(process) for process in (pid, *workers)]
+    with tempfile.TemporaryDirectory() as folder_name:
+        recording = Path(folder_name) / "scan.jfr"
         start = ["JFR.start", "name=scan", "settings=profile"]
         subprocess.run(["jcmd", str(pid), *start], check=True, capture_output=True)
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < arguments.seconds:
+        started = time.perf_counter()
+        while time.perf_counter() - started < arguments.seconds:
             bench.drain(frame)
-        elapsed = time.perf_counter() - begun
+        elapsed = time.perf_counter() - started
         stop = ["JFR.stop", "name=scan", f"filename={recording}"]
         subprocess.run(["jcmd", str(pid), *stop], check=True, capture_output=True)
-        after = [processor_seconds(one) for one in (pid, *workers)]
+        after = [processor_seconds(process) for process in (pid, *workers)]
         events = "jdk.ExecutionSample,jdk.NativeMethodSample"
         printed = subprocess.run(
             ["jfr", "print", "--json", "--stack-depth", "64", "--events", events, str(recording)],
@@ -114,7 +111,7 @@ def main() -> None:
     print(f"{elapsed:.1f} s, processor time: JVM {jvm:.1f} s, Python workers {python:.1f} s\n")
     total = sum(samples.values())
     rows = [[part, f"{count / total:.0%}"] for part, count in samples.most_common()]
-    print(bench.table(["task threads of the JVM", "samples"], rows))
+    print(report.table(["task threads of the JVM", "samples"], rows))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
-"""What a Python worker needs while it scans one fragment of 4 GiB, and how fast.
+"""The memory and the seconds of a Python worker that scans one fragment of 4 GiB.
 
     python benchmarks/memory.py [--data DIR] [--gib 4] [--only WORD]
 
-Fragments of vectors, of text, and of numbers, written by pylance, one file each. One task at a time
-reads all rows into Spark's `noop` sink; every hundredth of a second the memory of the worker is
-looked at: all that is resident, and the part that is not a mapped file, which the system cannot
-take back. Linux only.
+pylance writes three tables of one fragment and one file: vectors, text and numbers. One task reads
+all rows of a table into Spark's `noop` sink. Meanwhile the benchmark reads the memory of the worker
+every hundredth of a second: the resident memory, and its part without mapped files. The system can
+take back the memory of mapped files, and no other part. The benchmark runs on Linux only.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,66 +22,75 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import lance_spark
+from benchmarks import report
 from benchmarks import spark as bench
+from benchmarks.measuring import memory_of, seconds_of
+from benchmarks.tables import batch_reader, write_once
 
 GIB = 1 << 30
+#: Rows of a batch.
 ROWS = 1 << 15
 
 
 def vectors(rng: np.random.Generator) -> pa.RecordBatch:
-    """Vectors of 1,024 floats."""
+    """Return vectors of 1,024 floats."""
     values = pa.array(rng.random(ROWS * 1024, np.float32))
     return pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(values, 1024)})
 
 
 def text(rng: np.random.Generator) -> pa.RecordBatch:
-    """Documents of about four kilobytes."""
+    """Return documents of about four kilobytes."""
     words = np.array([f"word{number} " for number in range(5_000)])
-    lines = ["".join(words[rng.integers(0, len(words), 500)]) for _ in range(256)]
-    return pa.record_batch({"text": [lines[number] for number in rng.integers(0, 256, ROWS)]})
+    documents = ["".join(words[rng.integers(0, len(words), 500)]) for _ in range(256)]
+    return pa.record_batch({"text": [documents[number] for number in rng.integers(0, 256, ROWS)]})
 
 
 def numbers(rng: np.random.Generator) -> pa.RecordBatch:
-    """Eight columns."""
+    """Return eight columns of numbers."""
     return pa.record_batch({f"c{number}": rng.random(ROWS * 16) for number in range(8)})
 
 
-KINDS: dict[str, Callable[[np.random.Generator], pa.RecordBatch]] = {
+#: The function that makes the batches of each table.
+TABLES: dict[str, Callable[[np.random.Generator], pa.RecordBatch]] = {
     "vectors": vectors,
     "text": text,
     "numbers": numbers,
 }
 
 
-def write(path: Path, kind: str, size: int) -> None:
-    """Write one fragment of about so many bytes of values."""
+def write(path: Path, name: str, num_bytes: int) -> None:
+    """Write a table of one fragment, with about `num_bytes` bytes of values."""
     import lance
 
+    make_batch = TABLES[name]
     rng = np.random.default_rng(1)
-    first = KINDS[kind](rng)
+    batch_bytes = make_batch(rng).nbytes
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for _ in range(-(-size // first.nbytes)):
-            yield KINDS[kind](rng)
+        for _ in range(-(-num_bytes // batch_bytes)):
+            yield make_batch(rng)
 
-    reader = pa.RecordBatchReader.from_batches(first.schema, batches())
+    reader = batch_reader(batches())
     lance.write_dataset(reader, str(path), max_rows_per_file=1 << 30, max_bytes_per_file=1 << 40)
 
 
-class Watched:
-    """The most that a Python worker of this machine holds, in bytes, while this is entered.
+class WorkerMemory:
+    """A context in which a thread reads the memory of all Python workers of this machine.
 
     Attributes
     ----------
-    resident, own : int
+    resident : int
+        The most resident bytes of a worker.
+    anonymous : int
+        The most bytes of a worker without mapped files.
     """
 
     def __init__(self) -> None:
-        self.resident = self.own = 0
+        self.resident = self.anonymous = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> WorkerMemory:
         self._thread.start()
         return self
 
@@ -95,19 +103,16 @@ class Watched:
         turn = 0
         while not self._stop.wait(0.01):
             if turn % 20 == 0:
-                workers = [
-                    one for one in Path("/proc").iterdir() if one.name.isdigit() and _is_worker(one)
-                ]
+                workers = _worker_processes()
             turn += 1
-            for one in workers:
-                try:
-                    status = (one / "status").read_text()
-                except OSError:
-                    continue
-                facts = dict(line.split(":", 1) for line in status.splitlines())
-                if "VmRSS" in facts:
-                    self.resident = max(self.resident, int(facts["VmRSS"].split()[0]) * 1024)
-                    self.own = max(self.own, int(facts["RssAnon"].split()[0]) * 1024)
+            for process in workers:
+                self.resident = max(self.resident, memory_of(process, "VmRSS"))
+                self.anonymous = max(self.anonymous, memory_of(process, "RssAnon"))
+
+
+def _worker_processes() -> list[Path]:
+    processes = (path for path in Path("/proc").iterdir() if path.name.isdigit())
+    return [process for process in processes if _is_worker(process)]
 
 
 def _is_worker(process: Path) -> bool:
@@ -118,36 +123,33 @@ def _is_worker(process: Path) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
-    parser.add_argument("--gib", type=float, default=4)
-    parser.add_argument("--only", default="")
+    parser = report.argument_parser(__doc__, scale=False, rounds=None)
+    parser.add_argument("--gib", type=float, default=4, help="GiB of values in a table")
+    parser.add_argument("--only", default="", help="part of the name of a table")
     arguments = parser.parse_args()
     spark = bench.session(cores=1)
     lance_spark.enable(spark)
     lines = []
-    for kind in KINDS:
-        if arguments.only not in kind:
+    for name in TABLES:
+        if arguments.only not in name:
             continue
-        path = arguments.data / f"memory-{kind}-{arguments.gib:g}.lance"
-        if not path.exists():
-            write(path, kind, int(arguments.gib * GIB))
-        whole = 1 << 62
-        frame = (
-            spark.read.format("lance").option("target_rows_per_partition", whole).load(str(path))
+        path = write_once(
+            arguments.data / f"memory-{name}-{arguments.gib:g}.lance",
+            partial(write, name=name, num_bytes=int(arguments.gib * GIB)),
         )
+        # One task reads the whole table.
+        reader = spark.read.format("lance").option("target_rows_per_partition", 1 << 62)
+        frame = reader.load(str(path))
         (fragment,) = lance_spark.open_dataset(str(path)).fragments
-        started = time.perf_counter()
-        with Watched() as seen:
-            bench.drain(frame)
-        seconds = time.perf_counter() - started
+        with WorkerMemory() as memory:
+            seconds = seconds_of(partial(bench.drain, frame))
         lines.append(
             [
-                kind,
+                name,
                 f"{fragment.size_bytes / GIB:.2f}",
                 f"{seconds:.1f} s",
-                f"{seen.resident >> 20}",
-                f"{seen.own >> 20}",
+                f"{memory.resident >> 20}",
+                f"{memory.anonymous >> 20}",
             ]
         )
         print(" | ".join(lines[-1]), flush=True)
@@ -159,7 +161,7 @@ def main() -> None:
         "MiB resident at most",
         "MiB without mapped files",
     ]
-    print(bench.table(header, lines))
+    print(report.table(header, lines))
     spark.stop()
 
 

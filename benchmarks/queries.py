@@ -1,16 +1,15 @@
-"""Queries that need less than the whole table: this source with the rule and without it, pylance in
-a Python source, Spark's Parquet.
+"""Queries that need a part of a table: this package with the optimizer's rule and without the rule,
+pylance in a Python data source, and Spark's Parquet.
 
     python benchmarks/queries.py [--data DIR] [--scale 1.0] [--rounds 5]
 
-Each query runs in one session on copies of the same rows; the clients take turns. "rule off" is
-this source as Spark sees it without `lance_spark.enable(spark)`. pylance gets no more of the query
-than any Python source does: it is asked for whole rows.
+All queries run in one session, on copies of the same rows; the clients take turns. "rule off" is
+this package without `lance_spark.enable(spark)`. Spark asks a Python data source for whole rows.
+Therefore pylance reads whole rows.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -24,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import lance_spark
+from benchmarks import report, tables
 from benchmarks import spark as bench
-from benchmarks import tables
+from benchmarks.measuring import median_seconds
 
 CLIENTS = ["lance_spark", "rule off", "pylance", "parquet"]
 ENABLED = "spark.lance.pushdown.enabled"
@@ -38,104 +38,94 @@ def _collect(frame: DataFrame) -> list[object]:
     return frame.collect()
 
 
-#: Name, table, query.
+#: The name of each query in the report, its table, and the query.
 QUERIES: list[tuple[str, str, Query]] = [
-    ("count(*)", "ints+floats", lambda f: f.count()),
-    ("count(*) where", "ints+floats", lambda f: f.where("count < 1000").count()),
-    ("one row by its id", "ints+floats", lambda f: _collect(f.where("id = 5432123"))),
-    ("1 in 100, one of four columns", "ints+floats", lambda f: bench.drain(f.where("count < 1000").select("price"))),
-    ("OR and LIKE", "strings", lambda f: f.where("text LIKE 'alpha%' OR text LIKE '%77'").count()),
-    ("ten rows", "ints+floats", lambda f: f.limit(10).collect()),
-    ("ten rows", "vectors", lambda f: f.limit(10).collect()),
-    ("sum of one of 40 columns", "wide", lambda f: _collect(f.agg(functions.sum("c7")))),
-    ("one of 40 columns", "wide", lambda f: bench.drain(f.select("c7"))),
-    ("child of a struct", "wide", lambda f: _collect(f.agg(functions.sum("s.b")))),
-    ("ids of vectors", "vectors", lambda f: bench.drain(f.select("id"))),
-    ("vectors", "vectors", lambda f: bench.drain(f.select("vector"))),
-    ("min and max of ids", "ints+floats", lambda f: _collect(f.agg(functions.min("id"), functions.max("id")))),
-    ("small side of a join", "ints+floats", lambda f: f.join(f.where("id < 1000").select("id", functions.col("price").alias("p")), "id").count()),
-    ("all of it", "ints+floats", bench.drain),
+    ("count(*)", "ints+floats", lambda frame: frame.count()),
+    ("count(*) where", "ints+floats", lambda frame: frame.where("count < 1000").count()),
+    ("one row by its id", "ints+floats", lambda frame: _collect(frame.where("id = 5432123"))),
+    ("1 in 100, one of four columns", "ints+floats", lambda frame: bench.drain(frame.where("count < 1000").select("price"))),
+    ("OR and LIKE", "strings", lambda frame: frame.where("text LIKE 'alpha%' OR text LIKE '%77'").count()),
+    ("ten rows", "ints+floats", lambda frame: frame.limit(10).collect()),
+    ("ten rows", "vectors", lambda frame: frame.limit(10).collect()),
+    ("sum of one of 40 columns", "wide", lambda frame: _collect(frame.agg(functions.sum("c7")))),
+    ("one of 40 columns", "wide", lambda frame: bench.drain(frame.select("c7"))),
+    ("child of a struct", "wide", lambda frame: _collect(frame.agg(functions.sum("s.b")))),
+    ("ids of vectors", "vectors", lambda frame: bench.drain(frame.select("id"))),
+    ("vectors", "vectors", lambda frame: bench.drain(frame.select("vector"))),
+    ("min and max of ids", "ints+floats", lambda frame: _collect(frame.agg(functions.min("id"), functions.max("id")))),
+    ("small side of a join", "ints+floats", lambda frame: frame.join(frame.where("id < 1000").select("id", functions.col("price").alias("p")), "id").count()),
+    ("all rows and columns", "ints+floats", bench.drain),
 ]  # fmt: skip
 
 
 def wide(scale: float) -> Iterator[pa.RecordBatch]:
-    """Forty columns of doubles, and a struct of two."""
+    """Yield the rows of a table of forty columns of doubles, and a struct of two numbers."""
     rng = np.random.default_rng(7)
-    rows = max(1, int(WIDE_ROWS * scale))
+    rows = _wide_rows(scale)
     for start in range(0, rows, 250_000):
         count = min(250_000, rows - start)
-        columns = {f"c{i}": pa.array(rng.random(count)) for i in range(WIDE_COLUMNS)}
-        pair = [pa.array(rng.integers(0, 1000, count)), pa.array(rng.random(count))]
-        columns["s"] = pa.StructArray.from_arrays(pair, ["a", "b"])
+        columns = {f"c{number}": pa.array(rng.random(count)) for number in range(WIDE_COLUMNS)}
+        children = [pa.array(rng.integers(0, 1000, count)), pa.array(rng.random(count))]
+        columns["s"] = pa.StructArray.from_arrays(children, ["a", "b"])
         yield pa.record_batch(columns)
 
 
-def prepare(folder: Path, scale: float) -> dict[str, Path]:
-    """Write the tables as Lance tables, by pylance in four fragments."""
-    import lance
+def _wide_rows(scale: float) -> int:
+    return max(1, int(WIDE_ROWS * scale))
 
-    made = tables.prepare(folder, scale)
-    root = made["wide"] = folder / f"wide-{scale:g}"
-    if not (root / "done").exists():
-        shutil.rmtree(root, ignore_errors=True)
-        root.mkdir(parents=True)
-        batches = wide(scale)
-        first = next(batches)
-        reader = pa.RecordBatchReader.from_batches(
-            first.schema, (batch for part in ([first], batches) for batch in part)
-        )
-        rows = max(1, int(WIDE_ROWS * scale))
-        lance.write_dataset(reader, str(root / "table.lance"), max_rows_per_file=-(-rows // 4))
-        (root / "done").touch()
-    return made
+
+def prepare(folder: Path, scale: float) -> dict[str, Path]:
+    """Write the Lance tables that do not exist, and return the folder of each table."""
+    folders = tables.prepare(folder, scale)
+    folders["wide"] = folder / f"wide-{scale:g}"
+    path = folders["wide"] / "table.lance"
+    tables.write_four_fragments(path, wide(scale), _wide_rows(scale))
+    return folders
 
 
 def frames_of(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-    """The same rows by each client."""
-    ours = spark.read.format("lance").load(str(folder / "table.lance"))
+    """Return a table's rows as each client reads them."""
+    frame = spark.read.format("lance").load(str(folder / "table.lance"))
     parquet = folder / "table.parquet"
     if not parquet.exists():
-        ours.write.parquet(str(parquet))
+        frame.write.parquet(str(parquet))
     return {
-        "lance_spark": ours,
-        "rule off": ours,
+        "lance_spark": frame,
+        "rule off": frame,
         "pylance": spark.read.format("pylance").load(str(folder / "table.lance")),
         "parquet": spark.read.parquet(str(parquet)),
     }
 
 
-def added_column(spark: SparkSession, folder: Path, rounds: int) -> dict[str, float]:
-    """Seconds to add a column to the wide table; what has no way to do it writes the table anew."""
+def seconds_of_new_column(spark: SparkSession, folder: Path, rounds: int) -> dict[str, float]:
+    """Return the seconds of each client for a new column of the wide table.
+
+    Spark cannot add a column to Parquet files. Therefore Spark writes the whole table again.
+    """
     import pyarrow.compute as pc
 
     copy, parquet = folder / "copy.lance", folder / "copy.parquet"
 
-    def ours() -> None:
+    def add_lance_column() -> None:
         shutil.rmtree(copy, ignore_errors=True)
-        # Hard links: nothing but the change is measured.
-        shutil.copytree(
-            folder / "table.lance", copy, copy_function=lambda a, b: Path(b).hardlink_to(a)
-        )
+        # Data files are linked, so that the copy takes little of the time.
+        tables.copy_table(folder / "table.lance", copy)
         dataset = lance_spark.open_dataset(str(copy))
         dataset.add_columns(
             {"twice": lambda rows: pc.multiply(rows["c7"], 2.0)}, read_columns=["c7"]
         )
 
-    def theirs() -> None:
+    def write_parquet() -> None:
         frame = spark.read.parquet(str(folder / "table.parquet"))
         frame.withColumn("twice", functions.col("c7") * 2).write.mode("overwrite").parquet(
             str(parquet)
         )
 
-    return bench.timed({"lance_spark": ours, "parquet": theirs}, rounds)
+    return median_seconds({"lance_spark": add_lance_column, "parquet": write_parquet}, rounds)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = report.argument_parser(__doc__, rounds=5).parse_args()
     folders = prepare(arguments.data, arguments.scale)
     spark = bench.session()
     lance_spark.enable(spark)
@@ -150,20 +140,19 @@ def main() -> None:
 
             return run
 
-        seconds = bench.timed({client: action(client) for client in CLIENTS}, arguments.rounds)
-        own = seconds["lance_spark"]
-        ratios = [f"{seconds[other] / own:.2f}" for other in CLIENTS[1:]]
-        lines.append([name, table, f"{own:.2f} s", *ratios])
+        seconds = median_seconds({client: action(client) for client in CLIENTS}, arguments.rounds)
+        lance_seconds = seconds["lance_spark"]
+        ratios = [f"{seconds[client] / lance_seconds:.2f}" for client in CLIENTS[1:]]
+        lines.append([name, table, f"{lance_seconds:.2f} s", *ratios])
         print(" | ".join(lines[-1]), flush=True)
     spark.conf.set(ENABLED, "true")
-    seconds = added_column(spark, folders["wide"], arguments.rounds)
-    own = seconds["lance_spark"]
-    lines.append(
-        ["adding a column", "wide", f"{own:.2f} s", "", "", f"{seconds['parquet'] / own:.2f}"]
-    )
+    seconds = seconds_of_new_column(spark, folders["wide"], arguments.rounds)
+    lance_seconds = seconds["lance_spark"]
+    ratio = f"{seconds['parquet'] / lance_seconds:.2f}"
+    lines.append(["adding a column", "wide", f"{lance_seconds:.2f} s", "", "", ratio])
     print()
     header = ["query", "table", "seconds", "speed / rule off", "speed / pylance", "speed / Parquet"]
-    print(bench.table(header, lines))
+    print(report.table(header, lines))
     spark.stop()
 
 

@@ -1,8 +1,9 @@
-"""Python data sources to compare with: one that decodes nothing, one around pylance, one that does
-nothing.
+"""Python data sources to compare with.
 
-They are pickled by value into Spark's workers, so everything they need is imported inside their
-methods.
+`prebuilt` yields batches of a file without decoding. `pylance` reads and writes with pylance.
+`nothing` yields ten rows, and drops all rows that it is given.
+
+Each method imports the client that it needs, so that a Python worker loads one client alone.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 
 
-class Piece(InputPartition):
+class BatchRange(InputPartition):
+    """A partition: batches `start` to `stop` of an Arrow file."""
+
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
 
 
 class PrebuiltSource(DataSource):
-    """Yields the batches of an Arrow IPC file, mapped into memory: what transport alone costs."""
+    """Yields the batches of an Arrow IPC file, mapped into memory: the cost of transport alone."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,6 +47,8 @@ class PrebuiltSource(DataSource):
 
 
 class PrebuiltReader(DataSourceReader):
+    """Reads the batches of an Arrow IPC file in a number of tasks."""
+
     def __init__(self, path: str, tasks: int) -> None:
         self.path, self.tasks = path, tasks
 
@@ -52,20 +57,20 @@ class PrebuiltReader(DataSourceReader):
 
         with pa.memory_map(self.path) as source:
             count = pa.ipc.open_file(source).num_record_batches
-        cuts = [count * i // self.tasks for i in range(self.tasks + 1)]
-        return [Piece(a, b) for a, b in itertools.pairwise(cuts) if b > a]
+        cuts = [count * task // self.tasks for task in range(self.tasks + 1)]
+        return [BatchRange(start, stop) for start, stop in itertools.pairwise(cuts) if stop > start]
 
     def read(self, partition: Any) -> Iterator[Any]:
         import pyarrow as pa
 
         with pa.memory_map(self.path) as source:
             reader = pa.ipc.open_file(source)
-            for i in range(partition.start, partition.stop):
-                yield reader.get_batch(i)
+            for number in range(partition.start, partition.stop):
+                yield reader.get_batch(number)
 
 
 class PylanceSource(DataSource):
-    """Reads a Lance table with pylance, one fragment a partition."""
+    """Reads a Lance table with pylance, one fragment in each task."""
 
     @classmethod
     def name(cls) -> str:
@@ -74,9 +79,9 @@ class PylanceSource(DataSource):
     def schema(self) -> Any:
         import lance
 
-        from benchmarks.arrow import as_spark
+        from benchmarks.arrow import spark_schema
 
-        return from_arrow_schema(as_spark(lance.dataset(self.options["path"]).schema))
+        return from_arrow_schema(spark_schema(lance.dataset(self.options["path"]).schema))
 
     def reader(self, schema: Any) -> DataSourceReader:
         return PylanceReader(self.options["path"], int(self.options.get("batch_size", "8192")))
@@ -85,26 +90,38 @@ class PylanceSource(DataSource):
         return PylanceWriter(self.options["path"], schema)
 
 
+class FragmentPartition(InputPartition):
+    """A partition: a fragment of a table."""
+
+    def __init__(self, fragment_id: int) -> None:
+        self.fragment_id = fragment_id
+
+
 class PylanceReader(DataSourceReader):
+    """Reads the fragments of a table with pylance."""
+
     def __init__(self, path: str, batch_size: int) -> None:
         self.path, self.batch_size = path, batch_size
 
     def partitions(self) -> list[InputPartition]:
         import lance
 
-        return [Piece(f.fragment_id, 0) for f in lance.dataset(self.path).get_fragments()]
+        fragments = lance.dataset(self.path).get_fragments()
+        return [FragmentPartition(fragment.fragment_id) for fragment in fragments]
 
     def read(self, partition: Any) -> Iterator[Any]:
         import lance
 
-        from benchmarks.arrow import as_spark, to_spark
+        from benchmarks.arrow import spark_batch, spark_schema
 
-        fragment = lance.dataset(self.path).get_fragment(partition.start)
+        fragment = lance.dataset(self.path).get_fragment(partition.fragment_id)
         for batch in fragment.to_batches(batch_size=self.batch_size):
-            yield to_spark(batch, as_spark(batch.schema))
+            yield spark_batch(batch, spark_schema(batch.schema))
 
 
-class Written(WriterCommitMessage):
+class WrittenFragments(WriterCommitMessage):
+    """The fragments that a task wrote."""
+
     def __init__(self, fragments: list[Any]) -> None:
         self.fragments = fragments
 
@@ -119,35 +136,34 @@ class PylanceWriter(DataSourceArrowWriter):
         import lance
         import pyarrow as pa
 
-        from benchmarks.arrow import from_spark
+        from benchmarks.arrow import lance_schema
 
         first = next(iterator)
-        target = from_spark(first.schema)
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            yield first.cast(target)
-            for batch in iterator:
-                yield batch.cast(target)
-
-        reader = pa.RecordBatchReader.from_batches(target, batches())
-        return Written(lance.fragment.write_fragments(reader, self.path, schema=target))
+        schema = lance_schema(first.schema)
+        batches = (batch.cast(schema) for batch in itertools.chain([first], iterator))
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        return WrittenFragments(lance.fragment.write_fragments(reader, self.path, schema=schema))
 
     def commit(self, messages: list[Any]) -> None:
         import lance
-
-        fragments = [f for m in messages if m is not None for f in m.fragments]
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from benchmarks.arrow import from_spark
+        from benchmarks.arrow import lance_schema
 
+        fragments = [
+            fragment
+            for message in messages
+            if message is not None
+            for fragment in message.fragments
+        ]
         operation = lance.LanceOperation.Overwrite(
-            from_spark(to_arrow_schema(self.schema)), fragments
+            lance_schema(to_arrow_schema(self.schema)), fragments
         )
         lance.LanceDataset.commit(self.path, operation)
 
 
 class NothingSource(DataSource):
-    """Ten rows of one column, out of nowhere: what starting a Python data source costs."""
+    """Yields ten rows of one column: the cost of starting a Python data source."""
 
     @classmethod
     def name(cls) -> str:
@@ -164,8 +180,10 @@ class NothingSource(DataSource):
 
 
 class NothingReader(DataSourceReader):
+    """Yields ten rows in one task."""
+
     def partitions(self) -> list[InputPartition]:
-        return [Piece(0, 10)]
+        return [BatchRange(0, 1)]
 
     def read(self, partition: Any) -> Iterator[Any]:
         import pyarrow as pa
@@ -174,9 +192,9 @@ class NothingReader(DataSourceReader):
 
 
 class NothingWriter(DataSourceArrowWriter):
-    """Takes every batch and keeps none: what transport costs a write."""
+    """Reads every batch and drops it: the cost of transport in a write."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         for _ in iterator:
             pass
-        return Written([])
+        return WrittenFragments([])

@@ -1,14 +1,13 @@
-"""What starting a read costs: a table of ten rows against a Python data source that does nothing.
+"""The cost of starting a read: a table of ten rows, and a Python data source of ten rows.
 
     python benchmarks/start.py [--rounds 15]
 
-Each round opens a DataFrame anew and collects it, so that the schema is asked for, the read is
-planned and a task runs.
+Each round opens a new DataFrame and collects its rows. In each round, Spark asks for the schema,
+plans the read and runs a task.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -18,12 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import pyarrow as pa
 
 import lance_spark
+from benchmarks import report
 from benchmarks import spark as bench
+from benchmarks.measuring import median_seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser = report.argument_parser(__doc__, data=None, scale=False, rounds=15)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "ten.lance")
@@ -36,7 +36,7 @@ def main() -> None:
             spark.conf.set("spark.lance.pushdown.local", str(local).lower())
             spark.read.format("lance").load(path).collect()
 
-        seconds = bench.timed(
+        seconds = median_seconds(
             {
                 "read while it is planned": lambda: read(True, True),
                 "read by a task": lambda: read(True, False),
@@ -46,13 +46,10 @@ def main() -> None:
             arguments.rounds,
         )
         spark.stop()
-    nothing = seconds["nothing"]
-    print(
-        bench.table(
-            ["ten rows", "seconds", "times a source that does nothing"],
-            [[name, f"{one:.3f}", f"{one / nothing:.2f}"] for name, one in seconds.items()],
-        )
-    )
+    least = seconds["nothing"]
+    header = ["ten rows", "seconds", "times a source that does nothing"]
+    lines = [[name, f"{median:.3f}", f"{median / least:.2f}"] for name, median in seconds.items()]
+    print(report.table(header, lines))
 
 
 if __name__ == "__main__":

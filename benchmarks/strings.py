@@ -1,15 +1,15 @@
-"""Columns of strings in files of their own: this package against pylance and pyarrow's Parquet,
-without Spark.
+"""Files of one column of strings, without Spark: this package against pylance and the Parquet files
+of pyarrow.
 
     python benchmarks/strings.py [--rows 200000] [--rounds 3] [NAME ...]
 
-Sizes are of whole files; times are of the processor, the best of the rounds. Parquet writes its
-defaults, Snappy with dictionaries. "fsst" is this package asked for FSST by the column's metadata.
+Sizes are sizes of whole files. Times are processor times, the best of the rounds. pyarrow writes
+Parquet with its defaults: Snappy and dictionaries. For "fsst", the metadata of the column asks this
+package for FSST.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -21,88 +21,72 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import corpus
-from benchmarks.spark import table
+from benchmarks import corpus, report
+from benchmarks.lance_files import (
+    read_by_lance_spark,
+    read_by_pylance,
+    write_by_lance_spark,
+    write_by_pylance,
+)
 
+VERSION = "2.2"
 FSST = {"lance-encoding:compression": "fsst"}
 
 
-def seconds(action: Callable[[], object], rounds: int) -> float:
-    """The least processor time of an action."""
-    found = []
+def processor_seconds(action: Callable[[], object], rounds: int) -> float:
+    """Return the least processor time of an action."""
+    seconds = []
     for _ in range(rounds):
-        started = time.process_time()
+        start = time.process_time()
         action()
-        found.append(time.process_time() - started)
-    return min(found)
-
-
-def write_ours(data: pa.Table, path: Path) -> None:
-    from lance_spark.file.schema.schema import Schema
-    from lance_spark.file.writer import FileWriter
-    from lance_spark.storage.write.output import LocalOutput
-
-    path.unlink(missing_ok=True)
-    output = LocalOutput(str(path))
-    writer = FileWriter(output, Schema.from_arrow(data.schema), (2, 2))
-    for batch in data.to_batches():
-        writer.write(batch)
-    writer.finish()
-    output.close()
-
-
-def read_ours(path: Path) -> None:
-    from lance_spark.file.reader import FileReader
-    from lance_spark.storage.local import LocalSource
-
-    reader = FileReader.open(LocalSource(str(path)))
-    reader.read(reader.schema.fields, range(reader.num_rows))
-    reader.close()
-
-
-def write_theirs(data: pa.Table, path: Path) -> None:
-    from lance.file import LanceFileWriter
-
-    path.unlink(missing_ok=True)
-    with LanceFileWriter(str(path), data.schema, version="2.2") as writer:
-        for batch in data.to_batches():
-            writer.write_batch(batch)
-
-
-def read_theirs(path: Path) -> None:
-    from lance.file import LanceFileReader
-
-    LanceFileReader(str(path)).read_all(batch_size=65536).to_table()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
 
 
 def measure(array: pa.Array, folder: Path, rounds: int) -> list[float]:
-    """Ratios in the order of the table's columns."""
-    # Rows come in batches, as they do from Spark.
+    """Write and read a column by each client; return the figures in the order of `HEADER`."""
+    # Batches have as many rows as batches of Spark.
     data = pa.Table.from_batches(pa.table({"c": array}).to_batches(max_chunksize=10_000))
-    asked = data.cast(pa.schema([pa.field("c", array.type, metadata=FSST)]))
-    ours, theirs, fsst, parquet, zstd = (folder / name for name in "otfpz")
-    write = {
-        ours: seconds(lambda: write_ours(data, ours), rounds),
-        theirs: seconds(lambda: write_theirs(data, theirs), rounds),
-        fsst: seconds(lambda: write_ours(asked, fsst), rounds),
-        parquet: seconds(lambda: pq.write_table(data, parquet), rounds),
-        zstd: seconds(lambda: pq.write_table(data, zstd, compression="zstd"), rounds),
+    fsst_data = data.cast(pa.schema([pa.field("c", array.type, metadata=FSST)]))
+    writers: dict[str, Callable[[str], object]] = {
+        "lance_spark": lambda path: write_by_lance_spark(data, path, VERSION),
+        "pylance": lambda path: write_by_pylance(data, path, VERSION),
+        "fsst": lambda path: write_by_lance_spark(fsst_data, path, VERSION),
+        "parquet": lambda path: pq.write_table(data, path),
+        "zstd": lambda path: pq.write_table(data, path, compression="zstd"),
     }
-    size = {path: path.stat().st_size for path in write}
-    read = seconds(lambda: read_ours(ours), rounds)
+    paths = {name: folder / name for name in writers}
+
+    def seconds_of_write(name: str) -> float:
+        def write() -> None:
+            paths[name].unlink(missing_ok=True)
+            writers[name](str(paths[name]))
+
+        return processor_seconds(write, rounds)
+
+    write = {name: seconds_of_write(name) for name in writers}
+    size = {name: path.stat().st_size for name, path in paths.items()}
+
+    def seconds_of_lance_spark(file: str) -> float:
+        return processor_seconds(lambda: read_by_lance_spark(str(paths[file])), rounds)
+
+    def seconds_of_pylance(file: str) -> float:
+        return processor_seconds(lambda: read_by_pylance(str(paths[file])).read_all(), rounds)
+
+    read = seconds_of_lance_spark("lance_spark")
     return [
         data.nbytes / 1e6,
-        size[ours] / size[theirs],
-        size[fsst] / size[theirs],
-        size[ours] / size[parquet],
-        size[ours] / size[zstd],
-        write[theirs] / write[ours],
-        write[parquet] / write[ours],
-        write[zstd] / write[ours],
-        write[theirs] / write[fsst],
-        seconds(lambda: read_theirs(theirs), rounds) / read,
-        seconds(lambda: read_theirs(theirs), rounds) / seconds(lambda: read_ours(theirs), rounds),
-        seconds(lambda: read_theirs(ours), rounds) / read,
+        size["lance_spark"] / size["pylance"],
+        size["fsst"] / size["pylance"],
+        size["lance_spark"] / size["parquet"],
+        size["lance_spark"] / size["zstd"],
+        write["pylance"] / write["lance_spark"],
+        write["parquet"] / write["lance_spark"],
+        write["zstd"] / write["lance_spark"],
+        write["pylance"] / write["fsst"],
+        seconds_of_pylance("pylance") / read,
+        seconds_of_pylance("pylance") / seconds_of_lance_spark("pylance"),
+        seconds_of_pylance("lance_spark") / read,
     ]
 
 
@@ -117,17 +101,16 @@ HEADER = [
     "write speed / Parquet",
     "write speed / Parquet zstd",
     "fsst: write speed / pylance",
-    "read speed / pylance, own files",
-    "read speed / pylance, its file",
-    "read speed / pylance, our file",
+    "read speed / pylance, each its own file",
+    "read speed / pylance, file of pylance",
+    "read speed / pylance, file of this package",
 ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
+    parser = report.argument_parser(__doc__, data=None, scale=False)
+    parser.add_argument("names", nargs="*", help="columns; all columns by default")
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
@@ -136,11 +119,11 @@ def main() -> None:
         for name, array in corpus.columns(arguments.rows).items():
             if arguments.names and name not in arguments.names:
                 continue
-            found = measure(array, Path(folder), arguments.rounds)
-            lines.append([name, f"{found[0]:.1f}", *(f"{ratio:.2f}" for ratio in found[1:])])
+            figures = measure(array, Path(folder), arguments.rounds)
+            lines.append([name, f"{figures[0]:.1f}", *(f"{ratio:.2f}" for ratio in figures[1:])])
             print(" | ".join(lines[-1]), flush=True)
     print()
-    print(table(HEADER, lines))
+    print(report.table(HEADER, lines))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""The tables that the benchmarks read and write, made once and kept in a folder of the caller's
-choice.
+"""The tables of the benchmarks, and functions that write, copy and measure tables.
+
+Each table is written once and stays in the folder of `--data` for the next run.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,7 +68,7 @@ def _strings(start: int, rows: int, rng: np.random.Generator) -> pa.RecordBatch:
     return pa.record_batch({"text": pc.binary_join_element_wise(*parts, number, " ")})
 
 
-def _low(start: int, rows: int, rng: np.random.Generator) -> pa.RecordBatch:
+def _few_words(start: int, rows: int, rng: np.random.Generator) -> pa.RecordBatch:
     return pa.record_batch({"category": pa.array(WORDS[rng.integers(0, len(WORDS), rows)])})
 
 
@@ -87,46 +91,80 @@ def _vectors(start: int, rows: int, rng: np.random.Generator) -> pa.RecordBatch:
 TABLES: dict[str, tuple[Callable[[int, int, np.random.Generator], pa.RecordBatch], int, int]] = {
     "ints+floats": (_numbers, ROWS, STEP),
     "strings": (_strings, ROWS, STEP),
-    "low-cardinality": (_low, ROWS, STEP),
+    "low-cardinality": (_few_words, ROWS, STEP),
     "nullable ints": (_nullable, ROWS, STEP),
     "vectors": (_vectors, VECTORS, 20_000),
 }
 
 
 def batches(name: str, scale: float = 1.0) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, the same in every run."""
-    make, rows, step = TABLES[name]
-    rows = max(1, int(rows * scale))
+    """Yield the rows of a table. The rows are the same in every run."""
+    make, _, step = TABLES[name]
+    rows = row_count(name, scale)
     rng = np.random.default_rng(2024)
     for start in range(0, rows, step):
         yield make(start, min(step, rows - start), rng)
 
 
-def schema(name: str) -> pa.Schema:
-    """The Arrow schema of a table."""
-    make, _, _ = TABLES[name]
-    return make(0, 1, np.random.default_rng(0)).schema
+def row_count(name: str, scale: float) -> int:
+    """Return the number of rows of a table."""
+    return max(1, int(TABLES[name][1] * scale))
 
 
 def prepare(folder: Path, scale: float = 1.0) -> dict[str, Path]:
-    """Write each table as a Lance table (by pylance, four fragments) and as an Arrow IPC file;
-    return the folders.
+    """Write each table by pylance in four fragments, unless the table exists.
+
+    Returns the folder of each table. The table is the folder's `table.lance`.
     """
+    folders = {name: folder / f"{name.replace(' ', '_')}-{scale:g}" for name in TABLES}
+    for name, root in folders.items():
+        write_four_fragments(root / "table.lance", batches(name, scale), row_count(name, scale))
+    return folders
+
+
+def write_four_fragments(path: Path, rows: Iterator[pa.RecordBatch], count: int) -> None:
+    """Write a table by pylance in four fragments, unless the table exists."""
     import lance
 
-    made = {}
-    for name in TABLES:
-        root = folder / f"{name.replace(' ', '_')}-{scale:g}"
-        made[name] = root
-        if (root / "done").exists():
-            continue
-        root.mkdir(parents=True, exist_ok=True)
-        rows = max(1, int(TABLES[name][1] * scale))
-        lance.write_dataset(
-            pa.RecordBatchReader.from_batches(schema(name), batches(name, scale)),
-            str(root / "table.lance"),
-            mode="overwrite",
-            max_rows_per_file=-(-rows // 4),
-        )
-        (root / "done").touch()
-    return made
+    write_once(
+        path,
+        lambda unfinished: lance.write_dataset(
+            batch_reader(rows), str(unfinished), max_rows_per_file=-(-count // 4)
+        ),
+    )
+
+
+def write_once(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a table, unless the table exists; return its path.
+
+    `write` gets a temporary path, so that an interrupted write leaves no table at `path`.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        write(unfinished)
+        unfinished.rename(path)
+    return path
+
+
+def batch_reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """Return a reader of batches. Its schema is the schema of the first batch."""
+    first = next(batches)
+    return pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
+
+
+def copy_table(source: Path, target: Path) -> None:
+    """Copy a Lance table. Data files are hard links, because no client changes a data file."""
+    for root, _, files in os.walk(source):
+        folder = target / Path(root).relative_to(source)
+        folder.mkdir(parents=True)
+        copy_file = os.link if folder.name == "data" else shutil.copyfile
+        for file in files:
+            copy_file(Path(root) / file, folder / file)
+
+
+def total_bytes(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

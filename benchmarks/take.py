@@ -1,55 +1,57 @@
-"""Rows by position: this package against pylance, one thread each.
+"""Rows by position: this package against pylance, on one processor each.
 
     python benchmarks/take.py [--data DIR] [--scale 1.0] [--rounds 15]
 
-Tables of a million rows that pylance has written. Both clients have the table open and its files in
-the page cache, and run in processes of their own that are bound to one processor. Both keep what
-they have read of the ends of files; pylance also keeps the search structures of pages.
+pylance has written the tables, of a million rows each. Each client runs in a process that is bound
+to one processor. Before the measurement, the client opens the table and takes rows twice, so that
+the files are in the page cache. Both clients keep the metadata at the ends of files in memory.
+pylance also keeps the search structures of pages.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import spark as bench
-from benchmarks.tables import WORDS
+from benchmarks import report
+from benchmarks.measuring import run_in_turns, run_python
+from benchmarks.tables import WORDS, write_once
 
 ROWS = 1_000_000
 STEP = 50_000
+#: Numbers of rows that are taken at a time.
 COUNTS = (1, 1_000)
 
-OPEN = {
+#: The code by which each client opens the table.
+CLIENTS = {
     "lance_spark": "import lance_spark\ndataset = lance_spark.open_dataset(path)\n",
     "pylance": "import lance\ndataset = lance.dataset(path)\n",
 }
 MEASURE = """
 import sys, time
 import numpy as np
-path, count, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+path, count, rounds, total = sys.argv[1], *map(int, sys.argv[2:])
 {open}
 rng = np.random.default_rng(count)
-total = int(sys.argv[4])
-picks = [rng.integers(0, total, count).tolist() for _ in range(rounds + 2)]
-took = []
-for rows in picks:
-    started = time.perf_counter()
+choices = [rng.integers(0, total, count).tolist() for _ in range(rounds + 2)]
+seconds = []
+for rows in choices:
+    start = time.perf_counter()
     assert dataset.take(rows).num_rows == count
-    took.append(time.perf_counter() - started)
-print(sorted(took[2:])[rounds // 2])
+    seconds.append(time.perf_counter() - start)
+print(sorted(seconds[2:])[rounds // 2])
 """
+#: Processes of each client, in turns.
+PROCESSES = 3
 
 
 def _ints(rows: int, rng: np.random.Generator) -> pa.Array:
@@ -81,7 +83,7 @@ def _lists(rows: int, rng: np.random.Generator) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-#: What a table's only column holds, and the share of the rows that it has.
+#: For each table, the function that makes its only column, and its number of rows as a share of ROWS.
 TABLES: dict[str, tuple[Callable[[int, np.random.Generator], pa.Array], float]] = {
     "ints": (_ints, 1.0),
     "strings": (_strings, 1.0),
@@ -92,10 +94,7 @@ TABLES: dict[str, tuple[Callable[[int, np.random.Generator], pa.Array], float]] 
 
 
 def prepare(folder: Path, name: str, rows: int) -> Path:
-    """Return a table, which pylance writes if it is not there."""
-    import lance
-
-    path = folder / f"take-{name.replace(' ', '_')}-{rows}.lance"
+    """Write a table by pylance, unless the table exists; return its path."""
     make, _ = TABLES[name]
     schema = pa.schema({"value": make(1, np.random.default_rng(0)).type})
 
@@ -104,54 +103,50 @@ def prepare(folder: Path, name: str, rows: int) -> Path:
         for start in range(0, rows, STEP):
             yield pa.record_batch([make(min(STEP, rows - start), rng)], schema=schema)
 
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+    def write(path: Path) -> None:
+        import lance
+
         lance.write_dataset(pa.RecordBatchReader.from_batches(schema, batches()), str(path))
-    return path
+
+    return write_once(folder / f"take-{name.replace(' ', '_')}-{rows}.lance", write)
 
 
 def measure(client: str, path: Path, count: int, rounds: int, rows: int) -> float:
-    """Median seconds of taking random rows, in a fresh process on one processor."""
-    arguments = [str(path), str(count), str(rounds), str(rows)]
-    out = subprocess.run(
-        [sys.executable, "-c", MEASURE.format(open=OPEN[client]), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {0}),
-    )
-    return float(out.stdout)
+    """Return the median seconds of taking random rows, in a new process on one processor."""
+    code = MEASURE.format(open=CLIENTS[client])
+    return float(run_python(code, str(path), str(count), str(rounds), str(rows), processor=0))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=15)
-    arguments = parser.parse_args()
+    arguments = report.argument_parser(__doc__, rounds=15).parse_args()
     lines = []
     for name, (_, share) in TABLES.items():
         rows = max(1, int(ROWS * share * arguments.scale))
         path = prepare(arguments.data, name, rows)
         for count in COUNTS:
-            seconds: dict[str, list[float]] = {client: [] for client in OPEN}
-            for _ in range(3):
-                for client in OPEN:
-                    seconds[client].append(measure(client, path, count, arguments.rounds, rows))
-            ours, theirs = (statistics.median(seconds[client]) for client in OPEN)
+            seconds = run_in_turns(
+                {
+                    client: partial(measure, client, path, count, arguments.rounds, rows)
+                    for client in CLIENTS
+                },
+                PROCESSES,
+                warm_up=False,
+            )
+            lance_seconds, pylance_seconds = (
+                statistics.median(seconds[client]) for client in CLIENTS
+            )
             lines.append(
                 [
                     name,
                     str(count),
-                    f"{ours * 1e3:.2f} ms",
-                    f"{theirs * 1e3:.2f} ms",
-                    f"{theirs / ours:.2f}",
+                    f"{lance_seconds * 1e3:.2f} ms",
+                    f"{pylance_seconds * 1e3:.2f} ms",
+                    f"{pylance_seconds / lance_seconds:.2f}",
                 ]
             )
             print(" | ".join(lines[-1]), flush=True)
     print()
-    print(bench.table(["table", "rows", "lance_spark", "pylance", "speed / pylance"], lines))
+    print(report.table(["table", "rows", *CLIENTS, "speed / pylance"], lines))
 
 
 if __name__ == "__main__":

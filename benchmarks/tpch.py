@@ -1,33 +1,37 @@
-"""The 22 queries of TPC-H on tables of Lance, beside the same tables in Parquet.
+"""The 22 queries of TPC-H on Lance tables and on the same tables in Parquet.
 
     python benchmarks/tpch.py [--scale 1] [--rounds 3] [--only 1,6,14]
 
-DuckDB makes the rows, and has the text of the queries. Spark writes both tables from the same
-rows, as many files each. The queries run in turns, the shortest time of each counts, and the
-answers must be equal. The data stays in build/tpch for the next run.
+DuckDB makes the rows, and has the text of the queries. Spark writes both tables from the same rows,
+with the same number of files. The two formats take turns. The shortest time of a query counts. The
+answers of both formats must be equal. The tables stay in `build/tpch` for the next run.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import lance_spark
+from benchmarks import report
 from benchmarks import spark as bench
+from benchmarks.measuring import ROOT, run_in_turns
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
+LARGE_TABLES = ("lineitem", "orders", "partsupp")
 FORMATS = ("lance", "parquet")
+Rows = list[tuple[object, ...]]
 
 
-def duck() -> Any:
-    """Return a connection of DuckDB that knows TPC-H."""
+def duckdb_connection() -> Any:
+    """Return a connection of DuckDB with the TPC-H extension."""
     import duckdb
     import duckdb_extension_tpch
 
@@ -38,20 +42,20 @@ def duck() -> Any:
     return connection
 
 
-def make_data(spark: Any, folder: Path, scale: float) -> None:
-    """Make the tables in both formats, unless they are there."""
+def write_tables(spark: Any, folder: Path, scale: float) -> None:
+    """Write the tables in both formats, unless an earlier run wrote them."""
     done = folder / "done"
     if done.exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    connection = duck()
+    connection = duckdb_connection()
     connection.execute(f"CALL dbgen(sf={scale})")
     for name in TABLES:
         rows = folder / f"{name}.parquet"
         connection.execute(f"COPY {name} TO '{rows}' (FORMAT parquet)")
         frame = spark.read.parquet(str(rows))
-        files = 8 if name in ("lineitem", "orders", "partsupp") else 1
+        files = 8 if name in LARGE_TABLES else 1
         for format_name in FORMATS:
             path = str(folder / format_name / name)
             frame.repartition(files).write.format(format_name).mode("overwrite").save(path)
@@ -59,54 +63,59 @@ def make_data(spark: Any, folder: Path, scale: float) -> None:
     done.touch()
 
 
-def answer(spark: Any, query: str) -> list[tuple[object, ...]]:
-    """Run a query. Return its rows, with sums rounded as their order may differ."""
-    return [
-        tuple(round(value, 2) if isinstance(value, float) else value for value in row)
-        for row in spark.sql(query).collect()
-    ]
+def run_query(spark: Any, folder: Path, query: str, format_name: str) -> tuple[float, Rows]:
+    """Run a query on the tables of a format; return its seconds and its rows."""
+    for name in TABLES:
+        frame = spark.read.format(format_name).load(str(folder / format_name / name))
+        frame.createOrReplaceTempView(name)
+    start = time.perf_counter()
+    rows = spark.sql(query).collect()
+    return time.perf_counter() - start, [tuple(row) for row in rows]
+
+
+def comparable(rows: Rows) -> list[str]:
+    """Return rows in a form that is equal for equal answers.
+
+    Rows are sorted. Numbers are rounded, because Spark may add the same numbers in another order.
+    """
+    return sorted(
+        repr(tuple(round(value, 2) if isinstance(value, float) else value for value in row))
+        for row in rows
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="")
+    parser = report.argument_parser(__doc__, data=None)
+    parser.add_argument("--only", default="", help="numbers of queries, with commas between them")
     arguments = parser.parse_args()
     spark = bench.session()
     lance_spark.enable(spark)
-    folder = bench.ROOT / "build" / "tpch" / f"{arguments.scale:g}"
-    make_data(spark, folder, arguments.scale)
-    queries = dict(duck().execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
+    folder = ROOT / "build" / "tpch" / f"{arguments.scale:g}"
+    write_tables(spark, folder, arguments.scale)
+    connection = duckdb_connection()
+    queries = dict(connection.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
     chosen = [int(number) for number in arguments.only.split(",") if number] or sorted(queries)
-    rows, ratios = [], []
+    lines, ratios = [], []
     for number in chosen:
-        best: dict[str, float] = {}
-        answers: dict[str, list[tuple[object, ...]]] = {}
-        for turn in range(arguments.rounds + 1):
-            for format_name in FORMATS:
-                for name in TABLES:
-                    path = str(folder / format_name / name)
-                    frame = spark.read.format(format_name).load(path)
-                    frame.createOrReplaceTempView(name)
-                begun = time.perf_counter()
-                answers[format_name] = answer(spark, queries[number].rstrip("; \n"))
-                seconds = time.perf_counter() - begun
-                if turn:
-                    best[format_name] = min(best.get(format_name, seconds), seconds)
-        same = sorted(map(repr, answers["lance"])) == sorted(map(repr, answers["parquet"]))
-        ratio = best["parquet"] / best["lance"]
-        ratios.append(ratio)
+        query = queries[number].rstrip("; \n")
+        results = run_in_turns(
+            {name: partial(run_query, spark, folder, query, name) for name in FORMATS},
+            arguments.rounds,
+        )
+        best = {name: min(seconds for seconds, _ in results[name]) for name in FORMATS}
+        answers = [comparable(rows) for name in FORMATS for _, rows in results[name]]
+        equal = all(answer == answers[0] for answer in answers)
+        ratios.append(best["parquet"] / best["lance"])
         times = [f"{best[name]:.2f}" for name in FORMATS]
-        rows.append([str(number), *times, f"{ratio:.2f}", "yes" if same else "NO"])
-        print(" ".join(rows[-1]), flush=True)
-    header = ["query", "lance s", "parquet s", "speed / Parquet", "same answer"]
-    print(bench.table(header, rows))
+        lines.append([str(number), *times, f"{ratios[-1]:.2f}", "yes" if equal else "NO"])
+        print(" ".join(lines[-1]), flush=True)
+    header = ["query", "Lance s", "Parquet s", "speed / Parquet", "same answer"]
+    print(report.table(header, lines))
     print(
         f"geometric mean {statistics.geometric_mean(ratios):.2f}, slowest {min(ratios):.2f}, "
         f"of {len(ratios)} queries"
     )
-    if any(row[-1] == "NO" for row in rows):
+    if any(line[-1] == "NO" for line in lines):
         sys.exit("answers differ")
 
 

@@ -1,23 +1,21 @@
 """Wide tables and tiny fragments: this package against pylance.
 
-    python benchmarks/wide.py [--data DIR] [--rounds 3] [--columns 100,1000,10000] [--fragments
-    500,10000]
-                              [--only REGEX] [--update]
+    python benchmarks/wide.py [--data DIR] [--rounds 3] [--columns 100,1000,10000]
+    [--fragments 500,10000] [--only REGEX] [--update]
 
-What such tables cost is what a column or a fragment costs, whatever it holds: set-up, descriptions,
-requests. Each measurement runs in this process, on a new copy of the table if it changes one; one
-run of each client goes before, and the clients take turns. Seconds and ratios are of the median
-round. The last columns of the table are microseconds of processor time for each column or fragment:
-they stay the same where the time grows in proportion.
+The benchmark measures the cost of a column or of a fragment apart from its content: set-up,
+descriptions, requests. Each measurement runs in this process. A change gets a new copy of the
+table. The clients take turns, after a round that is not measured. Seconds and ratios are medians of
+the rounds. The last two columns of the report are microseconds of processor time for each column or
+fragment of the table.
 
-Tables of columns have three rows of numbers in one data file; those that are compacted, updated or
-lose rows have four files of one row. Tables of fragments have three columns and four rows in each
-fragment; half of the fragments change, or half of the rows of each.
+Tables of many columns have three rows of numbers in one data file. If rows change, or if the table
+is compacted, it has four files of one row. Tables of many fragments have three columns, and four
+rows in each fragment. A change concerns half of the fragments, or half of the rows of each.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import statistics
@@ -27,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import lance
 import numpy as np
@@ -37,12 +35,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import lance_spark
-from benchmarks.spark import table as markdown
+from benchmarks import report
+from benchmarks.measuring import run_in_turns
+from benchmarks.tables import write_once
 
-MARKS = ("<!-- wide -->", "<!-- end of wide -->")
-_ROWS_OF_FRAGMENT = 4
-_STRUCTS = 300
-_HEADER = [
+FRAGMENT_ROWS = 4
+#: Columns of the table of structs.
+STRUCTS = 300
+HEADER = [
     "table",
     "change",
     "seconds",
@@ -52,83 +52,88 @@ _HEADER = [
     "pylance, µs each",
 ]
 
+#: An operation on the table at a path.
 Action = Callable[[str], object]
 
 
 class Case(NamedTuple):
-    """Something that both clients do with a table.
+    """An operation on a table.
 
     Attributes
     ----------
     table, title : str
+        The names of the table and of the operation in the report.
     size : int
-        Columns or fragments.
+        The number of columns or of fragments.
     source : Path or None
-        The table that is read or copied; None for one that is written.
-    ours, theirs : callable
-        Get the path of the table, or of that which they write.
+        The table. None if the operation writes a new table.
+    by_lance_spark, by_pylance : callable
+        The operation by each client.
     changes : bool
-        Whether each run needs a table of its own.
+        Whether the operation writes or changes the table, so that each run needs a new copy.
     """
 
     table: str
     title: str
     size: int
     source: Path | None
-    ours: Action
-    theirs: Action
+    by_lance_spark: Action
+    by_pylance: Action
     changes: bool = True
 
 
 class Figures(NamedTuple):
-    """Wall and processor time of a run, in seconds."""
+    """The wall time and the processor time of a run, in seconds."""
 
-    seconds: float
-    cpu: float
+    wall: float
+    processor: float
 
 
 def numbers(columns: int, rows: int) -> pa.Table:
-    """Return columns of numbers, different in each row."""
+    """Return columns of random numbers."""
     rng = np.random.default_rng(5)
-    return pa.table({f"c{at}": rng.integers(0, 1 << 30, rows) for at in range(columns)})
+    return pa.table({f"c{number}": rng.integers(0, 1 << 30, rows) for number in range(columns)})
 
 
 def structs(count: int, rows: int) -> pa.Table:
     """Return columns of structs of a number and a string."""
     values = [pa.array(np.arange(rows)), pa.array([str(row) for row in range(rows)])]
     struct = pa.StructArray.from_arrays(values, ["number", "text"])
-    return pa.table({f"s{at}": struct for at in range(count)})
+    return pa.table({f"s{number}": struct for number in range(count)})
 
 
 def fragments(count: int) -> pa.Table:
-    """Return the rows of a table of some fragments; column `even` is 0 in every other fragment,
-    `half` in half of the rows.
+    """Return the rows of a table of many fragments.
+
+    Column `even` is 0 in every second fragment. Column `half` is 0 in every second row.
     """
-    rows = np.arange(count * _ROWS_OF_FRAGMENT)
+    rows = np.arange(count * FRAGMENT_ROWS)
     return pa.table(
         {
-            "even": rows // _ROWS_OF_FRAGMENT % 2,
+            "even": rows // FRAGMENT_ROWS % 2,
             "half": rows % 2,
             "text": [str(row) for row in rows.tolist()],
         }
     )
 
 
-def prepared(path: Path, rows: Callable[[], pa.Table], rows_per_file: int) -> Path:
-    """Write a table by pylance, if it is not there."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lance.write_dataset(rows(), str(path), max_rows_per_file=rows_per_file)
-    return path
+def prepare(path: Path, rows: Callable[[], pa.Table], rows_per_file: int) -> Path:
+    """Write a table by pylance, unless the table exists; return its path."""
+    return write_once(
+        path,
+        lambda unfinished: lance.write_dataset(
+            rows(), str(unfinished), max_rows_per_file=rows_per_file
+        ),
+    )
 
 
 def column_cases(
     folder: Path, name: str, rows: Callable[[int], pa.Table], size: int
 ) -> Iterator[Case]:
-    """Yield what is done with a table of many columns."""
+    """Yield the operations on a table of many columns."""
     data = rows(3)
-    whole = prepared(folder / f"{name}-whole.lance", lambda: data, 1024)
-    four = prepared(folder / f"{name}-four.lance", lambda: rows(4), 1)
+    one_file = prepare(folder / f"{name}-whole.lance", lambda: data, 1024)
+    four_files = prepare(folder / f"{name}-four.lance", lambda: rows(4), 1)
     yield Case(
         name,
         "write",
@@ -137,24 +142,24 @@ def column_cases(
         lambda path: lance_spark.write_dataset(data, path),
         lambda path: lance.write_dataset(data, path),
     )
-    yield from read_cases(name, size, whole)
-    yield compact_case(name, size, four)
+    yield from read_cases(name, size, one_file)
+    yield compact_case(name, size, four_files)
     if name.endswith("columns"):
         yield Case(
             name,
             "update one row of four",
             size,
-            four,
+            four_files,
             lambda path: lance_spark.open_dataset(path).update({"c0": 1}, [("_rowid", "==", 0)]),
             lambda path: lance.dataset(path).update({"c0": "1"}, "_rowid = 0"),
         )
-        yield delete_case(name, "delete one row of four", size, four, ("_rowid", 0))
+        yield delete_case(name, "delete one row of four", size, four_files, ("_rowid", 0))
 
 
 def fragment_cases(folder: Path, size: int) -> Iterator[Case]:
-    """Yield what is done with a table of many fragments."""
+    """Yield the operations on a table of many fragments."""
     name = f"{size:,} fragments"
-    source = prepared(folder / f"{name}.lance", lambda: fragments(size), _ROWS_OF_FRAGMENT)
+    source = prepare(folder / f"{name}.lance", lambda: fragments(size), FRAGMENT_ROWS)
     yield from read_cases(name, size, source)
     for column, title in (("even", "half of the fragments"), ("half", "half of the rows of each")):
         yield Case(
@@ -174,7 +179,7 @@ def fragment_cases(folder: Path, size: int) -> Iterator[Case]:
 
 
 def read_cases(name: str, size: int, source: Path) -> Iterator[Case]:
-    """Yield the reading and the planning of a table."""
+    """Yield a read of a table, and the planning of a read."""
     yield Case(
         name,
         "read",
@@ -207,9 +212,9 @@ def compact_case(name: str, size: int, source: Path) -> Case:
     )
 
 
-def delete_case(name: str, title: str, size: int, source: Path, row: tuple[str, int]) -> Case:
-    """Return a deletion of the rows in which a column has a value."""
-    column, value = row
+def delete_case(name: str, title: str, size: int, source: Path, condition: tuple[str, int]) -> Case:
+    """Return a deletion of the rows whose column has a value."""
+    column, value = condition
     return Case(
         name,
         title,
@@ -221,50 +226,56 @@ def delete_case(name: str, title: str, size: int, source: Path, row: tuple[str, 
 
 
 def run(case: Case, action: Action, folder: Path) -> Figures:
-    """Run a case once."""
+    """Run an operation once."""
     path = folder / "table.lance"
     if not case.changes and case.source is not None:
         path = case.source
     elif case.source is not None:
         shutil.copytree(case.source, path)
     try:
-        start, cpu = time.perf_counter(), time.process_time()
+        wall, processor = time.perf_counter(), time.process_time()
         action(str(path))
-        return Figures(time.perf_counter() - start, time.process_time() - cpu)
+        return Figures(time.perf_counter() - wall, time.process_time() - processor)
     finally:
         if case.changes:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def measure(case: Case, rounds: int, folder: Path) -> list[str]:
-    """Return the line of a case."""
-    found: dict[str, list[Figures]] = {"ours": [], "theirs": []}
-    for number in range(rounds + 1):
-        for client, action in (("ours", case.ours), ("theirs", case.theirs)):
-            figures = run(case, action, folder)
-            if number:
-                found[client].append(figures)
-    ours, theirs = (
-        Figures(*(statistics.median(column) for column in zip(*one, strict=True)))
-        for one in found.values()
+    """Run an operation by both clients in turns; return the cells of the report's line."""
+    figures = run_in_turns(
+        {
+            "lance_spark": partial(run, case, case.by_lance_spark, folder),
+            "pylance": partial(run, case, case.by_pylance, folder),
+        },
+        rounds,
     )
-    ratio, cpu_ratio = ours.seconds / theirs.seconds, ours.cpu / theirs.cpu
+    by_lance_spark, by_pylance = (
+        Figures(*map(statistics.median, zip(*figures[client], strict=True)))
+        for client in ("lance_spark", "pylance")
+    )
     return [
         case.table,
         case.title,
-        f"{ours.seconds:.3f}",
-        f"**{ratio:.1f}**" if ratio > 3 else f"{ratio:.1f}",
-        f"**{cpu_ratio:.1f}**" if cpu_ratio > 3 else f"{cpu_ratio:.1f}",
-        f"{ours.cpu / case.size * 1e6:.0f}",
-        f"{theirs.cpu / case.size * 1e6:.0f}",
+        f"{by_lance_spark.wall:.3f}",
+        ratio_cell(by_lance_spark.wall, by_pylance.wall),
+        ratio_cell(by_lance_spark.processor, by_pylance.processor),
+        f"{by_lance_spark.processor / case.size * 1e6:.0f}",
+        f"{by_pylance.processor / case.size * 1e6:.0f}",
     ]
 
 
+def ratio_cell(by_lance_spark: float, by_pylance: float) -> str:
+    """Return the ratio of two times, bold if this package needs more than three times as long."""
+    ratio = by_lance_spark / by_pylance
+    return f"**{ratio:.1f}**" if ratio > 3 else f"{ratio:.1f}"
+
+
 def cases(folder: Path, columns: list[int], counts: list[int]) -> Iterator[Case]:
-    """Yield all cases; the tables of one size are made when its first case is asked for."""
+    """Yield all cases. A table is written before its first case is yielded."""
     for size in columns:
         yield from column_cases(folder, f"{size:,} columns", partial(numbers, size), size)
-    yield from column_cases(folder, f"{_STRUCTS} structs", partial(structs, _STRUCTS), _STRUCTS)
+    yield from column_cases(folder, f"{STRUCTS} structs", partial(structs, STRUCTS), STRUCTS)
     for size in counts:
         yield from fragment_cases(folder, size)
 
@@ -273,20 +284,11 @@ def _sizes(text: str) -> list[int]:
     return [int(size) for size in text.split(",") if size]
 
 
-def _update(path: Path, text: str) -> None:
-    before, rest = path.read_text().split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    path.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
-
-
 def main() -> None:
-    parser: Any = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/wide"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = report.argument_parser(__doc__, data="demo-data/wide", scale=False, update=True)
     parser.add_argument("--columns", type=_sizes, default=[100, 1_000, 10_000])
     parser.add_argument("--fragments", type=_sizes, default=[500, 10_000])
-    parser.add_argument("--only", default="", help="cases whose table and change it is found in")
-    parser.add_argument("--update", action="store_true", help="put the table into README.md")
+    parser.add_argument("--only", default="", help="a regular expression for table and change")
     arguments = parser.parse_args()
     arguments.data.mkdir(parents=True, exist_ok=True)
     lines = []
@@ -295,10 +297,10 @@ def main() -> None:
             if re.search(arguments.only, f"{case.table} {case.title}"):
                 lines.append(measure(case, arguments.rounds, Path(folder)))
                 print(" | ".join(lines[-1]), flush=True)
-    text = markdown(_HEADER, lines)
+    text = report.table(HEADER, lines)
     print(f"\n{text}")
     if arguments.update:
-        _update(Path(__file__).parent / "README.md", text)
+        report.put_into_readme("wide", text)
 
 
 if __name__ == "__main__":

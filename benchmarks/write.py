@@ -1,43 +1,47 @@
-"""Writes by Spark: this source, a Python source that keeps nothing, pylance in a Python source, and
-Spark's Parquet.
+"""Writes from Spark: this package, a Python data source that drops all rows, pylance in a Python
+data source, and Spark's Parquet.
 
     python benchmarks/write.py [--data DIR] [--scale 1.0] [--rounds 3]
 
-The rows come out of Spark's own cache, so that reading them costs every client the same.
-"transport" is a Python source that takes the batches and drops them: what any writer in Python
-pays.
+The rows come from Spark's cache, so that reading the rows costs every client the same. "transport"
+is a Python data source that drops all batches. Its time is the least time of any writer in Python.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from pyspark.sql import DataFrame
+
 import lance_spark
+from benchmarks import report, tables
 from benchmarks import spark as bench
-from benchmarks import tables
+from benchmarks.measuring import median_seconds
 
-CLIENTS = ["lance_spark", "transport", "pylance", "parquet"]
+#: The name of the data source of each client.
+CLIENTS = {
+    "lance_spark": "lance",
+    "transport": "nothing",
+    "pylance": "pylance",
+    "parquet": "parquet",
+}
 
 
-def size(path: Path) -> float:
-    """Megabytes of all files below a folder."""
-    return sum(f.stat().st_size for f in path.rglob("*") if f.is_file()) / 1e6
+def write(frame: DataFrame, source: str, path: Path) -> None:
+    """Write the rows by a data source into a new folder."""
+    shutil.rmtree(path, ignore_errors=True)
+    frame.write.format(source).mode("overwrite").save(str(path))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("demo-data/benchmarks"))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = report.argument_parser(__doc__).parse_args()
     folders = tables.prepare(arguments.data, arguments.scale)
-    out = arguments.data / "written"
+    out = (arguments.data / "written").absolute()
     spark = bench.session()
     lance_spark.enable(spark)
     rows_per_second: dict[str, dict[str, float]] = {}
@@ -45,42 +49,33 @@ def main() -> None:
     for name, folder in folders.items():
         frame = spark.read.format("lance").load(str(folder / "table.lance")).cache()
         bench.drain(frame)
-
-        def writer(kind: str, place: Path, frame: object = frame) -> Callable[[], object]:
-            def write() -> None:
-                shutil.rmtree(place, ignore_errors=True)
-                frame.write.format(kind).mode("overwrite").save(str(place))  # type: ignore[attr-defined]
-
-            return write
-
-        places = {client: (out / client).absolute() for client in CLIENTS}
-        kinds = {
-            "lance_spark": "lance",
-            "transport": "nothing",
-            "pylance": "pylance",
-            "parquet": "parquet",
-        }
-        seconds = bench.timed(
-            {client: writer(kinds[client], places[client]) for client in CLIENTS},
+        seconds = median_seconds(
+            {
+                client: partial(write, frame, source, out / client)
+                for client, source in CLIENTS.items()
+            },
             arguments.rounds,
         )
-        rows = max(1, int(tables.TABLES[name][1] * arguments.scale))
-        rows_per_second[name] = {c: rows / seconds[c] / 1e6 for c in CLIENTS}
-        own, weight = seconds["lance_spark"], size(places["lance_spark"])
+        rows = tables.row_count(name, arguments.scale)
+        rows_per_second[name] = {client: rows / seconds[client] / 1e6 for client in CLIENTS}
+        lance_seconds = seconds["lance_spark"]
+        lance_bytes, pylance_bytes, parquet_bytes = (
+            tables.total_bytes(out / client) for client in ("lance_spark", "pylance", "parquet")
+        )
         lines.append(
-            [name, f"{own:.2f} s", f"{rows / own / 1e6:.2f}"]
-            + [f"{seconds[other] / own:.2f}" for other in CLIENTS[1:]]
+            [name, f"{lance_seconds:.2f} s", f"{rows_per_second[name]['lance_spark']:.2f}"]
+            + [f"{seconds[client] / lance_seconds:.2f}" for client in list(CLIENTS)[1:]]
             + [
-                f"{weight:.1f}",
-                f"{weight / size(places['pylance']):.2f}",
-                f"{weight / size(places['parquet']):.2f}",
+                f"{lance_bytes / 1e6:.1f}",
+                f"{lance_bytes / pylance_bytes:.2f}",
+                f"{lance_bytes / parquet_bytes:.2f}",
             ]
         )
         print(" | ".join(lines[-1]), flush=True)
         frame.unpersist()
     print()
     print(
-        bench.table(
+        report.table(
             [
                 "table",
                 "seconds",

@@ -1,4 +1,4 @@
-"""Recordings in a table: written as blobs, listed without their bytes, opened as files.
+"""Sound recordings in a table: written as blobs, listed without their bytes, opened as files.
 
 python examples/blobs.py [folder]
 """
@@ -25,18 +25,18 @@ SCHEMA = pa.schema(
 
 
 def recording(pitch: float, seconds: float) -> bytes:
-    """A tone as a WAV file."""
+    """Return a tone as the bytes of a WAV file."""
     count = int(RATE * seconds)
-    tone = (int(20_000 * math.sin(2 * math.pi * pitch * at / RATE)) for at in range(count))
+    frames = (int(20_000 * math.sin(2 * math.pi * pitch * n / RATE)) for n in range(count))
     file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setparams((1, 2, RATE, 0, "NONE", ""))
-        out.writeframes(struct.pack(f"<{count}h", *tone))
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, RATE, 0, "NONE", ""))
+        sound.writeframes(struct.pack(f"<{count}h", *frames))
     return file.getvalue()
 
 
 def recordings() -> Iterator[pa.RecordBatch]:
-    """One batch for each, so that no more than one is in memory."""
+    """Yield a batch for each recording, so that only one recording is in memory at a time."""
     for number, note in enumerate(["A", "B", "C", "D", "E", "F", "G"]):
         sound = recording(440 * 2 ** (number / 7), 0.2 * number)
         yield pa.record_batch([pa.array([note]), pa.array([sound], pa.large_binary())], SCHEMA)
@@ -46,17 +46,17 @@ def main(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
     dataset = lance_spark.write_dataset(recordings(), path, schema=SCHEMA)
 
-    # A scan gives where the bytes are: how long each recording is costs a few bytes of reading.
+    # A scan returns the position and the size of each recording. It does not read the recording.
     for row in dataset.to_table().to_pylist():
         print(f"{row['note']}: {row['sound']['size']:,} bytes")
 
-    # A file of one of them reads what is asked of it.
+    # A recording is opened as a file. The file reads only the bytes that the program asks for.
     (file,) = dataset.take_blobs("sound", indices=[5])
     assert file is not None
     with file, wave.open(file) as sound:
         print(f"F lasts {sound.getnframes() / sound.getframerate():.1f} s")
 
-    # All bytes, in batches that are small enough.
+    # A scan can also return the bytes of all recordings, batch by batch.
     batches = dataset.to_batches(["sound"], blob_handling="all_binary")
     total = sum(len(value.as_buffer()) for batch in batches for value in batch["sound"])
     print(f"{total:,} bytes in all")

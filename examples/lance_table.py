@@ -1,5 +1,6 @@
-"""A table of orders is made, changed, given new columns, and put in order, each step a Spark job
-and one commit.
+"""A table of orders: created, changed, extended by columns, and sorted by `LanceTable`.
+
+Each step is a Spark job and one commit.
 
 python examples/lance_table.py [folder]
 """
@@ -39,8 +40,8 @@ def main() -> None:
     orders.write.format("lance").mode("append").save(path)
 
     print("deleted:", table.delete("customer = 'customer 7'").num_deleted_rows)
-    changed = table.update("amount < 1", {"amount": "amount + 1"})
-    print("updated:", changed.num_updated_rows)
+    result = table.update("amount < 1", {"amount": "amount + 1"})
+    print("updated:", result.num_updated_rows)
 
     table.addColumns({"vat": "amount * 0.19", "big": sf.col("amount") > 90})
     levels = spark.createDataFrame(

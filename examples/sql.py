@@ -2,8 +2,8 @@
 
     python examples/sql.py [folder]
 
-The catalog `lake` has its tables in a folder. Each statement that changes a table makes one
-version, which every Lance client can read.
+The tables of catalog `lake` are in a folder. Each statement that changes a table makes one version.
+Every Lance client can read the tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
     )
     spark.sql("SHOW TABLES IN lake.shop").show()
 
-    # Changes of rows. Spark plans them; tasks write only what changes.
+    # Changes of rows. Spark plans the change; tasks write only the changed rows.
     print("version", version(spark), "before changes")
     spark.sql("UPDATE lake.shop.customers SET country = 'US' WHERE name = 'Grace'")
     spark.sql("DELETE FROM lake.shop.orders WHERE amount = 0")
@@ -63,15 +63,16 @@ def main() -> None:
     spark.sql("ALTER TABLE lake.shop.customers ADD COLUMNS (embedding ARRAY<FLOAT>)")
     spark.sql("ALTER TABLE lake.shop.customers RENAME COLUMN country TO home")
 
-    # A tag keeps a version; older versions stay until they are removed.
+    # A tag protects a version from cleanup. Cleanup removes other old versions.
     spark.sql("CALL lake.system.create_tag('shop.customers', 'first', version => 2)")
     spark.sql("SELECT * FROM lake.shop.customers VERSION AS OF 'first' ORDER BY id").show()
     history = spark.sql("CALL lake.system.history('shop.customers')")
     history.select("version", "operation", "num_rows").show()
 
     # DataFrames by name.
-    more = spark.createDataFrame([(7, "Katherine", "US")], "id bigint, name string, home string")
-    more.writeTo("lake.shop.customers").append()
+    customer = [(7, "Katherine", "US")]
+    rows = spark.createDataFrame(customer, "id bigint, name string, home string")
+    rows.writeTo("lake.shop.customers").append()
     print(spark.table("lake.shop.customers").count(), "customers")
     spark.stop()
 

@@ -1,5 +1,6 @@
-"""Sensor readings flow through two tables: files into a table, exactly once, and what changes there
-into another.
+"""Two streams of sensor readings: from files into a table, and from this table into another table.
+
+Each stream writes each row exactly once.
 
 python examples/streaming.py [folder]
 """
@@ -18,15 +19,15 @@ from pyspark.sql import functions as sf
 import lance_spark
 
 
-def arrive(spark: SparkSession, landing: str, hour: int) -> None:
-    """A file with readings of one hour."""
+def write_hour(spark: SparkSession, landing: str, hour: int) -> None:
+    """Write a file with the readings of one hour."""
     sensors = spark.range(100).withColumnRenamed("id", "sensor").withColumn("hour", sf.lit(hour))
     readings = sensors.withColumn("celsius", sf.round(20 + 5 * sf.sin(sf.col("sensor") + hour), 2))
     readings.coalesce(1).write.mode("append").parquet(landing)
 
 
 def run(frame: DataFrame, checkpoint: str, table: str) -> None:
-    """Write what there is now, and stop; the next run goes on from here."""
+    """Write all rows that have arrived, and stop. The next run continues at this point."""
     writer = frame.writeStream.format("lance").option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start(table).awaitTermination()
 
@@ -48,26 +49,28 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     schema = "sensor bigint, hour int, celsius double"
 
-    # Files become versions of a table. A table with stable row ids tells updates with both images.
+    # Files become versions of a table. With stable row ids, the change feed has the values of a row
+    # before and after an update.
     empty = pa.schema([("sensor", pa.int64()), ("hour", pa.int32()), ("celsius", pa.float64())])
     lance_spark.write_dataset(empty.empty_table(), readings, enable_stable_row_ids=True)
     for hour in range(2):
-        arrive(spark, landing, hour)
+        write_hour(spark, landing, hour)
         files = spark.readStream.schema(schema).parquet(landing)
-        run(files, str(folder / "c1"), readings)
+        run(files, str(folder / "checkpoint-readings"), readings)
     table = lance_spark.open_dataset(readings)
     print(f"{table.count_rows()} readings in version {table.version}")
 
-    # The table is a source too: first all rows, then what comes.
+    # A stream can also read the table: first all rows, then the rows that arrive.
     hot = spark.readStream.format("lance").load(readings).where("celsius > 24.9")
-    run(hot, str(folder / "c2"), alarms)
+    run(hot, str(folder / "checkpoint-alarms"), alarms)
     print(f"{lance_spark.open_dataset(alarms).count_rows()} alarms")
-    arrive(spark, landing, 2)
-    run(spark.readStream.schema(schema).parquet(landing), str(folder / "c1"), readings)
-    run(hot, str(folder / "c2"), alarms)
+    write_hour(spark, landing, 2)
+    files = spark.readStream.schema(schema).parquet(landing)
+    run(files, str(folder / "checkpoint-readings"), readings)
+    run(hot, str(folder / "checkpoint-alarms"), alarms)
     print(f"{lance_spark.open_dataset(alarms).count_rows()} alarms an hour later")
 
-    # Sensor 7 was wrong, sensor 8 is nobody's business: what changed, and when.
+    # A correction of sensor 7, and a removal of sensor 8. The change feed shows both changes.
     before = lance_spark.open_dataset(readings).version
     lance_spark.open_dataset(readings).update(
         {"celsius": 19.0}, [("sensor", "==", 7), ("hour", "==", 0)]

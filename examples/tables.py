@@ -1,5 +1,5 @@
-"""A table changes and keeps its history: deletes, updates, new columns, tags, branches, compaction,
-cleanup. Without Spark.
+"""Changes of a table without Spark: deletes, updates, new columns, tags, branches, compaction and
+cleanup.
 
 python examples/tables.py [FOLDER]
 """
@@ -20,31 +20,32 @@ path = str(folder / "orders.lance")
 orders = pa.table(
     {
         "id": pa.array(range(1000), pa.int64()),
-        "customer": [f"customer {i % 50}" for i in range(1000)],
-        "amount": [float(i % 97) for i in range(1000)],
+        "customer": [f"customer {number % 50}" for number in range(1000)],
+        "amount": [float(number % 97) for number in range(1000)],
     }
 )
 table = lance_spark.write_dataset(orders, path, enable_stable_row_ids=True)
 for start in range(1000, 1500, 100):
-    few = orders.slice(0, 100).set_column(0, "id", pa.array(range(start, start + 100), pa.int64()))
-    table = lance_spark.write_dataset(few, path, mode="append")
+    ids = pa.array(range(start, start + 100), pa.int64())
+    more_orders = orders.slice(0, 100).set_column(0, "id", ids)
+    table = lance_spark.write_dataset(more_orders, path, mode="append")
 print(f"version {table.version}: {table.count_rows()} rows in {len(table.fragments)} fragments")
 
-# A name for what there is now; changes go on without it.
+# A tag names the current version. Later changes do not change the tagged version.
 table.tags.create("before-the-audit")
 
-# Deleted rows are marked, updated ones move: their ids stay.
+# A delete marks rows as deleted. An update moves rows to a new fragment. The row ids stay.
 table = table.delete([("customer", "==", "customer 7")])
 table = table.update({"amount": 0.0}, [("amount", "<", 3.0)])
 table = table.add_columns({"total": lambda rows: pc.multiply(rows["amount"], 1.19)})
 table = table.update_config({"owner": "accounting"})
 
-# A branch shares the files of the table, and nobody sees what is tried on it.
+# A branch shares the files of the table. Changes of the branch do not change the main branch.
 trial = table.create_branch("trial")
 trial = trial.delete([("id", "<", 500)])
 print(f"on the branch {trial.count_rows()} rows, on main {table.count_rows()}")
 
-# Many small fragments become few, without the deleted rows.
+# Compaction makes few large fragments of many small fragments, without the deleted rows.
 table, metrics = table.compact_files()
 print(f"compaction: {metrics.fragments_removed} fragments became {metrics.fragments_added}")
 
@@ -54,7 +55,7 @@ for version in table.versions()[-4:]:
 tagged = lance_spark.open_dataset(path, tag="before-the-audit")
 print(f"as tagged: {tagged.count_rows()} rows, now: {table.count_rows()}")
 
-# What neither a version that is kept, nor a tag, nor a branch needs.
-removed = table.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
-print(f"cleanup: {removed.old_versions} versions, {removed.bytes_removed} bytes")
+# Cleanup removes the files that no remaining version, no tag and no branch needs.
+statistics = table.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+print(f"cleanup: {statistics.old_versions} versions, {statistics.bytes_removed} bytes")
 assert lance_spark.open_dataset(path, tag="before-the-audit").count_rows() == 1500

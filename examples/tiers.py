@@ -1,4 +1,4 @@
-"""Old fragments move to a cold tier by Spark, and changes stay where rows lie.
+"""Spark moves old fragments to a cold tier. Changed rows stay in their tier.
 
 python examples/tiers.py [FOLDER]
 """
@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from lance_spark import BasePath, LanceTable
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 path = str(folder / "events.lance")
-# In earnest a bucket of another class, region or cloud: "s3://archive/events".
+# A real cold tier is a bucket of another class, region or cloud, as "s3://archive/events".
 cold = str(folder / "cold")
 
 spark = SparkSession.builder.master("local[2]").appName("tiers").getOrCreate()
@@ -26,10 +26,10 @@ options = {"initial_bases": json.dumps([{"path": cold, "name": "cold"}])}
 days.write.format("lance").options(**options).mode("append").save(path)
 
 table = LanceTable.forPath(spark, path)
-moved = table.moveFragments("cold", "day < 2").first()
-print(f"{moved.fragments_added} fragments moved")
+metrics = table.moveFragments("cold", "day < 2").first()
+print(f"{metrics.fragments_added} fragments moved")
 
-# A row of the cold tier that changes stays there.
+# A changed row of the cold tier stays in the cold tier.
 table.update("id = 7", {"day": "9"}, mode="rows")
 table.optimize()
 for base in table.bases().collect():

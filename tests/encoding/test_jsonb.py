@@ -146,7 +146,7 @@ def number(*content: int) -> bytes:
     return struct.pack(">II", SCALAR, 0x2000_0000 | len(content)) + bytes(content)
 
 
-def test_what_other_writers_of_the_layout_store(tmp_path: Path) -> None:
+def test_values_of_other_jsonb_writers_are_decoded(tmp_path: Path) -> None:
     values = [
         number(0x10),
         number(0x20),
@@ -192,7 +192,7 @@ def test_what_other_writers_of_the_layout_store(tmp_path: Path) -> None:
         ("[" * 100_000, "more than"),
     ],
 )
-def test_what_is_no_json_is_refused(text: str, message: str) -> None:
+def test_invalid_json_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
         encode(text)
     assert repr(text[:60])[:-1] in str(refused.value)
@@ -238,7 +238,7 @@ def test_damaged_bytes(value: bytes, message: str) -> None:
         decode(value)
 
 
-def test_what_json_does_not_have() -> None:
+def test_unknown_and_deeply_nested_jsonb_values_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="kind 6"):
         decode(struct.pack(">II", SCALAR, 0x6000_0001) + b"\0")
     assert decode(nested(MAX_DEPTH)).count("[") == MAX_DEPTH + 1

@@ -83,7 +83,7 @@ def test_exists_is_no_proof_that_another_was_faster(script: Script) -> None:
     assert sorted(newest.to_table()["id"].to_pylist()) == [0, 1, 2, 9]
 
 
-def test_a_conflict_stays_one_if_the_files_cannot_be_deleted(script: Script) -> None:
+def test_a_conflict_is_raised_if_the_files_cannot_be_deleted(script: Script) -> None:
     dataset = lance_spark.write_dataset(ROWS, URI)
 
     def overtaken(effect: Callable[[], Any]) -> Any:
@@ -96,7 +96,7 @@ def test_a_conflict_stays_one_if_the_files_cannot_be_deleted(script: Script) -> 
     assert not script.todo
 
 
-def test_why_a_file_could_not_be_written_is_told(script: Script) -> None:
+def test_the_error_names_the_cause_of_a_failed_write(script: Script) -> None:
     lance_spark.write_dataset(ROWS, URI)
     script.todo = [("put", "data/", fails), *[("delete", "data/", refused)] * 2]
     with pytest.raises(StorageError, match="no such server"):
@@ -207,7 +207,7 @@ def called_back(change: str, dataset: lance_spark.Dataset) -> None:
 
 @pytest.mark.parametrize("change", ["tag", "moved tag", "branch", "restore"])
 @pytest.mark.parametrize("step", ["plan", "look_again"])
-def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
+def test_a_version_restored_or_tagged_during_a_cleanup_stays_or_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, step: str
 ) -> None:
     first = lance_spark.write_dataset(ROWS, str(tmp_path))

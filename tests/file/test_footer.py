@@ -84,7 +84,7 @@ def test_other_versions_are_refused_by_name(raw, numbers) -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"x", b"LANC", b"PAR1" * 20, b"\0" * 100_000])
-def test_what_is_no_lance_file_is_refused(junk) -> None:
+def test_other_files_than_lance_files_are_refused(junk) -> None:
     with pytest.raises(CorruptFileError, match=r"memory\.lance"):
         read_footer(Tail(MemorySource(junk)))
 

@@ -51,7 +51,7 @@ def empty_lists(dtype: pa.DataType) -> pa.Array:
 
 
 @pytest.mark.parametrize("inner", INNER, ids=str)
-def test_what_is_measured_has_offsets(inner: pa.DataType) -> None:
+def test_empty_lists_get_offsets(inner: pa.DataType) -> None:
     rows = pa.StructArray.from_arrays([empty_lists(inner)], ["x"])
     made = with_offsets(rows.slice(1))
     made.validate(full=True)

@@ -75,7 +75,7 @@ def pages_of(raw: bytes):
 
 
 @pytest.mark.parametrize("page_bytes", [2**23, 500])
-def test_pylance_reads_what_we_write(version, page_bytes, tmp_path) -> None:
+def test_pylance_reads_written_files(version, page_bytes, tmp_path) -> None:
     data = table().replace_schema_metadata({"about": "this"})
     raw, info = written(data, version, page_bytes)
     assert info.num_rows == data.num_rows
@@ -243,7 +243,7 @@ def test_nulls_of_every_kind_of_column(version, tmp_path) -> None:
         assert pylance_reads(raw, tmp_path / "f.lance").equals(nulls), field
 
 
-def test_what_waits_holds_no_memory_of_the_batches() -> None:
+def test_waiting_rows_hold_no_memory_of_their_batches() -> None:
     schema = pa.schema([("flag", pa.bool_()), ("big", pa.binary())])
     writer = FileWriter(MemoryOutput(), Schema.from_arrow(schema), (2, 2), 200_000)
     before = pa.total_allocated_bytes()
@@ -307,7 +307,7 @@ def test_blobs_need_a_writer_of_their_own(version) -> None:
             FileWriter(MemoryOutput(), Schema.from_arrow(pa.schema([field])), version)
 
 
-def test_a_store_that_fails_is_heard() -> None:
+def test_an_error_of_the_store_is_raised() -> None:
     class Full(MemoryOutput):
         def write(self, buffer: object) -> None:
             raise StorageError("disk full")

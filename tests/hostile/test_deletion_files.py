@@ -41,7 +41,7 @@ def test_sound_files_are_read(codec: str | None) -> None:
         (behind_another_message, "a message of .* bytes in a block of"),
     ],
 )
-def test_what_only_arrow_would_inflate_is_refused(
+def test_files_that_only_arrow_would_inflate_are_refused(
     make: Callable[[int], bytes], message: str
 ) -> None:
     data = make(ROWS)

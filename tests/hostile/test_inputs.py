@@ -111,7 +111,7 @@ def test_rows_that_no_file_holds(tmp_path: Path) -> None:
     assert guarded(look, b"") is None
 
 
-def test_what_breaks_the_rules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guard_reports_broken_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "SECONDS", 0.05)
 
     def hides_a_lack_of_memory(data: bytes) -> None:

@@ -122,7 +122,7 @@ def test_nothing_of_a_table_is_run() -> None:
     assert len(result) > 3
 
 
-def test_the_search_finds_what_it_is_for(tmp_path: Path) -> None:
+def test_the_search_reports_calls_that_evaluate(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     for text, name in (
         ("import pickle", "pickle"),

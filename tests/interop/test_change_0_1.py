@@ -176,7 +176,7 @@ def test_columns_that_have_no_place(tmp_path: Path) -> None:
     assert {file.name for file in (tmp_path / "t" / "data").iterdir()} == names
 
 
-def test_pylance_and_we_change_one_table(tmp_path: Path) -> None:
+def test_both_clients_change_one_table(tmp_path: Path) -> None:
     """Compaction by either client reads files of pylance and of this package."""
     for last in ("pylance", "we"):
         path, model = tmp_path / last, tmp_path / f"{last}.model"

@@ -40,7 +40,7 @@ def types_of(version: str, hint: str) -> list[str]:
 @pytest.mark.parametrize(
     ("version", "hint"), [(version, hint) for version, hints in HINTS_OF.items() for hint in hints]
 )
-def test_the_page_says_what_is(version: str, hint: str, tmp_path: Path) -> None:
+def test_the_page_equals_the_measured_cells(version: str, hint: str, tmp_path: Path) -> None:
     names = types_of(version, hint)
     result = check(version, hint, tmp_path, names)
     if lance.__version__ != RELEASE:

@@ -120,7 +120,7 @@ def test_pages_are_skipped_by_their_statistics(
         ("i < 3", "column, operator, value"),
     ],
 )
-def test_filters_that_are_none(tmp_path: Path, bad: Any, says: str) -> None:
+def test_invalid_filters_are_refused(tmp_path: Path, bad: Any, says: str) -> None:
     lance_spark.write_dataset(table(nulls=False), str(tmp_path / "t"))
     with pytest.raises(InvalidInputError, match=says):
         lance_spark.open_dataset(str(tmp_path / "t")).to_table(filters=[bad])

@@ -130,7 +130,7 @@ def test_a_column_that_no_data_file_has(tmp_path: Path) -> None:
     assert same(path)["b"].to_pylist() == [None, 10, None, 30, None]
 
 
-def test_our_commits_carry_them(tmp_path: Path) -> None:
+def test_commits_keep_overlays(tmp_path: Path) -> None:
     path = tmp_path / "table"
     randomness = random.Random(2)
     lance.write_dataset(some_rows(0, ROWS, randomness), str(path))

@@ -44,7 +44,7 @@ def test_a_version_of_ours_on_top_is_read_as_the_one_before(
     assert theirs.to_pylist() == expected.to_pylist()
 
 
-def test_there_are_dictionaries_among_them(releases: Unpack) -> None:
+def test_some_releases_have_tables_with_dictionaries(releases: Unpack) -> None:
     with_dictionaries = [
         fixture
         for fixture in ALL

@@ -120,7 +120,7 @@ REFUSED = [(f, v) for f in ALL for v in f.versions if v.refused or v.refused_col
 @pytest.mark.parametrize(
     ("fixture", "version"), REFUSED, ids=[f"{f} version {v.number}" for f, v in REFUSED]
 )
-def test_what_pylance_refuses_is_right_or_an_error(
+def test_columns_that_pylance_refuses_are_right_or_an_error(
     fixture: Fixture, version: Version, releases: Unpack
 ) -> None:
     expected = fixture.expected(version, releases)

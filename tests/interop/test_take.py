@@ -152,7 +152,7 @@ def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_we_wrote(tmp_path: Path, seed: int) -> None:
+def test_take_from_written_tables(tmp_path: Path, seed: int) -> None:
     version = ["2.0", "2.1", "2.2"][seed % 3]
     rng = np.random.default_rng(seed)
     table = with_ids(random_table(20_000 + seed, maps=version == "2.2", num_rows=ROWS))

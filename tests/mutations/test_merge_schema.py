@@ -93,7 +93,7 @@ def test_refused_appends(tmp_path: Path) -> None:
         append(path, pa.table({"id": [1]}), mode="overwrite")
 
 
-def test_without_new_columns_it_is_an_append(tmp_path: Path) -> None:
+def test_a_schema_merge_without_new_columns_is_an_append(tmp_path: Path) -> None:
     path = tmp_path / "t"
     make(path, "2.2")
     job = begin_merging_write(str(path), pa.schema([("id", pa.int64())]))

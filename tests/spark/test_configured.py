@@ -234,7 +234,7 @@ def test_clients_of_a_thrift_server_run_the_page_of_sql(
         (["--option", "storage.secret"], "--option must have the form KEY=VALUE"),
     ],
 )
-def test_what_a_file_of_settings_cannot_hold_is_refused(
+def test_values_that_a_settings_file_cannot_hold_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(["conf", str(tmp_path), *arguments]) == 1

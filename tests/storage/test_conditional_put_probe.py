@@ -95,7 +95,7 @@ def one_lock(version: int) -> Iterator[None]:
 LOCK = threading.Lock()
 
 
-def test_it_is_refused_before_anything_is_written(aws: Aws, careless: Server) -> None:
+def test_a_careless_store_is_refused_before_anything_is_written(aws: Aws, careless: Server) -> None:
     uri = f"s3://{BUCKET}/careless/t"
     for turn in range(2):
         with pytest.raises(StorageError) as caught:
@@ -131,7 +131,7 @@ def test_a_put_that_failed_tells_nothing(aws: Aws) -> None:
     assert len(puts) == 3
 
 
-def test_it_can_be_read(aws: Aws, careless: Server) -> None:
+def test_a_careless_store_can_be_read(aws: Aws, careless: Server) -> None:
     uri = f"s3://{BUCKET}/read"
     lance.write_dataset(rows(1), uri, storage_options=aws.theirs)
     dataset = lance_spark.open_dataset(uri, storage_options=careless.options)
@@ -230,7 +230,7 @@ def test_a_store_that_fails_is_no_careless_one(aws: Aws) -> None:
 
 
 @pytest.mark.parametrize("cleaner", ["ours", "theirs"])
-def test_what_a_crash_leaves_is_cleaned_up(
+def test_cleanup_removes_probe_files_of_a_crash(
     aws: Aws, cleaner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"s3://{BUCKET}/left-by-a-crash-{cleaner}"

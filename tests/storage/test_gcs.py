@@ -53,7 +53,7 @@ def test_names_of_gcsfs(gcs: Gcs, root: str, monkeypatch: pytest.MonkeyPatch) ->
     assert values(lance_spark.open_dataset(root).to_table()) == [1]
 
 
-def test_what_is_forbidden_was_not_done(gcs: Gcs, root: str, store: ObjectStore) -> None:
+def test_a_forbidden_request_changes_nothing(gcs: Gcs, root: str, store: ObjectStore) -> None:
     store.check_put_if_absent()
     with gcs.refusing():
         for action in (

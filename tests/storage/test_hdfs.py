@@ -144,7 +144,7 @@ def test_a_rename_that_nobody_may_look_at_is_not_refused(
     assert values(lance_spark.open_dataset(uri).to_table()) == [0, 1]
 
 
-def test_what_a_crash_leaves_is_cleaned_up(hdfs: Path) -> None:
+def test_cleanup_removes_staging_folders_of_a_crash(hdfs: Path) -> None:
     uri = "hdfs://names/crashed"
     dataset = lance_spark.write_dataset(rows(1), uri)
     left = hdfs / "crashed/_versions" / f".18446744073709551613.manifest.{'a' * 32}.tmp"

@@ -72,7 +72,7 @@ class TestWithoutHardLinks(StoreSuite):
 
         monkeypatch.setattr(os, "link", refuse)
 
-    def test_refused_if_there_is_no_such_rename_either(
+    def test_refused_without_hard_links_and_rename_without_replace(
         self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(*_: str) -> bool:

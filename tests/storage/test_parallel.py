@@ -36,7 +36,7 @@ def test_whoever_stops_early_asks_for_little_more() -> None:
 
 
 @pytest.mark.parametrize("local", [False, True])
-def test_the_first_error_is_raised_and_ends_it(local: bool) -> None:
+def test_the_first_error_is_raised_and_ends_the_run(local: bool) -> None:
     asked: list[int] = []
     started = threading.Barrier(AT_ONCE)
 

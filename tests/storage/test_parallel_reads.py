@@ -215,7 +215,7 @@ def test_rows_are_those_of_a_near_table(
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_what_is_fetched_ahead_is_bounded(column: Path) -> None:
+def test_prefetched_bytes_are_bounded(column: Path) -> None:
     batches = scan(column)
     next(batches)
     # One window was taken, one is decoded, and two are fetched.

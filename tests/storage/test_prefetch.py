@@ -82,7 +82,7 @@ def read(source: AheadSource, ranges: Sequence[ByteRange]) -> None:
 
 @given(st.data())
 @settings(max_examples=80, deadline=None)
-def test_whatever_was_expected(data: st.DataObject) -> None:
+def test_reads_are_right_for_any_expected_parts(data: st.DataObject) -> None:
     source, _, _ = opened()
     edges = sorted(data.draw(st.sets(st.integers(0, SIZE), min_size=2, max_size=6)))
     buffers = [ByteRange(start, stop - start) for start, stop in itertools.pairwise(edges)]
@@ -166,7 +166,7 @@ def test_requests_keep_to_a_number_and_a_length() -> None:
     assert {stop - start for start, stop in store.asked} <= set(range(PART, 2 * PART))
 
 
-def test_what_waits_is_not_sent_once_nobody_wants_it() -> None:
+def test_waiting_requests_are_not_sent_after_close() -> None:
     source, _, store = opened(io_threads=2)
     store.held.clear()
     source.expect([Part(ByteRange(0, SIZE), 0, SIZE)])
@@ -181,7 +181,7 @@ def test_what_waits_is_not_sent_once_nobody_wants_it() -> None:
     assert (len(store.asked), store.under_way) == (2, 0)
 
 
-def test_what_cannot_be_fetched_is_told_when_it_is_asked_for() -> None:
+def test_errors_of_prefetched_parts_are_raised_by_the_read() -> None:
     source, _, store = opened(io_threads=1)
     buffer = ByteRange(0, 1000)
     source.expect([Part(buffer, 0, 200)])

@@ -69,7 +69,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def test_what_counts_as_a_secret() -> None:
+def test_names_of_secret_options() -> None:
     """All options whose names show that they hold a secret, and no option that helps to understand
     an error.
     """
@@ -212,7 +212,7 @@ def test_a_database_that_tells_everything(monkeypatch: pytest.MonkeyPatch) -> No
     assert MARK not in told(caught.value)
 
 
-def test_they_travel_with_the_store_all_the_same() -> None:
+def test_secrets_are_pickled_with_the_store() -> None:
     uri, options = OPTIONS["s3"]
     store = pickle.loads(pickle.dumps(ObjectStore.from_uri(uri, options)))
     assert store.options == options

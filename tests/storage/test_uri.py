@@ -103,7 +103,9 @@ def test_an_at_sign_further_on_is_none_of_a_user() -> None:
         ("abfss://c@a.dfs.example.org/t", "abfss://c@b.dfs.example.org/t", False),
     ],
 )
-def test_whom_what_opens_a_table_is_told(table_uri: str, blob_uri: str, trusted: bool) -> None:
+def test_credentials_are_passed_only_to_the_server_of_the_table(
+    table_uri: str, blob_uri: str, trusted: bool
+) -> None:
     assert parse_uri(blob_uri).is_served_as(parse_uri(table_uri)) == trusted
 
 

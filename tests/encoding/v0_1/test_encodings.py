@@ -285,7 +285,7 @@ def test_lengths_that_contradict_the_batches() -> None:
         read(file, node, [3, 3], range(6))
 
 
-def test_types_that_there_are_not() -> None:
+def test_types_without_encoding_are_refused() -> None:
     file, node = plain(pa.int8(), [bytes(30)], [1])
     for dtype in (pa.map_(pa.string(), pa.int8()), pa.list_(pa.string(), 2), pa.binary(0)):
         with pytest.raises(UnsupportedTypeError, match="'x'"):

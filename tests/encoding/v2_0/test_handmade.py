@@ -156,7 +156,7 @@ READ: dict[str, tuple[pa.DataType, int, list[bytes], pb.ArrayEncoding, list[obje
         if not (wrapped and READ[name][3].HasField("nullable"))
     ],
 )
-def test_what_pylance_reads(name: str, wrapped: bool, tmp_path: Path) -> None:
+def test_encodings_that_pylance_reads_are_read(name: str, wrapped: bool, tmp_path: Path) -> None:
     dtype, rows, buffers, encoding, expected = READ[name]
     field = pa.field("c", dtype)
     message = no_nulls(encoding) if wrapped else encoding
@@ -189,7 +189,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_neither_reads(name: str, tmp_path: Path) -> None:
+def test_encodings_that_pylance_cannot_read_are_refused(name: str, tmp_path: Path) -> None:
     field = pa.field("c", pa.int32())
     path = make(tmp_path / "f.lance", field, 16, [RAW], REFUSED[name])
     # pylance panics; a panic is no Exception.
@@ -209,7 +209,7 @@ def test_compressions_that_neither_reads(scheme: str, tmp_path: Path) -> None:
         File(path, pa.schema([field])).read("c", range(16))
 
 
-def test_every_arm_is_told_apart() -> None:
+def test_every_encoding_of_the_message_has_a_test() -> None:
     arms = {field.name for field in pb.ArrayEncoding.DESCRIPTOR.fields}
     made = {"nullable", "flat", "binary", "dictionary", "fixed_size_list", "bitpacked"}
     # Files of pylance have these arms, or test_rare has them.

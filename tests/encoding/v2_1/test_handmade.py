@@ -46,7 +46,7 @@ def test_pylance_reads(written: Written, tmp_path: Path) -> None:
         assert result.equals(case.array)
 
 
-def test_we_read(written: Written) -> None:
+def test_handmade_pages_are_read(written: Written) -> None:
     case, path = written
     rows = len(case.array)
     assert ours(path).equals(case.array)

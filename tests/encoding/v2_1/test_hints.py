@@ -99,7 +99,9 @@ def table_with(metadata: dict[str, str]) -> pa.Table:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in GOOD.items() for v in vs])
-def test_pylance_reads_what_a_key_made(tmp_path: Path, key: str, value: str, version: str) -> None:
+def test_pylance_reads_pages_of_every_hint(
+    tmp_path: Path, key: str, value: str, version: str
+) -> None:
     hint_values = {**BESIDE.get(key, {}), key: value}
     metadata = {PREFIX + k: v for k, v in hint_values.items()}
     path = tmp_path / "t.lance"

@@ -115,7 +115,7 @@ def test_null_vectors_have_slots_that_are_not_live() -> None:
     assert picked.live.tolist() == [False, False, True, True]
 
 
-def test_what_is_only_told_takes_no_memory() -> None:
+def test_described_rows_take_no_memory() -> None:
     rows = 1 << 50
     slots = opened(rows, [LEAF, LIST], lists(rows, steps(0, 2), rows // 2, same(2)), item())
     result = slots.select(np.array([6, 7, rows - 2]))

@@ -107,7 +107,7 @@ def test_pylance_gives_every_type_the_same_string_and_reads_it_as_the_same_type(
 
 
 @pytest.mark.parametrize("dtype", REFUSED, ids=str)
-def test_what_pylance_refuses_is_refused_by_name(dtype, tmp_path) -> None:
+def test_types_that_pylance_refuses_are_refused_by_column_name(dtype, tmp_path) -> None:
     with pytest.raises(UnsupportedTypeError, match="'col'"):
         logical_type(dtype, "col")
     with pytest.raises(Exception, match=r"(?i)not supported|unsupported|cannot|not implemented"):

@@ -110,7 +110,7 @@ def test_ids_in_any_order_and_with_gaps_are_kept() -> None:
     )
 
 
-def test_what_a_message_has_beyond_our_knowledge_survives() -> None:
+def test_unknown_fields_of_a_message_are_kept() -> None:
     known = pb.Field(
         name="a", id=0, parent_id=-1, logical_type="int8", unenforced_clustering_key=True
     )

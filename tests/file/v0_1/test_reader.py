@@ -34,7 +34,7 @@ from tests.file.v0_1.legacy_files import ROWS, FileOf, field, opened, parts, sam
 FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
 
 
-def test_what_a_file_says(data: bytes) -> None:
+def test_metadata_of_a_file(data: bytes) -> None:
     reader, source = opened(data)
     assert reader.version == (0, 1)
     assert reader.num_rows == ROWS
@@ -67,7 +67,7 @@ def test_the_reader_is_chosen_by_the_footer(file_of: FileOf) -> None:
         open_file(MemorySource(bytes(60) + struct.pack("<HH4s", 7, 0, b"LANC")))
 
 
-def test_what_is_read(file_of: FileOf) -> None:
+def test_numbers_of_requests_for_rows(file_of: FileOf) -> None:
     table = pa.table({"i": np.arange(300_000), "s": [f"{i}" for i in range(300_000)]})
     source = MemorySource(file_of(table, "0.1").read_bytes())
     reader = open_file(source)

@@ -84,7 +84,7 @@ def test_the_same_calls_give_the_same(path: Path, buffer_size: int) -> None:
         their_file.close()
 
 
-def test_what_is_refused(path: Path) -> None:
+def test_ranges_outside_a_blob_are_refused(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     (file,) = dataset.take_blobs("b", indices=[3])
     assert file is not None

@@ -241,7 +241,7 @@ def test_references_move_with_their_base(tmp_path: Path, objects: Path) -> None:
 
 
 @pytest.mark.parametrize("handling", ["binary", "", "ALL", "all-binary"])
-def test_handlings_that_there_are_not(tmp_path: Path, handling: str) -> None:
+def test_unknown_blob_handlings_are_refused(tmp_path: Path, handling: str) -> None:
     write(table(marked([b"a"])), tmp_path / "t", "2.2")
     with pytest.raises(InvalidInputError, match="all_binary, blobs_descriptions"):
         lance_spark.open_dataset(str(tmp_path / "t")).to_table(blob_handling=handling)

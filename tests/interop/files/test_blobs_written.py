@@ -178,7 +178,7 @@ def test_appends(tmp_path: Path, version: str, first_shape: str, second_shape: s
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_pylance_appends_to_ours(tmp_path: Path, version: str) -> None:
+def test_pylance_appends_to_and_changes_written_tables(tmp_path: Path, version: str) -> None:
     first, second = blobs.random_values(30), blobs.random_values(30, 9)
     path = tmp_path / "t"
     lance_spark.write_dataset(table(marked(first)), str(path), data_storage_version=version)
@@ -323,7 +323,7 @@ def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_says_where_blobs_are_is_no_blob(tmp_path: Path, version: str) -> None:
+def test_descriptions_of_blobs_are_refused_as_blobs(tmp_path: Path, version: str) -> None:
     path = tmp_path / "t"
     lance.write_dataset(table(marked([b"a"])), str(path), data_storage_version=version)
     descriptions = lance_spark.open_dataset(str(path)).to_table()

@@ -321,7 +321,7 @@ def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), PAIRS)
-def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
+def test_pylance_reads_every_written_type(tmp_path: Path, name: str, version: str) -> None:
     array = CASES[name][1]()
     path = str(tmp_path / "t.lance")
     lance_spark.write_dataset(pa.table({"c": array}), path, data_storage_version=version)

@@ -64,7 +64,7 @@ CONDITIONS = [
 ]
 
 
-def test_our_filters_over_pages(tmp_path: Path) -> None:
+def test_filters_over_pages_equal_those_of_version_2_2(tmp_path: Path) -> None:
     table = extremes(7_000).append_column("id", pa.array(range(7_000)))
     for name, version in (("t", "0.1"), ("model", "2.2")):
         lance_spark.write_dataset(table, str(tmp_path / name), data_storage_version=version)

@@ -27,7 +27,7 @@ ROWS = 6_000
 PREFIX = "lance-encoding:"
 
 
-def told(encoding: pb.CompressiveEncoding) -> str:
+def encoding_name(encoding: pb.CompressiveEncoding) -> str:
     """Return a compressive encoding in one line."""
     name = encoding.WhichOneof("compression")
     message = getattr(encoding, name)
@@ -36,39 +36,43 @@ def told(encoding: pb.CompressiveEncoding) -> str:
     if name == "inline_bitpacking":
         return f"inline:{message.uncompressed_bits_per_value}"
     if name == "out_of_line_bitpacking":
-        return f"packed:{message.uncompressed_bits_per_value}({told(message.values)})"
+        return f"packed:{message.uncompressed_bits_per_value}({encoding_name(message.values)})"
     if name == "variable":
-        return f"variable({told(message.offsets)})"
+        return f"variable({encoding_name(message.offsets)})"
     if name == "rle":
-        return f"rle({told(message.values)},{told(message.run_lengths)})"
+        return f"rle({encoding_name(message.values)},{encoding_name(message.run_lengths)})"
     if name == "general":
         scheme = {1: "lz4", 2: "zstd"}[message.compression.scheme]
         level = f":{message.compression.level}" if message.compression.HasField("level") else ""
-        return f"general:{scheme}{level}({told(message.values)})"
+        return f"general:{scheme}{level}({encoding_name(message.values)})"
     if name == "fixed_size_list":
         flags = ",nulls" if message.has_validity else ""
-        return f"vector:{message.items_per_value}{flags}({told(message.values)})"
+        return f"vector:{message.items_per_value}{flags}({encoding_name(message.values)})"
     if name == "packed_struct":
-        return f"struct:{'+'.join(map(str, message.bits_per_value))}({told(message.values)})"
+        return (
+            f"struct:{'+'.join(map(str, message.bits_per_value))}({encoding_name(message.values)})"
+        )
     if name == "variable_packed_struct":
-        return f"rows({','.join(told(field.value) for field in message.fields)})"
+        return f"rows({','.join(encoding_name(field.value) for field in message.fields)})"
     if name in ("fsst", "byte_stream_split"):
-        return f"{'planes' if name == 'byte_stream_split' else name}({told(message.values)})"
+        return (
+            f"{'planes' if name == 'byte_stream_split' else name}({encoding_name(message.values)})"
+        )
     return str(name)
 
 
-def page_told(layout: pb.PageLayout) -> str:
+def page_encoding_name(layout: pb.PageLayout) -> str:
     """Return a page's encoding in one line."""
     layout_name = layout.WhichOneof("layout")
     message = getattr(layout, layout_name)
     if layout_name == "mini_block_layout":
-        description = f"mini({told(message.value_compression)})"
+        description = f"mini({encoding_name(message.value_compression)})"
         for name in ("dictionary", "rep_compression", "def_compression"):
             if message.HasField(name):
-                description += f" {name[:4].rstrip('_')}({told(getattr(message, name))})"
+                description += f" {name[:4].rstrip('_')}({encoding_name(getattr(message, name))})"
         return description
     if layout_name == "full_zip_layout":
-        return f"zip({told(message.value_compression)})"
+        return f"zip({encoding_name(message.value_compression)})"
     return "constant" if layout_name == "constant_layout" else str(layout_name)
 
 
@@ -422,13 +426,15 @@ def test_pylance_wrote(tmp_path: Path, keys: str, version: str) -> None:
         if isinstance(expected, tuple):
             expected = expected[version == "2.2"]
         if expected is not None:
-            assert page_told(page.layout) == expected, name
+            assert page_encoding_name(page.layout) == expected, name
         check(path, array, f"{keys} {name}")
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("keys", ASKED)
-def test_we_wrote(tmp_path: Path, keys: str, version: str) -> None:
+def test_hints_choose_the_encoding_of_written_pages(
+    tmp_path: Path, keys: str, version: str
+) -> None:
     for name, expected in ASKED[keys].items():
         array, field = field_of(name, keys)
         path = tmp_path / f"{name}.lance"
@@ -436,10 +442,10 @@ def test_we_wrote(tmp_path: Path, keys: str, version: str) -> None:
         lance_spark.write_dataset(table, str(path), data_storage_version=version)
         (file,) = (path / "data").iterdir()
         (page,) = pages_of(file.read_bytes())
-        told_of = page_told(page.layout)
-        assert (expected[1:] not in told_of) if expected[0] == "!" else (expected in told_of), (
+        actual = page_encoding_name(page.layout)
+        assert (expected[1:] not in actual) if expected[0] == "!" else (expected in actual), (
             name,
-            told_of,
+            actual,
         )
         read = LanceFileReader(str(file)).read_all().to_table().column(0).combine_chunks()
         assert read.equals(array), name

@@ -122,7 +122,7 @@ def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), PAIRS)
-def test_we_wrote(tmp_path: Path, name: str, version: str) -> None:
+def test_pylance_reads_written_json(tmp_path: Path, name: str, version: str) -> None:
     table = pa.table({"c": CASES[name][1]()})
     ours, theirs = str(tmp_path / "ours.lance"), str(tmp_path / "theirs.lance")
     expected = lance.write_dataset(table, theirs, data_storage_version=version)
@@ -148,7 +148,7 @@ def test_the_files_hold_the_same_bytes(tmp_path: Path) -> None:
     assert tables[0].equals(tables[1])
 
 
-def test_schemas_say_that_it_is_json(tmp_path: Path) -> None:
+def test_schemas_name_the_json_extension(tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": texts(), "s": structs()}), path)
     ours = lance_spark.open_dataset(path)
@@ -275,7 +275,7 @@ def test_text_that_is_no_json_is_refused_by_row_and_column(tmp_path: Path) -> No
         assert not (tmp_path / "t.lance" / "_versions").exists()
 
 
-def test_what_hides_below_a_null_is_not_looked_at(tmp_path: Path) -> None:
+def test_values_below_a_null_are_not_checked(tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     hidden = pa.StructArray.from_arrays(
         [pa.array(["no json", "1"]).cast(JSON)], ["j"], mask=pa.array([True, False])

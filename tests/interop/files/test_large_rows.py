@@ -160,7 +160,9 @@ def test_pylance_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: st
     [pair for pair in PAIRS if pair[1] != "2.0"],
     ids=[name for name in NAMES if not name.endswith("2.0")],
 )
-def test_we_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: str) -> None:
+def test_pylance_reads_written_large_rows(
+    tmp_path: Path, case: Callable[[], pa.Array], version: str
+) -> None:
     table = pa.table({"c": case()})
     path = tmp_path / "t.lance"
     lance_spark.write_dataset(table, str(path), data_storage_version=version)

@@ -58,7 +58,7 @@ def matrix_table(pattern: str, nulls: str, rows: int, version: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)
-def test_we_read_pylance(
+def test_tables_of_pylance_are_read(
     pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int
 ) -> None:
     table = matrix_table(pattern, nulls, rows, version)
@@ -71,7 +71,7 @@ def test_we_read_pylance(
 
 
 @pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)
-def test_pylance_reads_us(
+def test_pylance_reads_written_tables(
     pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int
 ) -> None:
     table = matrix_table(pattern, nulls, rows, version)

@@ -29,7 +29,9 @@ def table_of(seed: int, version: str) -> pa.Table:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("first", GROUPS)
-def test_we_read_pylance(pylance: Pylance, tmp_path: Path, version: str, first: int) -> None:
+def test_random_tables_of_pylance_are_read(
+    pylance: Pylance, tmp_path: Path, version: str, first: int
+) -> None:
     for seed in range(first, min(first + GROUP, TABLES)):
         table = table_of(seed, version)
         path = tmp_path / f"{seed}.lance"
@@ -53,7 +55,9 @@ def test_we_read_pylance(pylance: Pylance, tmp_path: Path, version: str, first: 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("first", GROUPS)
-def test_pylance_reads_us(pylance: Pylance, tmp_path: Path, version: str, first: int) -> None:
+def test_pylance_reads_written_random_tables(
+    pylance: Pylance, tmp_path: Path, version: str, first: int
+) -> None:
     for seed in range(first, min(first + GROUP, TABLES)):
         table = table_of(seed, version)
         path = tmp_path / f"{seed}.lance"

@@ -146,7 +146,7 @@ def test_pylance_wrote(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", WRITTEN)
-def test_we_wrote(version: str) -> None:
+def test_random_access_to_written_columns(version: str) -> None:
     names: set[str] = set()
     for name in COLUMNS:
         array, field = column(name)

@@ -287,7 +287,7 @@ def test_files_are_no_larger_than_those_of_pylance(
         assert ours.stat().st_size <= 1.1 * theirs.stat().st_size + 4096, name
 
 
-def test_a_table_that_both_write(pylance: Pylance, tmp_path: Path) -> None:
+def test_both_clients_write_one_table(pylance: Pylance, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     table = all_types(300, "some")
     lance_spark.write_dataset(table, path, data_storage_version="2.0", max_rows_per_file=128)
@@ -372,7 +372,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_types_it_cannot_store_are_refused_before_anything_is_written(
+def test_types_that_version_2_0_cannot_store_are_refused_before_anything_is_written(
     tmp_path: Path, name: str
 ) -> None:
     field, message = REFUSED[name]
@@ -410,7 +410,9 @@ NULLED = {
 
 
 @pytest.mark.parametrize("name", NULLED)
-def test_nulls_it_cannot_store_are_refused_and_leave_no_file(tmp_path: Path, name: str) -> None:
+def test_nulls_that_version_2_0_cannot_store_are_refused_and_leave_no_file(
+    tmp_path: Path, name: str
+) -> None:
     array, metadata, message = NULLED[name]
     schema = pa.schema([pa.field("c", array.type, metadata=metadata)])
     path = tmp_path / "t.lance"

@@ -401,7 +401,7 @@ def test_random_changes(tmp_path: Path, seed: int) -> None:
             check(path, name)
 
 
-def test_which_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_an_aggregate_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an index on the column, no file is read; otherwise the index is read once, and two
     zones.
     """

@@ -278,7 +278,7 @@ def test_cached_columns(frames: tuple[Any, Any]) -> None:
         cached.unpersist()
 
 
-def test_the_setting_turns_it_off(spark: Any, frames: tuple[Any, Any]) -> None:
+def test_the_setting_turns_columnar_scans_off(spark: Any, frames: tuple[Any, Any]) -> None:
     table, parquet = frames
     spark.conf.set(COLUMNAR, "false")
     try:

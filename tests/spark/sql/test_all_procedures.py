@@ -244,7 +244,7 @@ def test_the_page_has_all_procedures() -> None:
 
 
 @pytest.mark.parametrize("way", ["job group", "all jobs", "session"])
-def test_what_cancels_the_statement_cancels_its_jobs(catalog: TestCatalog, way: str) -> None:
+def test_cancelling_a_statement_cancels_its_jobs(catalog: TestCatalog, way: str) -> None:
     spark = catalog.spark
     path = catalog.root / "cancelled.lance"
     if not path.exists():

@@ -42,7 +42,7 @@ def test_namespaces(catalog: TestCatalog) -> None:
     assert catalog.spark.sql("SHOW NAMESPACES IN named").collect() == [("db",)]
 
 
-def test_what_is_shown(catalog: TestCatalog) -> None:
+def test_show_and_describe_statements(catalog: TestCatalog) -> None:
     assert [row.tableName for row in catalog.sql("SHOW TABLES IN CAT.db LIKE 't*'")] == ["t"]
     assert catalog.sql("SHOW TABLES IN CAT.db LIKE 'x*'") == []
     ((information,),) = [

@@ -28,7 +28,7 @@ def test_a_table_is_created_as_it_is_shown(catalog: TestCatalog) -> None:
     assert catalog.spark.table("created.db.t").schema.json() == schema.json()
 
 
-def test_what_pylance_reads(catalog: TestCatalog) -> None:
+def test_pylance_reads_a_created_table(catalog: TestCatalog) -> None:
     catalog.sql(
         "CREATE TABLE CAT.t (id INT NOT NULL COMMENT 'an id', e ARRAY<FLOAT>) COMMENT 'a table' "
         "TBLPROPERTIES ('k' = 'v', 'e.arrow.fixed-size-list.size' = '2', "

@@ -55,7 +55,7 @@ def plain() -> Iterator[type[PlainFileSystem]]:
     PlainFileSystem.pseudo_dirs[:] = [""]
 
 
-def test_without_a_lock_it_can_only_be_read() -> None:
+def test_a_table_without_a_lock_can_only_be_read() -> None:
     with pytest.raises(StorageError, match=r"plain://.*only be read.*commit_lock"):
         lance_spark.write_dataset(rows(1), "plain://t")
     assert PlainFileSystem.store == {}
@@ -66,7 +66,7 @@ def test_without_a_lock_it_can_only_be_read() -> None:
 
 
 @pytest.mark.parametrize("lock_option", [lock, f"{__name__}:lock"])
-def test_it_is_called_with_the_version(lock_option: Any) -> None:
+def test_the_lock_is_called_with_the_version(lock_option: Any) -> None:
     options = {"commit_lock": lock_option}
     for number in range(3):
         mode = "append" if number else "create"
@@ -101,7 +101,7 @@ def test_nothing_is_lost_under_a_lock() -> None:
     assert lance_spark.open_dataset("plain://t").version == 13
 
 
-def test_what_it_is_for() -> None:
+def test_a_lock_without_effect_loses_rows() -> None:
     """With a lock that locks nothing, acknowledged rows are lost."""
     done, stored = race(lambda _: nullcontext())
     assert not set(done) <= set(stored)
@@ -200,7 +200,7 @@ def test_a_lock_that_is_lost_on_the_way() -> None:
     assert values(lance_spark.open_dataset("plain://t").to_table()) == [1]
 
 
-def test_it_is_told_how_it_ended() -> None:
+def test_the_lock_gets_the_error_of_the_commit() -> None:
     ends: list[object] = []
 
     class Lease:
@@ -230,7 +230,7 @@ def test_names_of_no_lock(named: object, problem: str) -> None:
         lance_spark.write_dataset(rows(1), "plain://t", storage_options={"commit_lock": named})
 
 
-def test_it_travels_with_the_store() -> None:
+def test_the_lock_is_pickled_with_the_store() -> None:
     store = ObjectStore.from_uri("plain://t", {"commit_lock": f"{__name__}:lock"})
     assert pickle.loads(pickle.dumps(store)).put_if_absent("a", b"1")
 

@@ -145,7 +145,9 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
         ("ftp", {"host": "h", "region": "r", "aws_region": "r", "commit_lock": "m:f"}, {"host": "h", "region": "r", "commit_lock": "m:f"}),
     ],
 )  # fmt: skip
-def test_what_fsspec_gets(scheme: str, options: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_options_are_translated_for_fsspec(
+    scheme: str, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
     before = json.dumps(options)
     assert to_fsspec(scheme, options, {}) == expected
     assert json.dumps(options) == before
@@ -189,9 +191,7 @@ def test_endpoints_of_azure_without_tls_become_connection_strings() -> None:
         ("s3", {1: "hunter2"}, "its name must be a text"),
     ],
 )
-def test_what_would_be_less_safe_is_refused(
-    scheme: str, options: dict[str, Any], word: str
-) -> None:
+def test_less_safe_options_are_refused(scheme: str, options: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidOptionError, match=word) as caught:
         to_fsspec(scheme, options, {})
     assert "hunter2" not in str(caught.value)
@@ -259,7 +259,7 @@ def uri() -> str:
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
-def test_what_pylance_takes_is_taken(aws: Aws, uri: str) -> None:
+def test_options_that_pylance_accepts_are_accepted(aws: Aws, uri: str) -> None:
     lance_spark.write_dataset(rows(1), uri, storage_options=aws.theirs)
     for options in (aws.ours, {**aws.theirs, "aws_virtual_hosted_style_request": False}):
         dataset = lance_spark.open_dataset(uri, storage_options=options)

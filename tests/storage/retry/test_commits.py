@@ -86,7 +86,9 @@ def failed(cause: Exception | None) -> StorageError:
         ([failed(OSError(errno.EINVAL, "precondition"))], [b"other"], False),
     ],
 )
-def test_who_created_it(puts: list[Any], looks: list[Any], expected: bool) -> None:
+def test_create_once_returns_whether_this_client_created_the_file(
+    puts: list[Any], looks: list[Any], expected: bool
+) -> None:
     put, look = Script(*puts), Script(*looks)
     assert create_once(put, look, b"own", Retries(3, 60)) is expected
     assert not put.answers
@@ -105,7 +107,7 @@ def test_who_created_it(puts: list[Any], looks: list[Any], expected: bool) -> No
         ([failed(TimeoutError())], [b"ow"] * 4, False),
     ],
 )
-def test_when_nobody_knows(
+def test_create_once_distinguishes_refusals_from_unknown_outcomes(
     monkeypatch: pytest.MonkeyPatch, puts: list[Any], looks: list[Any], refused: bool
 ) -> None:
     monkeypatch.setattr(retry, "_FIRST_WAIT", 0.001)

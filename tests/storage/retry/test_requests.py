@@ -101,7 +101,7 @@ def test_nothing_is_repeated_for_ever(
         hurried.list("")
 
 
-def test_what_will_not_change_is_not_asked_again(
+def test_permanent_errors_are_not_retried(
     aws: Aws, options: dict[str, Any], proxy: FaultProxy, store: ObjectStore
 ) -> None:
     assert not store.exists("nothing")
@@ -168,14 +168,14 @@ def _of_token(retryable: bool) -> Exception:
         (ValueError("404"), False),
     ],
 )
-def test_what_may_pass(error: Exception, expected: bool) -> None:
+def test_transient_errors(error: Exception, expected: bool) -> None:
     assert is_transient(error) is expected
     wrapped = StorageError("x")
     wrapped.__cause__ = error
     assert is_transient(wrapped) is expected
 
 
-def test_what_the_package_below_repeats_is_not_repeated_again() -> None:
+def test_requests_that_the_storage_package_repeats_are_not_repeated_again() -> None:
     class Google:
         protocol = ("gs", "gcs")
 
@@ -218,7 +218,7 @@ def _with_headers(text: str) -> Exception:
     return error
 
 
-def test_how_long_is_waited_at_most() -> None:
+def test_waits_end_at_the_retry_timeout() -> None:
     tries = Retries(3, 20).tries()
     # The last try is made when the time ends, and not later.
     for retry_after in ("3600", "Fri, 31 Dec 2099 23:59:59 GMT"):
@@ -232,7 +232,7 @@ def test_how_long_is_waited_at_most() -> None:
     assert Retries(3, 0).tries().wait_after(_with_headers("1")) is None
 
 
-def test_who_gives_up_does_not_wait_for_the_next_try() -> None:
+def test_a_cancelled_request_does_not_wait_for_the_next_try() -> None:
     sent: list[float] = []
     given_up = time.monotonic() + 0.5
 

@@ -185,7 +185,7 @@ def test_each_request_is_sent_again(cloud: Cloud, request_: str, fault: Fault) -
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_what_is_given_up_leaves_nothing(cloud: Cloud, replace: bool) -> None:
+def test_an_aborted_upload_leaves_no_object(cloud: Cloud, replace: bool) -> None:
     cloud.store.write_bytes("x", b"old")
     cloud.proxy.delay(0.02)
     output = cloud.store.open_output("x" if replace else "y", replace=replace)
@@ -219,7 +219,7 @@ def test_a_file_that_lacks_a_part_is_not_finished(cloud: Cloud) -> None:
     assert cloud.left_over() == []
 
 
-def test_how_long_the_store_wants_to_be_left_alone(
+def test_retries_wait_for_the_retry_after_header(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float | None] = []

@@ -139,7 +139,7 @@ def test_each_request_is_sent_again(
 
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.usefixtures("small_parts")
-def test_what_is_given_up_leaves_nothing(
+def test_an_aborted_upload_leaves_no_object(
     store: ObjectStore, aws: Aws, proxy: FaultProxy, key: str, replace: bool
 ) -> None:
     store.write_bytes("x", b"old")

@@ -127,7 +127,7 @@ class StoreSuite:
         assert store.list_names("_versions") == ["1"]
 
     @pytest.mark.slow
-    def test_what_came_later_is_told(self, store: ObjectStore) -> None:
+    def test_later_files_have_later_times(self, store: ObjectStore) -> None:
         for path in ("v/1", "v/2"):
             assert store.put_if_absent(path, b"first")
             # Some stores return times in whole seconds.

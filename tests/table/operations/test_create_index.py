@@ -296,7 +296,7 @@ def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
     assert not segments(uri)
 
 
-def test_pylance_keeps_our_segments(tmp_path: Path) -> None:
+def test_the_helper_passes_all_fields_of_a_segment(tmp_path: Path) -> None:
     """The helper of these tests passes all fields of a segment to pylance."""
     uri = table(tmp_path / "table")
     (index,) = segments(uri)

@@ -271,7 +271,7 @@ def change_fragment(path: Path, **lineage: UInt64Array) -> None:
 
 
 @pytest.mark.parametrize("case", range(9))
-def test_pylance_reads_what_we_encode(tmp_path: Path, case: int) -> None:
+def test_pylance_reads_encoded_row_ids(tmp_path: Path, case: int) -> None:
     rng = np.random.default_rng(case)
     count = 600
     thin = np.flatnonzero(rng.random(1200) < 0.5)

@@ -122,7 +122,9 @@ def test_impossible_dimensions(items: int) -> None:
 
 @given(st.integers(1, 40), st.booleans(), st.integers(0, 40), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
-def test_what_does_not_fit(dimension: int, validity: bool, less: int, gone: int) -> None:
+def test_inconsistent_chunks_are_refused_or_decoded(
+    dimension: int, validity: bool, less: int, gone: int
+) -> None:
     block = to_block(vectors(pa.int16(), 5, 40, nulls=True))
     encoding, chunks = fixed_size_list.encode_chunks(block, ChunkLimits(256, 64))
     encoding.fixed_size_list.items_per_value = dimension

@@ -97,7 +97,7 @@ def test_round_trips(scheme: str, values: list[bytes], times: int) -> None:
     assert strings_of(decode_values(encoding, stored)) == values
 
 
-def test_what_does_not_shrink_stays() -> None:
+def test_incompressible_chunks_stay_uncompressed() -> None:
     noise = np.random.default_rng(3).integers(0, 256, 8000).astype(np.uint8)
     plain = flat.encode_chunks(FixedWidthBlock(noise, 64, 1000), ChunkLimits(4096, 512))
     assert general.compress_chunks(*plain, "zstd") == plain
@@ -132,7 +132,7 @@ def test_damaged_chunks(scheme: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_claims_that_lie(scheme: str) -> None:
+def test_wrong_uncompressed_sizes_are_refused(scheme: str) -> None:
     encoding, data = general.compress_block(*variable.encode_block(block_of([b"abc"] * 99)), scheme)
     data = data.copy()
     data[3] = 0x7F

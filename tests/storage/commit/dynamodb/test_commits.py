@@ -121,7 +121,7 @@ def test_somebody_else_finishes_meanwhile(
     assert we_read(aws, uri) == [1, 2]
 
 
-def test_who_may_not_write_reads_the_staging_file(
+def test_a_reader_without_write_permission_reads_the_staging_file(
     aws: Aws, uri: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     they_write(aws, uri, 1, mode="create")
@@ -136,7 +136,7 @@ def test_who_may_not_write_reads_the_staging_file(
     assert entries(aws, key)[2]["path"] == {"S": staging}
 
 
-def test_a_commit_that_cannot_be_finished_is_one(
+def test_a_commit_without_its_final_manifest_is_valid(
     aws: Aws, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     they_write(aws, uri, 1, mode="create")

@@ -61,7 +61,7 @@ def test_entries_are_those_of_pylance(aws: Aws, uri: str, key: str) -> None:
         assert item["size"] == {"N": str(len(content))}
 
 
-def test_a_table_of_ours(aws: Aws, uri: str) -> None:
+def test_a_table_of_this_package(aws: Aws, uri: str) -> None:
     we_write(aws, uri, 1, mode="create")
     they_write(aws, uri, 2)
     assert we_read(aws, uri) == they_read(aws, uri) == [1, 2]

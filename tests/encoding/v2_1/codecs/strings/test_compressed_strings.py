@@ -167,7 +167,7 @@ def test_stored(content: bytes) -> None:
     assert CODEC.decompress(joined, 6 + len(content), asbytes=True) == b"before" + content
 
 
-def test_what_is_none() -> None:
+def test_incomplete_or_other_frames_are_not_accepted() -> None:
     frame = CODEC.compress(b"something " * 9, asbytes=True)
     at = np.zeros(1, np.int64)
 

@@ -1,0 +1,84 @@
+"""Measurements of time and of memory."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).parent.parent
+Result = TypeVar("Result")
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    """Run an action, and return its seconds."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def run_in_turns(
+    actions: Mapping[str, Callable[[], Result]], rounds: int, *, warm_up: bool = True
+) -> dict[str, list[Result]]:
+    """Run each action once in every round, so that noise of the machine affects all actions alike.
+
+    Returns the results of each action. A warm-up round comes first; its results are left out.
+    """
+    results: dict[str, list[Result]] = {name: [] for name in actions}
+    for turn in range(rounds + warm_up):
+        for name, action in actions.items():
+            result = action()
+            if turn or not warm_up:
+                results[name].append(result)
+    return results
+
+
+def median_seconds(actions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Run actions in turns after a warm-up round, and return the median seconds of each."""
+
+    def timed(action: Callable[[], object]) -> Callable[[], float]:
+        return lambda: seconds_of(action)
+
+    seconds = run_in_turns({name: timed(action) for name, action in actions.items()}, rounds)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def run_python(code: str, *arguments: str, processor: int | None = None) -> str:
+    """Run Python code in a new process, and return the last line of its output.
+
+    With `processor`, the process and its threads run on this processor alone.
+    """
+
+    if processor is not None:
+        code = f"import os; os.sched_setaffinity(0, {{{processor}}})\n{code}"
+    completed = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if completed.returncode:
+        raise RuntimeError(completed.stderr[-3000:])
+    return completed.stdout.strip().rpartition("\n")[2]
+
+
+def memory_of(process: Path, field: str) -> int:
+    """Return the bytes of a field of a process's file `status`; 0 if the process has ended.
+
+    `process` is the process's folder in `/proc`. Field `VmRSS` is the resident memory. Field
+    `RssAnon` is its part without mapped files.
+    """
+    try:
+        status = (process / "status").read_text()
+    except OSError:
+        return 0
+    for line in status.splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    return 0
