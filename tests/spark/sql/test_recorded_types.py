@@ -132,6 +132,13 @@ def test_user_defined_types(
     assert read(str(tmp_path / "m.lance")).collect() == [(matrix,)]
     values = lance.dataset(str(tmp_path / "t.lance")).to_table().column("v").to_pylist()
     assert values[0]["values"] == [1.0, 2.0]
+    # A stream of such a column returns rows.
+    stream = spark.readStream.format("lance").load(str(tmp_path / "t.lance")).writeStream
+    collected: list[Any] = []
+    stream = stream.foreachBatch(lambda batch, _: collected.extend(batch.collect()))
+    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert query.start().awaitTermination(60)
+    assert sorted(tuple(row) for row in collected) == sorted(rows, key=lambda row: row[0])
 
 
 def test_batches_of_columns_are_written_as_rows(spark: Any, tmp_path: Path) -> None:

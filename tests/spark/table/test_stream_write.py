@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +20,7 @@ import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.streaming.writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
+from tests.spark.table.tables import typed_rows
 from tests.support.spark.processes import environment
 from tests.support.tables.stored_files import data_files
 
@@ -153,30 +153,12 @@ def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path, s
     assert lance.dataset(str(table)).version == 2
 
 
-def typed_rows(count: int) -> pa.Table:
-    """Return rows of many types, with nulls."""
-    numbers = np.arange(count)
-    columns = {
-        "flag": pa.array(numbers % 3 == 0),
-        "small": pa.array((numbers % 100).astype(np.int8)),
-        "price": pa.array(numbers / 8),
-        "large": pa.array(numbers).cast(pa.decimal128(38, 2)),
-        "at": pa.array(numbers * 10**12).cast(pa.timestamp("us", "UTC")),
-        "clock": pa.array(numbers * 10**12).cast(pa.timestamp("us")),
-        "day": pa.array(numbers.astype(np.int32)).cast(pa.date32()),
-        "word": pa.array([f"wörd {n % 37}" * (n % 3) for n in numbers]),
-        "raw": pa.array([bytes([n % 256]) * (n % 5) for n in numbers]),
-        "list": pa.array([[n, None][: n % 3] for n in numbers]),
-        "struct": pa.array([{"a": n, "b": {"c": str(n)}} for n in numbers]),
-        "map": pa.array([[("k", n)] * (n % 2) for n in numbers], pa.map_("string", "int64")),
-    }
-    absent = pa.array(numbers, mask=numbers % 7 == 3)
-    return pa.table(
-        {"id": numbers} | {name: column.take(absent) for name, column in columns.items()}
-    )
-
-
-@pytest.mark.parametrize("by_name", [False, True], ids=["path", "name"])
+@pytest.mark.parametrize(
+    ("sender", "by_name"),
+    [("columns", False), ("columns", True), ("rows", False)],
+    ids=["columns by path", "columns by name", "rows"],
+    indirect=["sender"],
+)
 def test_rows_of_all_types(spark: Any, tmp_path: Path, sender: str, by_name: bool) -> None:
     rows = typed_rows(2_000)
     (tmp_path / "s").mkdir()
