@@ -148,15 +148,24 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError
         UnsupportedError
-            An option needs a newer Spark.
+            An option needs a newer Spark, or a request asks for more than columns.
         """
         from lance_spark.spark.options.options import ReadOptions
         from lance_spark.spark.options.rare_options import FeedOptions
+        from lance_spark.spark.pushdown.request import Request, refused, take_request
         from lance_spark.spark.streaming.reader import LanceStreamReader
 
         first = schema.fields[0] if schema.fields else None
+        request = take_request(schema)
         options = ReadOptions.parse(options_of(first, self.options))
-        return LanceStreamReader(options, FeedOptions.parse(options), schema)
+        columns, columnar = copy(schema), None
+        if request is not None:
+            from lance_spark.spark.pushdown.columnar import to_streams
+
+            if request != Request(columnar=True):
+                raise refused("a stream is only asked for columns", request)
+            columnar = to_streams(schema)
+        return LanceStreamReader(options, FeedOptions.parse(options), columns, columnar)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool

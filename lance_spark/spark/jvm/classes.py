@@ -32,6 +32,7 @@ scan/
     Forms                   the JSON of requests
 columns/
     ColumnarFactory, ColumnarReader         readers of columns, which Spark sends to executors
+    ColumnarStream          streams whose tasks return columns
     ExecutorClasses         the jar of these classes, for executors
     ArrowStreams, Body, Dictionaries        parse a batch
     ArrowColumn, Layout     a column of it
@@ -43,7 +44,7 @@ metrics/
     WriteCounts             what the tasks of a write have written
 source/
     LanceSource             format("lance"), with all save modes
-    PathTable, PathWriteBuilder             its tables, and writes to them
+    PathTable, PathScan, PathWriteBuilder   its tables, their streams, and writes to them
 catalog/
     LanceCatalog            the class that spark.sql.catalog.NAME names
     NamespaceCatalog        its namespaces, and its calls of Python

@@ -40,6 +40,9 @@ The reply takes the place of the first partition. Its pickle holds the text
 | ` columnar=C` | before the semicolon, if the request asks for it: `yes`, or the reason why not |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
+
+A stream is only asked for `columnar`. It has no partitions yet, so that its reply is in the pickle
+of the function that reads them: `lance-stream columnar=C;`.
 """
 
 from __future__ import annotations

@@ -108,6 +108,8 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     ----------
     schema : StructType
         Schema of the table when the stream began, or of the user.
+    columnar : str, optional
+        Whether tasks return columns, if Spark asks for them (`pushdown.columnar`).
 
     Raises
     ------
@@ -116,8 +118,15 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         The options limit batches, but this release of Spark does not support it.
     """
 
-    def __init__(self, options: ReadOptions, feed: FeedOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        feed: FeedOptions,
+        schema: StructType,
+        columnar: str | None = None,
+    ) -> None:
         self.options = options
+        self.columnar = columnar
         self.feed = feed.of_stream(options)
         self.spark_schema = schema
         self._plan: StreamPlan | None = None
@@ -132,8 +141,11 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for tasks: everything else is in the partitions."""
-        return {**vars(self), "_plan": None}
+        """Return the state for tasks: everything else is in the partitions.
+
+        `ColumnarStream.java` finds the reply in the pickle.
+        """
+        return {**vars(self), "_plan": None, "reply": f"lance-stream columnar={self.columnar};"}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of the stream; the same also after a restart.
@@ -209,12 +221,22 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, in batches of exactly the schema that Spark expects."""
+        from lance_spark.spark.pushdown.columnar import YES, streams
+
         assert isinstance(partition, StreamPartition)
+        is_columnar = self.columnar == YES
+        batches = self._rows(partition, keep_dictionaries=is_columnar)
+        yield from streams(batches) if is_columnar else batches
+
+    def _rows(
+        self, partition: StreamPartition, *, keep_dictionaries: bool
+    ) -> Iterator[pa.RecordBatch]:
         if partition.text is not None:
             partition.text.check()
         for task in partition.tasks:
             if isinstance(task, ScanTask):
-                yield from Scan(task, ScanMetrics()).batches(batch_schema(self.spark_schema))
+                scan = Scan(task, ScanMetrics(), keep_dictionaries=keep_dictionaries)
+                yield from scan.batches(batch_schema(self.spark_schema))
             else:
                 yield from spark_rows(task, self.spark_schema, self.options)
 

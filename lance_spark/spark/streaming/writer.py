@@ -159,6 +159,7 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
                 self._refuse_overwrite_options()
             writer = make_writer(self.options, self.spark_schema, self.overwrite)
             assert isinstance(writer, LanceWriter)
+            writer.schema = self.spark_schema
             self._writer = writer
         return self._writer
 

@@ -305,6 +305,61 @@ def test_random_rows_are_written(jvm: Jvm, first: int) -> None:
     assert compared > 20
 
 
+VARIANTS = """
+    SELECT if(id % 7 = 3, NULL, parse_json(concat('{"a": [', id, ', null], "b": "',
+        repeat('wörd', int(id % 90)), '"}'))) AS v,
+      if(id % 5 = 1, NULL, named_struct('x', if(id % 2 = 0, NULL, parse_json('[1, 2.5]')))) AS s,
+      if(id % 3 = 1, NULL, array(parse_json('null'), NULL, to_variant_object(array(id)))) AS l,
+      map('k', parse_json(string(id)), 'n', NULL) AS m,
+      if(id = 700, parse_json(concat('"', repeat('y', 5000000), '"')), NULL) AS large
+    FROM range(0, 1500, 1, 1)
+"""
+
+
+def stored(value: Any) -> Any:
+    """Return a value that Spark collects, as pyarrow returns it. A variant is a struct."""
+    if isinstance(value, spark_types.VariantVal):
+        return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
+    if isinstance(value, spark_types.Row):
+        return {name: stored(item) for name, item in value.asDict().items()}
+    if isinstance(value, dict):
+        return [(key, stored(item)) for key, item in sorted(value.items())]
+    return [stored(item) for item in value] if isinstance(value, list) else value
+
+
+def batches_of(jvm: Jvm, frame: Any) -> list[pa.RecordBatch]:
+    """Return the rows of a query as a writer gets them."""
+    rows = frame._jdf.queryExecution().executedPlan().executeCollect()
+    values = jvm.batches(rows, frame._jdf.schema())
+    parts = [decode(pa.py_buffer(value), batch_schema(frame.schema)) for value in values]
+    for part in parts:
+        part.validate(full=True)
+    return parts
+
+
+def test_variants_are_written(jvm: Jvm, spark: Any) -> None:
+    frame = spark.sql(VARIANTS)
+    parts = batches_of(jvm, frame)
+    assert len(parts) > 1, "a large value ends a batch"
+    rows = [stored(row) for row in frame.collect()]
+    assert pa.Table.from_batches(parts).to_pylist() == rows
+
+
+def test_user_defined_types_are_written(jvm: Jvm, spark: Any) -> None:
+    from pyspark.ml.linalg import Vectors, VectorUDT
+
+    vectors = [Vectors.dense([1.0, 2.0]), None, Vectors.sparse(3, [1], [9.0])]
+    frame = spark.createDataFrame([(vector, [vector]) for vector in vectors], ["v", "l"])
+    (part,) = batches_of(jvm, frame)
+    names = VectorUDT.sqlType().names
+    values = [
+        None if vector is None else dict(zip(names, VectorUDT().serialize(vector), strict=True))
+        for vector in vectors
+    ]
+    assert part["v"].to_pylist() == values
+    assert part["l"].to_pylist() == [[value] for value in values]
+
+
 def test_batches_of_writes_are_bounded(jvm: Jvm) -> None:
     """A batch ends after a number of rows or bytes."""
     batch = pa.record_batch({"x": pa.array(["x" * 1_500_000] * 7)})

@@ -11,6 +11,7 @@ from typing import Any
 import lance
 import pytest
 
+import lance_spark
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.versions import HAS_TIME, SPARK
 
@@ -131,6 +132,40 @@ def test_user_defined_types(
     assert read(str(tmp_path / "m.lance")).collect() == [(matrix,)]
     values = lance.dataset(str(tmp_path / "t.lance")).to_table().column("v").to_pylist()
     assert values[0]["values"] == [1.0, 2.0]
+    # A stream of such a column returns rows.
+    stream = spark.readStream.format("lance").load(str(tmp_path / "t.lance")).writeStream
+    collected: list[Any] = []
+    stream = stream.foreachBatch(lambda batch, _: collected.extend(batch.collect()))
+    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert query.start().awaitTermination(60)
+    assert sorted(tuple(row) for row in collected) == sorted(rows, key=lambda row: row[0])
+
+
+def test_batches_of_columns_are_written_as_rows(spark: Any, tmp_path: Path) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    lance_spark.enable(spark)
+    vectors = [(1, Vectors.dense([1.0, 2.0])), (2, Vectors.sparse(3, [1], [9.0])), (3, None)]
+    frame = spark.createDataFrame(vectors, ["id", "v"]).selectExpr(
+        "id",
+        "v",
+        "array(v, NULL) AS vs",
+        "if(id = 2, NULL, parse_json(concat('[', id, ', \"ä\"]'))) AS x",
+        "if(id = 1, NULL, named_struct('x', parse_json('7'), 'n', id)) AS s",
+        "map('k', parse_json('{\"a\": null}'), 'n', NULL) AS m",
+    )
+    tables = []
+    for columnar in ("true", "false"):
+        spark.conf.set("spark.lance.columnar.enabled", columnar)
+        frame.write.format("lance").save(str(tmp_path / columnar))
+        tables.append(lance.dataset(str(tmp_path / columnar)).to_table().sort_by("id"))
+    spark.conf.unset("spark.lance.columnar.enabled")
+    assert tables[0].schema.equals(tables[1].schema, check_metadata=True)
+    assert tables[0].equals(tables[1])
+    variants = [row.x for row in frame.orderBy("id").collect()]
+    assert tables[0]["x"].to_pylist() == [
+        x and {"metadata": bytes(x.metadata), "value": bytes(x.value)} for x in variants
+    ]
 
 
 @needs_unions

@@ -86,3 +86,26 @@ def delete_meanwhile(
         return done
 
     monkeypatch.setattr(module, "run_delete", slow)
+
+
+def typed_rows(count: int) -> pa.Table:
+    """Return rows of many types, with nulls."""
+    numbers = np.arange(count)
+    columns = {
+        "flag": pa.array(numbers % 3 == 0),
+        "small": pa.array((numbers % 100).astype(np.int8)),
+        "price": pa.array(numbers / 8),
+        "large": pa.array(numbers).cast(pa.decimal128(38, 2)),
+        "at": pa.array(numbers * 10**12).cast(pa.timestamp("us", "UTC")),
+        "clock": pa.array(numbers * 10**12).cast(pa.timestamp("us")),
+        "day": pa.array(numbers.astype(np.int32)).cast(pa.date32()),
+        "word": pa.array([f"wörd {n % 37}" * (n % 3) for n in numbers]),
+        "raw": pa.array([bytes([n % 256]) * (n % 5) for n in numbers]),
+        "list": pa.array([[n, None][: n % 3] for n in numbers]),
+        "struct": pa.array([{"a": n, "b": {"c": str(n)}} for n in numbers]),
+        "map": pa.array([[("k", n)] * (n % 2) for n in numbers], pa.map_("string", "int64")),
+    }
+    absent = pa.array(numbers, mask=numbers % 7 == 3)
+    return pa.table(
+        {"id": numbers} | {name: column.take(absent) for name, column in columns.items()}
+    )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, NullType, StructField, StructType
 
 import lance_spark
 from lance_spark.errors import (
@@ -21,14 +23,17 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
+from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.pushdown.request import FIELD
 from lance_spark.spark.streaming import plan as stream_plan
 from lance_spark.spark.streaming import reader as stream_reader
 from lance_spark.spark.streaming.offsets import BEGINNING, Position
 from lance_spark.spark.streaming.plan import Limit, StreamPlan
 from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.table.open import open_table
+from tests.spark.table.tables import typed_rows
 
 Stream = Callable[..., list[tuple[Any, ...]]]
 #: Small batches, if this release of Spark requests them.
@@ -306,7 +311,31 @@ def test_small_batches_before_spark_4_2(option: str) -> None:
 
 
 @pytest.fixture
-def stream(spark: Any, tmp_path: Path) -> Stream:
+def columnar(request: pytest.FixtureRequest, spark: Any) -> Iterator[bool]:
+    """Whether streams return columns; by default they do."""
+    lance_spark.enable(spark)
+    wanted = bool(getattr(request, "param", True))
+    values = {"spark.lance.columnar.enabled": wanted, "spark.lance.pushdown.enabled": True}
+    before = {name: spark.conf.get(name, "true") for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, str(value).lower())
+    yield wanted
+    for name, text in before.items():
+        spark.conf.set(name, text)
+
+
+both_ways = pytest.mark.parametrize(
+    "columnar", [True, False], ids=["columns", "rows"], indirect=True
+)
+
+
+def plan_text(query: Any) -> str:
+    """Return the physical plan of the last batch of a query."""
+    return str(query._jsq.streamingQuery().lastExecution().executedPlan().toString())
+
+
+@pytest.fixture
+def stream(spark: Any, tmp_path: Path, columnar: bool) -> Stream:
     """Run a query until no rows are left; return the rows that its sink got in this run."""
 
     def run(uri: str, checkpoint: str = "c", **options: object) -> list[tuple[Any, ...]]:
@@ -320,6 +349,9 @@ def stream(spark: Any, tmp_path: Path) -> Stream:
         query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
         try:
             assert query.awaitTermination(300)
+            if collected:
+                has_columns = columnar and "readChangeFeed" not in options
+                assert ("ColumnarToRow" in plan_text(query)) == has_columns
         finally:
             query.stop()
         return collected
@@ -405,6 +437,7 @@ def test_a_query_over_changes(stream: Stream, tmp_path: Path) -> None:
     assert ids(stream(uri, "since", startingTimestamp=since.isoformat(), filter="id > 3")) == [40]
 
 
+@both_ways
 def test_columns_added_or_renamed_later(stream: Stream, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
@@ -418,3 +451,58 @@ def test_columns_added_or_renamed_later(stream: Stream, tmp_path: Path) -> None:
     assert sorted(row[1:] for row in stream(uri)) == [(40, None), (50, 100)]
     changes = stream(uri, "feed", readChangeFeed=True, startingVersion=2)
     assert sorted(row[1:4] for row in changes) == [(40, None, "insert"), (50, 100, "insert")]
+
+
+@pytest.mark.parametrize(
+    ("columnar", "by_name"),
+    [(True, False), (True, True), (False, False)],
+    ids=["columns by path", "columns by name", "rows"],
+    indirect=["columnar"],
+)
+def test_rows_of_all_types(spark: Any, tmp_path: Path, columnar: bool, by_name: bool) -> None:
+    rows = typed_rows(2_000)
+    pq.write_table(rows, tmp_path / "t.parquet")
+    lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=700)
+    if by_name:
+        catalog = f"stream_{columnar}".lower()
+        lance_spark.enable(spark, catalog, root=str(tmp_path))
+        frame = spark.readStream.table(f"{catalog}.t")
+    else:
+        frame = spark.readStream.format("lance").load(str(tmp_path / "t.lance"))
+    collected: list[str] = []
+
+    def take(batch: Any, _: int) -> None:
+        collected.extend(repr(tuple(row)) for row in batch.collect())
+
+    expected = spark.read.parquet(str(tmp_path / "t.parquet"))
+    assert frame.schema.simpleString() == expected.schema.simpleString()
+    for name, change in (
+        ("whole", lambda table: table),
+        ("groups", lambda table: table.where("id % 5 > 0").groupBy("word", "small").count()),
+    ):
+        collected.clear()
+        writer = change(frame).writeStream.foreachBatch(take).trigger(availableNow=True)
+        writer = writer.outputMode("append" if name == "whole" else "complete")
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        assert query.awaitTermination(60)
+        assert ("ColumnarToRow" in plan_text(query)) == columnar
+        assert query.lastProgress["numInputRows"] == rows.num_rows
+        assert sorted(collected) == sorted(
+            repr(tuple(row)) for row in change(expected).collect()
+        ), name
+
+
+def test_a_stream_takes_no_other_requests(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    source = LanceDataSource({"path": uri})
+    for request, problem in (({"columnar": True}, None), ({"columnar": True, "limit": 1}, "only")):
+        asked = StructField(FIELD, NullType(), True, {"request": json.dumps(request)})
+        schema = StructType([StructField("id", LongType()), asked])
+        if problem is None:
+            reader = source.streamReader(schema)
+            assert schema.simpleString() == "struct<batch:binary>"
+            assert b"lance-stream columnar=yes;" in pickle.dumps(reader)
+        else:
+            with pytest.raises(UnsupportedError, match=problem):
+                source.streamReader(schema)

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,23 @@ import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.streaming.writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
+from tests.spark.table.tables import typed_rows
 from tests.support.spark.processes import environment
 from tests.support.tables.stored_files import data_files
 
 SCRIPT = Path(__file__).with_name("killed_stream.py")
+COLUMNAR = "spark.lance.columnar.enabled"
+#: Classes by which tasks of a stream send rows, and batches of columns.
+SENDERS = {"rows": "PythonStreamingWriterFactory", "columns": "ColumnarWriterFactory"}
+
+
+@pytest.fixture(params=list(SENDERS))
+def sender(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
+    """Let tasks send rows, or batches of columns. Returns the name of the class."""
+    lance_spark.enable(spark)
+    spark.conf.set(COLUMNAR, str(request.param == "columns").lower())
+    yield SENDERS[request.param]
+    spark.conf.unset(COLUMNAR)
 
 
 def put(folder: Path, name: str, first: int, stop: int) -> None:
@@ -34,7 +48,16 @@ def put(folder: Path, name: str, first: int, stop: int) -> None:
     os.utime(file, (1_700_000_000 + first, 1_700_000_000 + first))
 
 
-def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: object) -> None:
+def sender_of(spark: Any, query: Any) -> str:
+    """Return the name of the class by which the last batch of a query was sent."""
+    write = query._jsq.streamingQuery().lastExecution().executedPlan().batchWrite()
+    info = spark._jvm.org.apache.spark.sql.connector.write.PhysicalWriteInfoImpl(1)
+    made = write.writeSupport().createStreamingWriterFactory(info)
+    return str(made.getClass().getSimpleName())
+
+
+def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: object) -> str:
+    """Run a query until it has written all files of a folder. Returns `sender_of` the query."""
     frame = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
     frame = frame.parquet(str(source))
     if options.pop("complete", False):
@@ -46,6 +69,7 @@ def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: obje
     query = writer.trigger(availableNow=True).start(str(table))
     try:
         assert query.awaitTermination(300)
+        return sender_of(spark, query)
     finally:
         query.stop()
 
@@ -89,11 +113,13 @@ def test_a_query_makes_a_table_and_goes_on(spark: Any, tmp_path: Path) -> None:
     lance.dataset(str(table)).validate()
 
 
-def test_a_batch_whose_checkpoint_is_lost_is_written_once(spark: Any, tmp_path: Path) -> None:
+def test_a_batch_whose_checkpoint_is_lost_is_written_once(
+    spark: Any, tmp_path: Path, sender: str
+) -> None:
     source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
     for number, name in enumerate("ab"):
         put(source, name, 10 * number, 10 * number + 10)
-    run(spark, source, table, checkpoint)
+    assert run(spark, source, table, checkpoint) == sender
     # Another query writes the same rows, with the same batch numbers.
     run(spark, source, table, tmp_path / "other")
     version = lance.dataset(str(table)).version
@@ -106,11 +132,12 @@ def test_a_batch_whose_checkpoint_is_lost_is_written_once(spark: Any, tmp_path: 
     assert data_files(table) == named_files(table)
 
 
-def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path) -> None:
+def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path, sender: str) -> None:
     source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
     for number, name in enumerate("ab"):
         put(source, name, 10 * number, 10 * number + 10)
-    run(spark, source, table, checkpoint, complete=True, streamingQueryId="mine")
+    options = {"complete": True, "streamingQueryId": "mine"}
+    assert run(spark, source, table, checkpoint, **options) == sender
     dataset = lance.dataset(str(table))
     rows = {row["g"]: row["count"] for row in dataset.to_table().to_pylist()}
     assert rows == {0: 7, 1: 7, 2: 6}
@@ -124,6 +151,55 @@ def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path) -
     # The query name alone identifies batches: another checkpoint begins with batch 0 again.
     run(spark, source, table, tmp_path / "other", complete=True, streamingQueryId="mine")
     assert lance.dataset(str(table)).version == 2
+
+
+@pytest.mark.parametrize(
+    ("sender", "by_name"),
+    [("columns", False), ("columns", True), ("rows", False)],
+    ids=["columns by path", "columns by name", "rows"],
+    indirect=["sender"],
+)
+def test_rows_of_all_types(spark: Any, tmp_path: Path, sender: str, by_name: bool) -> None:
+    rows = typed_rows(2_000)
+    (tmp_path / "s").mkdir()
+    pq.write_table(rows, tmp_path / "s" / "a.parquet")
+    source = str(tmp_path / "s")
+    schema = spark.read.parquet(source).schema
+    writer = spark.readStream.schema(schema).parquet(source).writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    if by_name:
+        catalog = f"streams_{sender.lower()}"
+        lance_spark.enable(spark, catalog, root=str(tmp_path))
+        query = writer.toTable(f"{catalog}.t")
+    else:
+        query = writer.format("lance").start(str(tmp_path / "t.lance"))
+    assert query.awaitTermination(60)
+    assert sender_of(spark, query) == sender
+    dataset = lance.dataset(str(tmp_path / "t.lance"))
+    assert dataset.to_table().sort_by("id").cast(rows.schema).equals(rows)
+    dataset.validate()
+
+
+def test_a_failed_task_is_tried_again(spark: Any, tmp_path: Path, sender: str) -> None:
+    put(tmp_path / "s", "a", 0, 70_000)
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        yield from batches
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0:
+            raise ValueError("the first attempt fails")
+
+    frame = spark.readStream.schema("id bigint").parquet(str(tmp_path / "s"))
+    writer = frame.mapInArrow(failing, "id bigint").writeStream.format("lance")
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    query = writer.start(str(tmp_path / "t"))
+    assert query.awaitTermination(60)
+    assert sender_of(spark, query) == sender
+    assert found_ids(tmp_path / "t") == list(range(70_000))
+    # The file of the first attempt stays for the cleanup.
+    assert lance.dataset(str(tmp_path / "t")).version == 1
 
 
 def test_a_failed_query_leaves_no_files(spark: Any, tmp_path: Path) -> None:

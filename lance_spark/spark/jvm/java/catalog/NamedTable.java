@@ -24,7 +24,6 @@ import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -191,9 +190,7 @@ public class NamedTable
     }
     RequestTable table = RequestTable.named(schema, Snapshot.ofQuery());
     RequestScanBuilder builder = RequestScanBuilder.of(table, all);
-    boolean enabled =
-        Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.ENABLED, "true"));
-    return enabled ? (ScanBuilder) builder : new ColumnScanBuilder(builder);
+    return PushDownRule.isEnabled() ? (ScanBuilder) builder : new ColumnScanBuilder(builder);
   }
 
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {

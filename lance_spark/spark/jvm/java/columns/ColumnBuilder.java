@@ -13,6 +13,7 @@ import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.Decimal;
@@ -29,8 +30,11 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.UserDefinedType;
+import org.apache.spark.sql.types.VariantType;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.unsafe.types.VariantVal;
 
 /** Collects the values of a column in the buffers of an Arrow array. */
 final class ColumnBuilder {
@@ -48,6 +52,7 @@ final class ColumnBuilder {
   private static final int LIST = 11;
   private static final int MAP = 12;
   private static final int STRUCT = 13;
+  private static final int VARIANT = 14;
 
   private static final long START = Platform.BYTE_ARRAY_OFFSET;
   private static final int FIRST_SIZE = 256;
@@ -83,6 +88,9 @@ final class ColumnBuilder {
 
   /** Returns the builder of a type, or null if a type of its columns has none. */
   static ColumnBuilder of(DataType type) {
+    if (type instanceof UserDefinedType) {
+      return of(((UserDefinedType) type).sqlType());
+    }
     DataType[] types = new DataType[0];
     int kind = kindOf(type);
     if (kind < 0) {
@@ -98,6 +106,9 @@ final class ColumnBuilder {
       for (int i = 0; i < types.length; i++) {
         types[i] = fields[i].dataType();
       }
+    } else if (type instanceof VariantType) {
+      // Value and metadata, as in Spark's own Arrow batches.
+      types = new DataType[] {DataTypes.BinaryType, DataTypes.BinaryType};
     }
     ColumnBuilder[] children = new ColumnBuilder[types.length];
     for (int i = 0; i < children.length; i++) {
@@ -118,6 +129,7 @@ final class ColumnBuilder {
     if (type instanceof ArrayType) return LIST;
     if (type instanceof MapType) return MAP;
     if (type instanceof StructType) return STRUCT;
+    if (type instanceof VariantType) return VARIANT;
     if (type instanceof ByteType) return BYTE;
     if (type instanceof ShortType) return SHORT;
     if (type instanceof IntegerType || type instanceof DateType) return INT;
@@ -202,6 +214,11 @@ final class ColumnBuilder {
       case MAP:
         addEntries(values.getMap(index));
         break;
+      case VARIANT:
+        VariantVal variant = values.getVariant(index);
+        children[0].addPresent(variant.getValue());
+        children[1].addPresent(variant.getMetadata());
+        break;
       default:
         InternalRow struct = values.getStruct(index, children.length);
         for (int i = 0; i < children.length; i++) {
@@ -219,6 +236,7 @@ final class ColumnBuilder {
         data = withRoom(data, (rows >> 3) + 1);
         break;
       case STRUCT:
+      case VARIANT:
         for (int i = 0; i < children.length; i++) {
           children[i].addNull();
         }
@@ -269,6 +287,13 @@ final class ColumnBuilder {
     data = withRoom(data, (long) used + value.length);
     System.arraycopy(value, 0, data, used, value.length);
     used += value.length;
+  }
+
+  /** Adds a value of a column of type binary. */
+  private void addPresent(byte[] value) {
+    setValid(rows, 1);
+    addBytes(value);
+    endValue();
   }
 
   private void addItems(ArrayData items) {

@@ -7,6 +7,7 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.types.DataTypes;
@@ -17,7 +18,7 @@ import scala.runtime.AbstractFunction0;
 import scala.runtime.BoxedUnit;
 
 /** Makes writers that send batches in place of rows to Python. Spark sends it to executors. */
-public class ColumnarWriterFactory implements DataWriterFactory {
+public class ColumnarWriterFactory implements DataWriterFactory, StreamingDataWriterFactory {
   private static final long serialVersionUID = 1L;
 
   /** The column that Python knows batches by. */
@@ -47,6 +48,17 @@ public class ColumnarWriterFactory implements DataWriterFactory {
       Log.leftToSpark("columns of writes", e);
     }
     return python;
+  }
+
+  /** Returns the same for a batch of a stream: Spark's factory of a stream is one of batches. */
+  static StreamingDataWriterFactory ofStream(StreamingDataWriterFactory python) {
+    return python instanceof DataWriterFactory
+        ? (StreamingDataWriterFactory) of((DataWriterFactory) python)
+        : python;
+  }
+
+  public DataWriter createWriter(int partition, long task, long batch) {
+    return createWriter(partition, task);
   }
 
   public DataWriter createWriter(int partition, long task) {

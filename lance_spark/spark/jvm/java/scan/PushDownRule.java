@@ -34,7 +34,7 @@ public class PushDownRule extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     try {
-      if (!Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))) {
+      if (!isEnabled()) {
         return plan;
       }
       LogicalPlan marked = SelectiveFilter.inSubqueries((LogicalPlan) plan);
@@ -56,6 +56,10 @@ public class PushDownRule extends Rule {
     return table instanceof PythonTable
         && table.name().equalsIgnoreCase(FORMAT)
         && !readsChanges(relation.options());
+  }
+
+  static boolean isEnabled() {
+    return Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"));
   }
 
   /** Returns whether options ask for a change feed, whose reader takes no requests. */

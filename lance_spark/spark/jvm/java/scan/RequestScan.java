@@ -173,12 +173,16 @@ public class RequestScan
   }
 
   /**
-   * Returns a stream, which Spark asks for after it has planned the scan. Python reads it without
-   * requests.
+   * Returns a stream, which Spark asks for after it has planned the scan. It has no request but that
+   * for columns.
    */
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
     PythonTable python = new PythonTable(table.source, table.name(), output);
-    return python.newScanBuilder(options).build().toMicroBatchStream(checkpoint);
+    return ColumnarStream.over(
+        python.newScanBuilder(options).build().toMicroBatchStream(checkpoint),
+        table.source,
+        options,
+        output);
   }
 
   /** Returns the scan of packed columns, or null if no column is packed. */

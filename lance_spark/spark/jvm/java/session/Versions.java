@@ -1,6 +1,11 @@
 package org.lancespark;
 
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.JobArtifactSet$;
@@ -184,6 +189,28 @@ final class Versions {
               + " to false",
           e);
     }
+  }
+
+  /**
+   * Returns a copy of Spark's own factory of readers of a stream, which reads other columns by
+   * another function. Since 4.1 its constructor takes one more argument.
+   */
+  static PartitionReaderFactory streamFactory(
+      PartitionReaderFactory original, byte[] function, StructType output)
+      throws ReflectiveOperationException {
+    Constructor make = original.getClass().getConstructors()[0];
+    List arguments = new ArrayList();
+    Field[] fields = original.getClass().getDeclaredFields();
+    for (int i = 0; i < fields.length; i++) {
+      if (!Modifier.isStatic(fields[i].getModifiers())
+          && !Modifier.isTransient(fields[i].getModifiers())) {
+        fields[i].setAccessible(true);
+        Object value = fields[i].get(original);
+        arguments.add(
+            value instanceof byte[] ? function : value instanceof StructType ? output : value);
+      }
+    }
+    return (PartitionReaderFactory) make.newInstance(arguments.toArray());
   }
 
   /** A Python source whose tasks add values to an accumulator. */

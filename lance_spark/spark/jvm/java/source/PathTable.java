@@ -4,14 +4,20 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A table of format("lance"): Spark's own Python table, whose writes have errors of one sentence. */
+/**
+ * A table of format("lance"): Spark's own Python table, whose writes have errors of one sentence,
+ * and whose streams return columns.
+ */
 public class PathTable extends PythonTable {
+  private final PythonDataSourceV2 source;
   private final boolean isStarted;
   private final boolean isOfCatalog;
   private Object firstQuestion;
@@ -24,12 +30,20 @@ public class PathTable extends PythonTable {
    */
   PathTable(PythonDataSourceV2 source, StructType schema, Map properties, boolean isStarted) {
     super(source, PythonCall.FORMAT, schema);
+    this.source = source;
     this.isStarted = isStarted;
     this.isOfCatalog = properties.containsKey("provider");
   }
 
   public Set capabilities() {
     return new Capabilities(this, super.capabilities());
+  }
+
+  /** Returns the scan of a stream. Other scans go through PushDownRule, except change feeds. */
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    ScanBuilder python = super.newScanBuilder(options);
+    boolean isPlain = !PushDownRule.isEnabled() || PushDownRule.readsChanges(options);
+    return isPlain ? python : new PathScan(python.build(), source, options);
   }
 
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {

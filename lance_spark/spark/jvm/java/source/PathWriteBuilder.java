@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 
 /**
@@ -57,7 +58,7 @@ public class PathWriteBuilder implements SupportsTruncate {
     }
 
     public StreamingWrite toStreaming() {
-      return python.toStreaming();
+      return new PathStream(python.toStreaming());
     }
 
     public CustomMetric[] supportedCustomMetrics() {
@@ -115,6 +116,31 @@ public class PathWriteBuilder implements SupportsTruncate {
 
     public void abort(WriterCommitMessage[] messages) {
       python.abort(messages);
+    }
+  }
+
+  /** Spark's own write of a stream, whose tasks send batches of columns. */
+  public static class PathStream implements StreamingWrite {
+    private final StreamingWrite python;
+
+    PathStream(StreamingWrite python) {
+      this.python = python;
+    }
+
+    public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+      return ColumnarWriterFactory.ofStream(python.createStreamingWriterFactory(info));
+    }
+
+    public boolean useCommitCoordinator() {
+      return python.useCommitCoordinator();
+    }
+
+    public void commit(long batch, WriterCommitMessage[] messages) {
+      python.commit(batch, messages);
+    }
+
+    public void abort(long batch, WriterCommitMessage[] messages) {
+      python.abort(batch, messages);
     }
   }
 }
