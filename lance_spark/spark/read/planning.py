@@ -7,6 +7,7 @@
 | limit without filters | no more slices than have enough rows |
 | first rows in an order | first rows of each partition, if values are ordered as they are stored |
 | first rows in the order of the table | limit |
+| first rows in the reverse order, without filters | first rows of the last partitions |
 | exact limit | one partition |
 
 Both kinds of filters are exact: Spark does not check them again.
@@ -29,7 +30,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.pushdown.request import Request, SortOrder, Version, refused
+from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version, refused
 from lance_spark.spark.read.projection import find, paths_for
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ class Plan:
         tasks = self._tasks(scanned, residual)
         limit = self.request.limit
         top = self._top() if residual is None and limit is None else None
+        if not filtered and self.request.top is not None and self._is_reversed(self.request.top):
+            tasks = last_tasks(tasks, self.request.top.rows)
         if limit is None or filtered:
             partitions = [LancePartition(task, limit, residual, top=top) for task in tasks]
         else:
@@ -214,6 +217,14 @@ class Plan:
         elif top is not None:
             rows = min(rows, top.count * len(partitions))
         return partitions or [LancePartition(None)], rows, self._size(rows)
+
+    def _is_reversed(self, top: Top) -> bool:
+        """Return whether the first rows are the last rows of the table."""
+        reverse = [
+            SortOrder(order.path, not order.descending, not order.nulls_first)
+            for order in self.ordered[: len(top.order)]
+        ]
+        return top.order == tuple(reverse)
 
     def _aggregates(
         self, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
@@ -321,6 +332,22 @@ def with_limit(request: Request, ordered: Sequence[SortOrder]) -> Request:
     if top is None or request.limit is not None or top.order != tuple(ordered[: len(top.order)]):
         return request
     return replace(request, limit=top.rows, top=None)
+
+
+def last_tasks(tasks: Sequence[ScanTask], rows: int) -> list[ScanTask]:
+    """Return the last tasks without filters that have a number of rows for certain.
+
+    The deletion files are not read yet, so the deleted rows of a fragment may be in any slice.
+    """
+    last: list[ScanTask] = []
+    certain = 0
+    for task in reversed(tasks):
+        if certain >= rows:
+            break
+        last.append(task)
+        for piece in task.slices:
+            certain += max(0, piece.num_rows - piece.fragment.num_deleted_rows)
+    return last[::-1]
 
 
 def count_fragments(partitions: Sequence[LancePartition]) -> int:
