@@ -141,14 +141,20 @@ def _hash_of(
         text = _text_of(fragment, wanted)
         if text is None:
             return None
-        digest.update(text.encode() + b"\n")
+        digest.update(f"{text}\n".encode())
     return digest.hexdigest()
 
 
 def _text_of(fragment: table_pb2.DataFragment, wanted: Sequence[int]) -> str | None:
-    if any(not set(wanted).isdisjoint(item.data_file.fields) for item in fragment.overlays):
-        return None
-    paths = [[file.path for file in fragment.files if field in file.fields] for field in wanted]
-    if any(len(found) != 1 for found in paths):
-        return None
-    return json.dumps([fragment.id, fragment.physical_rows, *(path for (path,) in paths)])
+    for overlay in fragment.overlays:
+        if not set(wanted).isdisjoint(overlay.data_file.fields):
+            return None
+    parts = [f"{fragment.id} {fragment.physical_rows}"]
+    files = [(file.path, tuple(file.fields)) for file in fragment.files]
+    for field in wanted:
+        paths = [path for path, fields in files if field in fields]
+        if len(paths) != 1:
+            return None
+        # A path may have any characters.
+        parts.append(f"{len(paths[0])} {paths[0]}")
+    return " ".join(parts)

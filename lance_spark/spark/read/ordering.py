@@ -79,6 +79,9 @@ def reported_order(
     tuple of SortOrder
         Empty if the version is not known to be sorted.
     """
+    columns = order_of(manifest)
+    if not columns:
+        return ()
     lower = [field.name.lower() for field in wanted]
     if len(set(lower)) < len(lower):
         # Spark would not know which column is meant.
@@ -88,7 +91,7 @@ def reported_order(
     # Columns are found in the table by the names of the scan, which may differ in case.
     scanned = {find(names, field.name): field for field in wanted}
     order = []
-    for column in order_of(manifest):
+    for column in columns:
         field = by_id.get(column.field)
         if field is None or _type_of(field) != column.type:
             break

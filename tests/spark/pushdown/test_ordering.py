@@ -288,6 +288,22 @@ def test_only_columns_as_they_were_sorted(spark: Any, path: Path) -> None:
         spark.conf.unset(case)
 
 
+def test_a_name_with_any_characters(spark: Any, path: Path) -> None:
+    name = "a:b,;% +`é"
+    lance.dataset(path).alter_columns({"path": "id", "name": name})
+    rows = spark.read.format("lance").load(str(path)).sortWithinPartitions(sf.col("`a:b,;% +``é`"))
+    assert order_in(rows) == "`a:b,;% +``é` ASC, word ASC"
+    assert "Sort [" not in plan_of(rows)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "1", "[]", "{}", '{"columns": 1}', '{"columns": [{"field": []}]}', "[" * 10_000]
+)
+def test_other_values_of_the_configuration(path: Path, value: str) -> None:
+    lance.dataset(path).update_config({KEY: value})
+    assert recorded(path) == ()
+
+
 def test_sorts_that_are_not_recorded(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     table.optimize(sortBy=[sf.col("id") % 7, sf.col("id")])
