@@ -241,6 +241,45 @@ def test_few_rows_are_read(spark: Any, path: Path) -> None:
     assert 300 < sum(counted(last)) < len(ids) / 2
 
 
+SCANS: dict[str, Callable[[Any], Any]] = {
+    "all rows": lambda f: f,
+    "a filter": lambda f: f.where("value > 0.3 and word <> 'w5'"),
+    "few rows": lambda f: f.where("word in ('w5', 'w7')"),
+    "other units of time": lambda f: f.where("clock > timestamp_ntz '1970-01-01 00:10:00'"),
+    "an expression": lambda f: f.where("length(word) = 2"),
+    "limit": lambda f: f.where("value > 0.3").limit(2_000),
+    "broadcast": lambda f: f.join(sf.broadcast(f.sparkSession.range(30, 1000, 7)), "id"),
+}
+
+
+@pytest.fixture(scope="module")
+def changed_table(spark: Any, sorted_table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sorted table with deleted rows, columns in files of their own, and a zone map."""
+    path = Path(shutil.copytree(sorted_table, tmp_path_factory.mktemp("changed") / "t.lance"))
+
+    def clock(batch: pa.RecordBatch) -> pa.Array:
+        return pa.array(range(batch.num_rows), pa.int64()).cast(pa.timestamp("s"))
+
+    dataset = open_dataset(str(path)).add_columns({"clock": clock}, batch_size=1_500)
+    dataset = dataset.alter_columns({"path": "clock", "data_type": pa.timestamp("ns")})
+    table = LanceTable.forPath(spark, str(path))
+    table.update("id % 2 = 1", {"value": "value / 2"}, mode="columns")
+    table.delete("id between 200 and 300 or value between 0.5 and 0.6")
+    lance.dataset(path).create_scalar_index("value", "ZONEMAP")
+    return path
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_scans_return_rows_in_order(spark: Any, changed_table: Path, name: str) -> None:
+    reader = spark.read.format("lance").option("target_rows_per_partition", 300)
+    frame = SCANS[name](reader.load(str(changed_table))).select("id", "word")
+    assert (order_in(frame) or "").startswith("id ASC")
+    rows = [(-1 if row.id is None else row.id, row.word) for row in frame.collect()]
+    assert len(rows) > 20
+    # One partition after the other, and within each of them by both columns.
+    assert rows == sorted(rows)
+
+
 @pytest.mark.parametrize("setting", ["spark.lance.columnar.enabled", "spark.lance.pushdown.arrays"])
 def test_rows_and_packed_arrays(spark: Any, path: Path, setting: str) -> None:
     def items(batch: pa.RecordBatch) -> pa.Array:
