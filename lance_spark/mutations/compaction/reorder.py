@@ -54,6 +54,7 @@ from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletions import bitmap_of, read_deletions
 from lance_spark.table.rows.u64_segments import UInt64Array
+from lance_spark.table.sort_order import SortedColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ def commit_reordered(
     table: OpenTable,
     groups: Iterable[tuple[Sequence[Fragment], Sequence[Reordered]]],
     options: CommitOptions | None = None,
+    sorted_by: tuple[SortedColumn, ...] = (),
 ) -> tuple[Manifest, CompactionMetrics]:
     """Replace the old fragments by the new fragments.
 
@@ -203,6 +205,9 @@ def commit_reordered(
     ----------
     groups : iterable of (sequence of Fragment, sequence of Reordered)
         The fragments of each group, and the results of its tasks, in order.
+    sorted_by : tuple of SortedColumn
+        The columns by which the rows of each group are sorted in Spark's order. Recorded if they
+        are all rows of the new version, in one group.
 
     Raises
     ------
@@ -227,7 +232,8 @@ def commit_reordered(
             fragments = [fragment for result in written for fragment in result.new]
             rewrites.append(RewriteGroup(old, with_reserved_ids(fragments, first_id)))
             first_id += len(fragments)
-        manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
+        order = sorted_by if len(rewrites) == 1 else ()
+        manifest = commit_operation(table, Rewrite(tuple(rewrites), sorted_by=order), options)
     removed = [fragment for old, _ in parts for fragment in old]
     return manifest, metrics_of(removed, new)
 

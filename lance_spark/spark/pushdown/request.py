@@ -38,6 +38,8 @@ The reply takes the place of the first partition. Its pickle holds the text
 | `table` | where the table is, for EXPLAIN, as a part of a URL |
 | ` groups=many` | before the semicolon, if Spark is to ask for rows in place of groups |
 | ` columnar=C` | before the semicolon, if the request asks for it: `yes`, or the reason why not |
+| ` ordered=O` | before the semicolon, if the rows of each partition are in an order: parts such |
+| | as `id:ASCENDING:NULLS_FIRST`, with commas between them |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 
@@ -108,6 +110,13 @@ class SortOrder:
     descending: bool
     nulls_first: bool
     distance: Distance | None = None
+
+    def __str__(self) -> str:
+        # In a reply, for a top-level column.
+        (name,) = self.path
+        direction = "DESCENDING" if self.descending else "ASCENDING"
+        nulls = "NULLS_FIRST" if self.nulls_first else "NULLS_LAST"
+        return f"{quote(name, safe='')}:{direction}:{nulls}"
 
 
 @dataclass(frozen=True, slots=True)

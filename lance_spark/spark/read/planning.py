@@ -6,6 +6,8 @@
 | filter on values as Spark has them: JSON, blobs, other time units | residual filter |
 | limit without filters | no more slices than have enough rows |
 | first rows in an order | first rows of each partition, if values are ordered as they are stored |
+| first rows in the order of the table | limit |
+| first rows in the reverse order, without filters | first rows of the last partitions |
 | exact limit | one partition |
 
 Both kinds of filters are exact: Spark does not check them again.
@@ -28,7 +30,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.pushdown.request import Request, Version, refused
+from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version, refused
 from lance_spark.spark.read.projection import find, paths_for
 
 if TYPE_CHECKING:
@@ -114,6 +116,8 @@ class PlanReply(InputPartition):
         "yes" if tasks return columns, or why not; None if the request does not ask for them.
     has_many_groups : bool
         Whether Spark is to ask for rows, and make the groups itself.
+    ordered : sequence of SortOrder
+        The order of the rows of each partition.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class PlanReply(InputPartition):
         stream: bytes | None = None,
         columnar: str | None = None,
         has_many_groups: bool = False,
+        ordered: Sequence[SortOrder] = (),
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
@@ -134,6 +139,8 @@ class PlanReply(InputPartition):
             text += f" columnar={quote(columnar)}"
         if has_many_groups:
             text += " groups=many"
+        if ordered:
+            text += " ordered=" + ",".join(map(str, ordered))
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
@@ -170,6 +177,8 @@ class Plan:
         Their paths.
     pushed : tuple of Predicate
         Filters besides the filters of the request.
+    ordered : tuple of SortOrder
+        The order of the rows of each task, if it is known.
     """
 
     dataset: Dataset
@@ -181,6 +190,13 @@ class Plan:
     columns: list[str]
     request: Request
     pushed: tuple[Predicate, ...]
+    ordered: tuple[SortOrder, ...] = ()
+
+    @property
+    def reported_order(self) -> tuple[SortOrder, ...]:
+        """The order of the rows of each partition; empty if it is unknown."""
+        # Nothing is said of the first rows in another order.
+        return () if self.request.aggregates or self.request.top is not None else self.ordered
 
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
         """Return the partitions, and the maximum numbers of their rows and bytes."""
@@ -191,6 +207,8 @@ class Plan:
         tasks = self._tasks(scanned, residual)
         limit = self.request.limit
         top = self._top() if residual is None and limit is None else None
+        if not filtered and self.request.top is not None and self._is_reversed(self.request.top):
+            tasks = last_tasks(tasks, self.request.top.rows)
         if limit is None or filtered:
             partitions = [LancePartition(task, limit, residual, top=top) for task in tasks]
         else:
@@ -203,6 +221,14 @@ class Plan:
         elif top is not None:
             rows = min(rows, top.count * len(partitions))
         return partitions or [LancePartition(None)], rows, self._size(rows)
+
+    def _is_reversed(self, top: Top) -> bool:
+        """Return whether the first rows are the last rows of the table."""
+        reverse = [
+            SortOrder(order.path, not order.descending, not order.nulls_first)
+            for order in self.ordered[: len(top.order)]
+        ]
+        return top.order == tuple(reverse)
 
     def _aggregates(
         self, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
@@ -321,6 +347,30 @@ class Plan:
 
         read = row_meta.select(self.known, self.columns)
         return estimated_size(self.dataset.fragments, rows, read, self.known)
+
+
+def with_limit(request: Request, ordered: Sequence[SortOrder]) -> Request:
+    """Return a request with a limit in place of first rows, if the rows of tasks are in order."""
+    top = request.top
+    if top is None or request.limit is not None or top.order != tuple(ordered[: len(top.order)]):
+        return request
+    return replace(request, limit=top.rows, top=None)
+
+
+def last_tasks(tasks: Sequence[ScanTask], rows: int) -> list[ScanTask]:
+    """Return the last tasks without filters that have a number of rows for certain.
+
+    The deletion files are not read yet, so the deleted rows of a fragment may be in any slice.
+    """
+    last: list[ScanTask] = []
+    certain = 0
+    for task in reversed(tasks):
+        if certain >= rows:
+            break
+        last.append(task)
+        for piece in task.slices:
+            certain += max(0, piece.num_rows - piece.fragment.num_deleted_rows)
+    return last[::-1]
 
 
 def count_fragments(partitions: Sequence[LancePartition]) -> int:

@@ -121,12 +121,23 @@ class LanceReader(TaskObject, DataSourceReader):
         fragments = (count_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         table = display(self.options.path)
-        reply = PlanReply(rows, size, version, fragments, table, stream, self.columnar, are_many)
+        reply = PlanReply(
+            rows,
+            size,
+            version,
+            fragments,
+            table,
+            stream,
+            self.columnar,
+            are_many,
+            plan.reported_order if stream is None else (),
+        )
         return [reply, *partitions]
 
     def _plan(self, dataset: Dataset, request: Request) -> tuple[Plan, OptionText | None]:
         """Return the plan of a read, and the text of a predicate that tasks check."""
-        from lance_spark.spark.read.planning import Plan, known_columns
+        from lance_spark.spark.read.ordering import reported_order
+        from lance_spark.spark.read.planning import Plan, known_columns, with_limit
         from lance_spark.spark.read.projection import paths_for, select
         from lance_spark.spark.types.convert import check_conversion
         from lance_spark.spark.types.mapping import batch_schema
@@ -149,6 +160,8 @@ class LanceReader(TaskObject, DataSourceReader):
         check_conversion(selected, batch_schema(wanted), reading=True)
         known = known_columns(dataset)
         filters, text = option_filter(known, self.options, request.settings)
+        stored = dataset._table
+        ordered = reported_order(stored.manifest.message, stored.schema.fields, wanted)
         plan = Plan(
             dataset=dataset,
             options=self.options,
@@ -157,8 +170,9 @@ class LanceReader(TaskObject, DataSourceReader):
             known=known,
             wanted=wanted,
             columns=columns,
-            request=request,
+            request=with_limit(request, ordered),
             pushed=(*self._pushed, *filters),
+            ordered=ordered,
         )
         return plan, text
 

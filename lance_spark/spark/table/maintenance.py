@@ -68,10 +68,11 @@ class MaintenanceMethods(TableBase):
             Rewrite only fragments with a row that meets this condition.
         sortBy : str, Column, or sequence of them, optional
             Rewrite all of these fragments, with their rows sorted by these columns, nulls first:
-            filters on the columns then skip most of the table. Fragments that an index covers are
-            not mixed with others. Indexes that hold row addresses (BTREE, and all indexes of a
-            table without stable row ids) do not cover these rows afterwards. After another client
-            changed a row, all fragments are sorted again.
+            filters on the columns then skip most of the table. If they are all fragments, and the
+            columns are names, the order is recorded, and queries do not sort again. Fragments that
+            an index covers are not mixed with others. Indexes that hold row addresses (BTREE, and
+            all indexes of a table without stable row ids) do not cover these rows afterwards. After
+            another client changed a row, all fragments are sorted again.
         zOrderBy : str, Column, or sequence of them, optional
             As `sortBy`, but rows that are similar in all of these columns, at most six, are stored
             together: for filters on any of them.
@@ -260,14 +261,23 @@ class MaintenanceMethods(TableBase):
         options: CompactionOptions,
         commit: CommitOptions,
     ) -> CompactionMetrics:
-        from lance_spark.spark.table.jobs.sort import sort_columns, sort_rows
+        from lance_spark.spark.table.jobs.sort import column_names, sort_columns, sort_rows
 
         columns = sort_columns(keys, "zOrderBy" if z_order else "sortBy")
+        names = column_names(keys)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
             excluded = self._fragments_without(job, dataset, condition)
             return sort_rows(
-                self, job, dataset, columns, options, excluded, commit, z_order=z_order
+                self,
+                job,
+                dataset,
+                columns,
+                options,
+                excluded,
+                commit,
+                z_order=z_order,
+                names=names,
             )
 
         return self._change("optimize", plan, commit)

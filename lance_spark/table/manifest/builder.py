@@ -18,6 +18,7 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table import sort_order
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
@@ -370,6 +371,8 @@ class ManifestBuilder:
         proto.writer_version.library = _WRITER_LIBRARY
         proto.writer_version.version = __version__
         proto.transaction_file = transaction_file
+        if self.base is not None:
+            sort_order.keep(self.base.message, proto)
         computed = flags.next_flags(
             proto,
             self._flags,

@@ -1,7 +1,8 @@
 """Sorting of a table: Spark sorts keys and row addresses, tasks read and write the rows.
 
 Only the sort keys and the addresses pass through Spark and its shuffle. Each partition of the
-sorted frame becomes a fragment; its task reads the rows from all old fragments.
+sorted frame becomes a fragment; its task reads the rows from all old fragments. If all fragments of
+a table are sorted together, by names of columns, the commit records the order (`sort_order`).
 
 Z-order is a number for each row, by which rows that are similar in several columns are adjacent.
 Each value is replaced by its rank among up to 1,023 values of a sample, scaled to 10 bits. So only
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,7 @@ from lance_spark.mutations.compaction.reorder import (
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.job_monitor import task_number
+from lance_spark.spark.read.ordering import sorted_columns
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table import dataframes
 from lance_spark.spark.table.jobs.find_rows import addresses_of
@@ -233,8 +236,14 @@ def sort_rows(
     commit: CommitOptions,
     *,
     z_order: bool,
+    names: Sequence[str] = (),
 ) -> tuple[Manifest, CompactionMetrics]:
     """Sort the rows of a table by columns, or by their Z-order, and commit.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the first columns, by which the version is recorded to be sorted.
 
     Raises
     ------
@@ -260,7 +269,14 @@ def sort_rows(
         written.append((group, job.run_frame(addresses, work, "sort rows")))
     if not written:
         return table.manifest, CompactionMetrics()
-    return commit_reordered(table, written, commit)
+    order = () if z_order else sorted_columns(table.schema.fields, names)
+    return commit_reordered(table, written, commit, order)
+
+
+def column_names(keys: str | Column | Sequence[str | Column]) -> list[str]:
+    """Return the names of the first sort keys, up to one that may be an expression."""
+    sequence: list[Any] = list(keys) if isinstance(keys, (list, tuple)) else [keys]
+    return list(takewhile(lambda key: isinstance(key, str), sequence))
 
 
 def _sorted_addresses(

@@ -31,6 +31,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table import sort_order
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
@@ -41,6 +42,7 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.sort_order import SortedColumn
 
 #: It is a signed 32-bit number in manifests, but an unsigned one in transactions.
 _MAX_INDEX_VERSION = 2**31 - 1
@@ -98,6 +100,9 @@ class Rewrite(Operation):
     in_part : bool
         Whether groups may be left out. Rewritten indexes have the new addresses of all groups, so
         a rewrite with rewritten indexes is never committed in part.
+    sorted_by : tuple of SortedColumn
+        The columns by which the rows of all new fragments together are sorted. Recorded if the
+        new version has no other fragments. Not part of the transaction.
     """
 
     name: ClassVar[str] = "rewrite"
@@ -106,6 +111,7 @@ class Rewrite(Operation):
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
     reuse: ReuseEntry | None = field(default=None, compare=False)
     in_part: bool = field(default=False, compare=False)
+    sorted_by: tuple[SortedColumn, ...] = field(default=(), compare=False)
 
     @property
     def removed_fragments(self) -> frozenset[int]:
@@ -253,6 +259,10 @@ class Rewrite(Operation):
             if entry is None:
                 entry = builder.indices.indices.add()
             entry.CopyFrom(self.reuse.entry)
+        if self.sorted_by:
+            new = {fragment.id for group in self.groups for fragment in group.new}
+            is_whole = all(fragment.id in new for fragment in builder.proto.fragments)
+            sort_order.record(builder.proto, self.sorted_by if is_whole else ())
 
 
 def with_reuse(

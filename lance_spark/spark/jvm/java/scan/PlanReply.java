@@ -10,6 +10,10 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.expressions.FieldReference$;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
@@ -42,7 +46,8 @@ final class PlanReply {
   private static final Pattern TEXT =
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
-              + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: stream=(\\d+))?;");
+              + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: ordered=([^ ;]+))?"
+              + "(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -73,6 +78,9 @@ final class PlanReply {
   /** Whether Spark is to ask for rows, and make the groups itself. */
   final boolean hasManyGroups;
 
+  /** The order of the rows of each partition; empty if it is unknown. */
+  final SortOrder[] ordered;
+
   private PlanReply(
       InputPartition[] partitions,
       PartitionReaderFactory factory,
@@ -85,6 +93,7 @@ final class PlanReply {
       String location,
       String columnar,
       boolean hasManyGroups,
+      SortOrder[] ordered,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -97,6 +106,7 @@ final class PlanReply {
     this.location = location;
     this.columnar = columnar;
     this.hasManyGroups = hasManyGroups;
+    this.ordered = ordered;
     this.driverRows = driverRows;
   }
 
@@ -195,9 +205,28 @@ final class PlanReply {
         text.group(6) == null ? "" : decoded(text.group(6)),
         text.group(7) == null ? null : decoded(text.group(7)),
         text.group(8) != null,
-        text.group(9) == null
+        orders(text.group(9)),
+        text.group(10) == null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(9)), output));
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(10)), output));
+  }
+
+  /** Returns the order that a text such as "id:ASCENDING:NULLS_FIRST,name:..." names. */
+  private static SortOrder[] orders(String text) {
+    if (text == null) {
+      return new SortOrder[0];
+    }
+    String[] items = text.split(",");
+    SortOrder[] orders = new SortOrder[items.length];
+    for (int i = 0; i < items.length; i++) {
+      String[] parts = items[i].split(":");
+      orders[i] =
+          org.apache.spark.sql.connector.expressions.Expressions.sort(
+              FieldReference$.MODULE$.column(decoded(parts[0])),
+              SortDirection.valueOf(parts[1]),
+              NullOrdering.valueOf(parts[2]));
+    }
+    return orders;
   }
 
   private static String decoded(String text) {

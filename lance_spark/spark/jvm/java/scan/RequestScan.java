@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.OptionalLong;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.SortOrder;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -14,6 +15,7 @@ import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportOrdering;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -24,6 +26,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** A scan that the Python reader plans once, when Spark first needs its size or its partitions. */
 public class RequestScan
     implements SupportsReportStatistics,
+        SupportsReportOrdering,
         SupportsRuntimeV2Filtering,
         Batch,
         ReadCounts.Counted,
@@ -97,6 +100,9 @@ public class RequestScan
       if (planned.columnar != null) {
         text.append(" columnar=").append(planned.columnar);
       }
+      if (planned.ordered.length > 0) {
+        text.append(" ordered=[").append(shown(planned.ordered)).append("]");
+      }
       text.append(" version=").append(planned.version);
       text.append(" table=").append(planned.location);
     }
@@ -115,6 +121,23 @@ public class RequestScan
 
   public Statistics estimateStatistics() {
     return new Estimate(reply().rows, reply().bytes);
+  }
+
+  /** Returns the order of the rows of each partition, by which Spark need not sort them again. */
+  public SortOrder[] outputOrdering() {
+    return reply().ordered;
+  }
+
+  private static String shown(SortOrder[] orders) {
+    StringBuilder text = new StringBuilder();
+    for (int i = 0; i < orders.length; i++) {
+      text.append(i == 0 ? "" : ", ").append(orders[i].expression()).append(" ");
+      text.append(orders[i].direction());
+      if (orders[i].nullOrdering() != orders[i].direction().defaultNullOrdering()) {
+        text.append(" ").append(orders[i].nullOrdering());
+      }
+    }
+    return text.toString();
   }
 
   /**
