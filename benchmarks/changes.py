@@ -143,7 +143,7 @@ def cells(case: cases.Case, suffix: str, tables: Tables, rounds: int) -> list[st
     }
     seconds, processor_seconds, peak = (
         {
-            client: statistics.median(getattr(each, field) for each in figures[client])
+            client: statistics.median(getattr(result, field) for result in figures[client])
             for client in CLIENTS
         }
         for field in ("seconds", "processor_seconds", "peak")

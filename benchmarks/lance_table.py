@@ -5,8 +5,8 @@
 
 Spark cannot change Parquet files. Therefore Spark reads all rows and writes all rows to a new
 folder. pylance makes the same change without Spark, in this process; the rows of an upsert are in
-memory. All tables have the same rows. The clients take turns in one session. Each turn changes a
-new copy of the table. The copy is no part of the time.
+memory. The Lance table and the Parquet files of a case have the same rows. The clients take turns
+in one session. Each turn changes a new copy of the table. The copy is no part of the time.
 
 The first round is not measured. In the first round, the benchmark compares the resulting tables,
 and reads the memory of the Python workers.
@@ -309,7 +309,7 @@ class Runner:
 
 def cells(case: Case, figures: dict[str, Figures]) -> list[str]:
     """Return the cells of the table's line."""
-    seconds = {client: statistics.median(each.seconds) for client, each in figures.items()}
+    seconds = {client: statistics.median(result.seconds) for client, result in figures.items()}
     written = [f"{figures[client].written / 1e6:,.1f}" for client in ("lance_spark", "parquet")]
     return [
         case.title,

@@ -205,7 +205,7 @@ def changes(spark: SparkSession, folder: Path, scale: float, rounds: int) -> str
         if case.title not in STATEMENTS:
             continue
         figures = runner.run(case, rounds)
-        seconds = {client: statistics.median(each.seconds) for client, each in figures.items()}
+        seconds = {client: statistics.median(result.seconds) for client, result in figures.items()}
         lines.append(
             [
                 case.title,

@@ -295,7 +295,7 @@ def test_a_branch_that_is_deleted_while_its_metadata_change(
     assert not list((tmp_path / "tree").iterdir())
 
 
-def test_a_deletion_does_not_bring_back_what_another_has_deleted(
+def test_a_deletion_does_not_restore_a_branch_that_another_client_deleted(
     tmp_path: Path, held: Held
 ) -> None:
     """Two clients delete a branch. The second client finds a tag that is being deleted, and

@@ -54,6 +54,6 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 @pytest.mark.parametrize("mutation", FOUND_BY)
-def test_mistakes_are_found(mutation: str) -> None:
+def test_the_checker_reports_every_mutation(mutation: str) -> None:
     result = run_all(FOUND_BY[mutation], ENOUGH, store_kind="s3", mutation=mutation)
     assert result["failed"], mutation

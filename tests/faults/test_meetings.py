@@ -67,7 +67,7 @@ def test_a_clone_that_is_refused_after_doubt_keeps_its_copies(script: Script) ->
     assert ids(lance_spark.open_dataset("s3://bucket/clone")) == [0, 1, 2, 3]
 
 
-def test_a_clone_copies_again_what_another_took_away_last(
+def test_a_clone_copies_files_again_that_another_client_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = lance_spark.write_dataset(ROWS, str(tmp_path / "t"))

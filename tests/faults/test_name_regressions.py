@@ -125,7 +125,7 @@ def test_a_branch_that_is_made_is_acknowledged_whatever_comes_then(scripted: Scr
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_tag_that_was_there_and_is_gone_may_have_been_the_own_one(
+def test_a_tag_that_existed_and_is_gone_may_be_the_tag_of_this_client(
     scripted: Script, gone: bool
 ) -> None:
     dataset = lance_spark.write_dataset(ROWS, URI)

@@ -72,7 +72,7 @@ def refused(_: Callable[[], Any]) -> Any:
     raise PermissionError(13, "deletion is forbidden")
 
 
-def test_exists_is_no_proof_that_another_was_faster(script: Script) -> None:
+def test_an_existing_manifest_does_not_prove_a_commit_of_another_client(script: Script) -> None:
     dataset = lance_spark.write_dataset(ROWS, URI)
     script.todo = [("create", "_versions/", twice), ("get", "_versions/", fails)]
     with pytest.raises(UncertainCommitError):
@@ -245,7 +245,7 @@ def test_a_version_restored_or_tagged_during_a_cleanup_stays_or_is_refused(
         assert stats.versions == (2,)
 
 
-def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
+def test_a_cleanup_does_not_promise_a_version_that_another_cleanup_removes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
@@ -346,7 +346,7 @@ def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Pa
     assert rows == [3, 3, 2]
 
 
-def test_a_tag_that_is_there_already_is_looked_at_as_a_whole(script: Script) -> None:
+def test_an_existing_tag_is_compared_as_a_whole(script: Script) -> None:
     """A request arrived twice, and the answer to the check was cut short: the writer took its tag
     for the tag of another client.
     """

@@ -58,7 +58,7 @@ def test_compaction_makes_no_file_that_nobody_can_read(tmp_path: Path, version: 
 @pytest.mark.parametrize(
     ("index", "room"), [(pa.int8(), 127), (pa.uint8(), 255), (pa.int16(), 32767)]
 )
-def test_as_many_values_as_indices_can_tell(
+def test_values_beyond_the_indices_of_a_dictionary_are_refused(
     tmp_path: Path, index: pa.DataType, room: int, nested: Callable[[pa.Array], pa.Array]
 ) -> None:
     uri = str(tmp_path / "t")

@@ -116,7 +116,7 @@ def test_several_fields_in_any_order(reader, data) -> None:
     assert rows_read["pk"].to_pylist() == [{"u": i, "v": -i} for i in range(ROWS)]
 
 
-def test_columns_may_be_told_by_the_manifest(data, version, tmp_path) -> None:
+def test_columns_may_come_from_the_manifest(data, version, tmp_path) -> None:
     dataset = lance.write_dataset(data, str(tmp_path / "t"), data_storage_version=version)
     (file,) = dataset.get_fragments()[0].metadata.files
     reader = FileReader.open(LocalSource(str(tmp_path / "t/data" / file.path)))

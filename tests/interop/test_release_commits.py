@@ -27,7 +27,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Unpack:
 
 
 @pytest.mark.parametrize("fixture", ALL, ids=str)
-def test_a_version_of_ours_on_top_is_read_as_the_one_before(
+def test_a_new_version_of_a_release_table_has_the_same_rows(
     fixture: Fixture, releases: Unpack, tmp_path: Path
 ) -> None:
     path = str(shutil.copytree(fixture.path(releases), tmp_path / "table"))

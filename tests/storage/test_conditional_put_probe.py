@@ -111,7 +111,7 @@ def test_a_careless_store_is_refused_before_anything_is_written(aws: Aws, carele
     assert aws.names("careless/") == []
 
 
-def test_a_put_that_failed_tells_nothing(aws: Aws) -> None:
+def test_a_failed_put_does_not_prove_a_refusal(aws: Aws) -> None:
     """The first object exists, but this does not prove that the second put was refused."""
     puts: list[str] = []
 
@@ -212,7 +212,7 @@ def test_google_look_alikes(tmp_path: Path) -> None:
         assert server.names("t/") == []
 
 
-def test_a_store_that_fails_is_no_careless_one(aws: Aws) -> None:
+def test_a_failing_store_is_not_taken_for_a_careless_store(aws: Aws) -> None:
     """The condition is probed again next time."""
     failing = True
 

@@ -113,7 +113,7 @@ def test_a_rename_that_fails_leaves_nothing(
 
 
 @pytest.mark.parametrize("look", ["_exists", "cat_file"])
-def test_a_rename_that_nobody_may_look_at_is_not_refused(
+def test_a_rename_that_cannot_be_checked_is_not_a_refusal(
     monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
     """Permissions can expire between a rename and the check of its outcome."""

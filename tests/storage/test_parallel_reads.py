@@ -230,7 +230,7 @@ def test_prefetched_bytes_are_bounded(column: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_a_request_that_fails_is_told_of_after_the_rows_before(column: Path) -> None:
+def test_a_failed_request_raises_after_the_earlier_rows(column: Path) -> None:
     SlowFileSystem.begin(refused=range(32 * MIB, 32 * MIB + 1))
     result: list[pa.RecordBatch] = []
     with pytest.raises(StorageError, match=r"data/.*\.lance: permission denied"):

@@ -174,7 +174,7 @@ def test_the_look_after_a_refusal_is_repeated(monkeypatch: pytest.MonkeyPatch) -
     assert not is_refusal(caught.value)
 
 
-def test_the_look_after_a_refusal_is_one_at_the_whole_file() -> None:
+def test_a_check_after_a_refusal_reads_the_whole_file() -> None:
     class Short(CloudFileSystem):
         answers = 0
 

@@ -97,7 +97,7 @@ def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
     assert lance.dataset(f"s3://{BUCKET}/many", storage_options=aws.theirs).count_rows() == 2
 
 
-def test_catching_up_asks_for_what_is_new(aws: Aws, long: str) -> None:
+def test_catching_up_lists_only_new_versions(aws: Aws, long: str) -> None:
     store = store_at(aws, long)
     with aws.counted() as requests:
         result = versions.list_since(store, MANY - 2)
@@ -236,7 +236,7 @@ def test_an_upload_that_is_given_up(aws: Aws, replace: bool) -> None:
     assert not store.exists("new")
 
 
-def test_a_store_that_fails_is_no_missing_file(
+def test_a_failing_store_is_not_taken_for_a_missing_file(
     aws: Aws, long: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import s3fs

@@ -146,7 +146,7 @@ def told(error: BaseException) -> str:
 
 @pytest.mark.parametrize("error_class", [OSError, RuntimeError, PermissionError, FileNotFoundError])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_stores_that_tell_everything(
+def test_errors_of_stores_show_no_secrets(
     name: str, error_class: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri, options = OPTIONS[name]
@@ -191,7 +191,7 @@ def test_stores_that_tell_everything(
         assert MARK not in text, text[:2000]
 
 
-def test_a_database_that_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_database_show_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 
     options = {

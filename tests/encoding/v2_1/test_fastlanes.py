@@ -72,7 +72,7 @@ def test_chunks_can_overlap_or_go_backwards():
     assert (out == values[1]).all()
 
 
-def test_width_of_nothing_writes_zeros_where_told():
+def test_width_zero_writes_zeros_into_the_given_rows():
     out = np.ones((4, 1024), np.uint32)
     fastlanes.unpack(np.zeros(0, np.uint8), np.zeros(2, np.int64), 0, out, np.array([3, 1]))
     assert out[:, 0].tolist() == [1, 0, 1, 0]

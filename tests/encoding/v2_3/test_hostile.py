@@ -124,7 +124,7 @@ def test_pages_that_claim_more_rows(damaged: Damaged) -> None:
         assert not read or rows == pages[0].num_rows * 1000
 
 
-def test_the_cases_cover_what_is_new() -> None:
+def test_the_cases_cover_all_new_choices() -> None:
     result = set()
     for case in CASES.values():
         array, metadata = case()

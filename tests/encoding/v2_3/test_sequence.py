@@ -56,7 +56,7 @@ def run_block(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     asked=st.lists(st.integers(0, 5000), min_size=1, max_size=30, unique=True),
 )
 @settings(max_examples=200, deadline=None)
-def test_told_and_stored_sequences_agree(
+def test_described_and_stored_sequences_agree(
     start: int, step: int, count: int, asked: list[int]
 ) -> None:
     steps = Steps(start, step, count)

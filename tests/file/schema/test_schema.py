@@ -139,7 +139,7 @@ def test_select() -> None:
     ("name", "nearest"),
     [("case", "'Case'"), ("ID", "'id'"), ("s.items.item.Q", "'q'"), ("s.itens", "'items'"), ("qqq", "'m'")],
 )  # fmt: skip
-def test_unknown_names_are_told_what_is_near(name, nearest) -> None:
+def test_errors_of_unknown_names_suggest_near_names(name, nearest) -> None:
     with pytest.raises(InvalidInputError, match=nearest):
         Schema.from_arrow(NESTED).select([name])
 

@@ -160,9 +160,7 @@ def test_a_reference_that_is_no_text(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             call()
 
 
-def test_an_absolute_reference_is_what_it_says(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_absolute_reference_is_followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     dataset = forge(monkeypatch, tmp_path, "2.2", [(3, 0, 0, 0, "file:///etc/passwd")])
     content = Path("/etc/passwd").read_bytes()
     assert dataset.to_table(blob_handling="all_binary")["b"].to_pylist() == [content]

@@ -333,7 +333,7 @@ def test_an_index_made_meanwhile_without_a_reuse_index(tmp_path: Path) -> None:
         commit_compaction(table, results, defer_index_remap=False)
 
 
-def test_pylance_overtaken_by_our_compaction(tmp_path: Path) -> None:
+def test_pylance_reports_a_conflict_with_a_compaction_of_this_package(tmp_path: Path) -> None:
     uri = small_table(tmp_path / "table")
     before = lance.dataset(uri)
     open_dataset(uri).compact_files()

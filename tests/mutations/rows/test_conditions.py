@@ -158,7 +158,9 @@ def test_moved_rows_are_not_ignored(uri: str, change: Change, concurrent_change:
 
 
 @pytest.mark.parametrize("concurrent_change", MOVES)
-def test_ids_that_rows_keep_find_them(tmp_path: Path, concurrent_change: Other) -> None:
+def test_stable_row_ids_select_rows_that_another_client_moved(
+    tmp_path: Path, concurrent_change: Other
+) -> None:
     for name, change in (("filter", id_of), ("ids", by_ids)):
         uri = str(new_table(tmp_path / name, enable_stable_row_ids=True))
         dataset = open_dataset(uri)

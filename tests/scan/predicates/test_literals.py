@@ -123,7 +123,7 @@ def test_a_value_that_does_not_fit_deletes_no_rows(tmp_path: Any, op: str) -> No
     assert open_dataset(table.uri).version == 1
 
 
-def test_a_list_with_nulls_is_refused_and_nan_in_one_equals_nothing(tmp_path: Any) -> None:
+def test_a_list_with_nulls_is_refused_and_nan_in_a_list_equals_no_value(tmp_path: Any) -> None:
     nan = float("nan")
     table = write_dataset(pa.table({"x": [1.0, None, nan, 3.0]}), str(tmp_path / "t.lance"))
     for op in ("in", "not in"):

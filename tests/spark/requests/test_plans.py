@@ -19,7 +19,7 @@ from tests.support.spark.requests import aggregates, ask, col, lit, op
 from tests.support.spark.typed_rows import COLUMNS, table
 
 
-def test_limit_without_filters_plans_no_more_than_it_needs(path: str) -> None:
+def test_a_limit_without_filters_plans_only_the_needed_rows(path: str) -> None:
     everything = ask(path, ["row"], {}, target_rows_per_partition="1")
     assert len(everything.partitions) > 10
     for limit in range(24):

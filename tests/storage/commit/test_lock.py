@@ -146,7 +146,7 @@ def expiring(version: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("place", ["plain", "disk"])
-def test_a_lock_that_may_not_be_released_refuses_nothing(place: str, tmp_path: Path) -> None:
+def test_a_commit_is_valid_if_its_lock_cannot_be_released(place: str, tmp_path: Path) -> None:
     uri = "plain://t" if place == "plain" else str(tmp_path / "t")
     options = {"commit_lock": expiring}
     lance_spark.write_dataset(rows(0), uri, storage_options=options)

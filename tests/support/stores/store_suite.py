@@ -56,7 +56,7 @@ class StoreSuite:
         with pytest.raises(CorruptFileError, match="d/short"):
             store.open("d/short").read([ByteRange(*bad)])
 
-    def test_a_file_shorter_than_told(self, store: ObjectStore) -> None:
+    def test_a_file_shorter_than_its_recorded_size(self, store: ObjectStore) -> None:
         store.write_bytes("d/short", b"12345")
         with pytest.raises(CorruptFileError, match=r"d/short.*truncated"):
             store.open("d/short", size=100).read([ByteRange(0, 100)])
@@ -141,7 +141,7 @@ class StoreSuite:
         with pytest.raises(MissingFileError, match="v/3"):
             store.modified("v/3")
 
-    def test_one_of_many_wins(self, store: ObjectStore) -> None:
+    def test_only_one_of_many_writers_creates_a_file(self, store: ObjectStore) -> None:
         for turn in range(20):
             name = f"_versions/{turn}"
             with ThreadPoolExecutor(8) as pool:

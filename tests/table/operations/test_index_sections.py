@@ -141,7 +141,7 @@ class TestSections:
         index_updates.prune_rewritten_columns(result, before, after, fields(-1, -1, -1))
         assert covered(result) == [{1, 3}, {1, 2}]
 
-    def test_moved_rows_are_covered_if_all_they_come_from_is(self) -> None:
+    def test_moved_rows_are_covered_if_all_their_old_fragments_are(self) -> None:
         result = section(
             ("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [1], [1]), ("z", [1], [1, 2])
         )

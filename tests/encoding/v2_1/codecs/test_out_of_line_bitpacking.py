@@ -33,7 +33,7 @@ def test_the_bytes_of_whole_and_raw():
     assert data.tobytes() == whole + values[2048:].tobytes()
 
 
-def test_the_bytes_of_a_filled_up_rest():
+def test_the_last_chunk_is_padded_with_zeros():
     values = random_values(1, 900, 3, 16)
     _, data = out_of_line_bitpacking.encode_block(values)
     assert data.tobytes() == slow_pack(values.tolist() + [0] * 124, 3, 16)

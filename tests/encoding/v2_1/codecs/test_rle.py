@@ -192,7 +192,7 @@ def test_other_encodings_of_the_buffers():
         decode_chunks(message(8), incomplete)
 
 
-def test_limits_that_hold_nothing():
+def test_limits_below_one_run_are_refused():
     with pytest.raises(InvalidInputError, match="fit"):
         rle.encode_chunks(block_of(np.arange(9, dtype=np.uint64)), ChunkLimits(10, 4096))
 

@@ -233,7 +233,7 @@ def test_settings_from_the_environment(aws: Aws, uri: str, monkeypatch: pytest.M
         "",
     ],
 )
-def test_entries_that_name_something_else(aws: Aws, uri: str, key: str, path: str) -> None:
+def test_entries_with_a_wrong_path_are_refused(aws: Aws, uri: str, key: str, path: str) -> None:
     they_write(aws, uri, 1, mode="create")
     item = {**entries(aws, key)[1], "path": {"S": path.format(key=key)}}
     aws.dynamodb.put_item(TableName=TABLE, Item=item)

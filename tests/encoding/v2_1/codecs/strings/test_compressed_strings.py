@@ -55,7 +55,7 @@ def test_round_trip(
     assert pa.Array.from_buffers(dtype, len(array), buffers).equals(array)
 
 
-def test_frames_are_found_and_like_single_chunks() -> None:
+def test_many_frames_decode_like_single_chunks() -> None:
     array = text(20_000)
     encoding, chunks = compressed_strings.encode_chunks(to_block(array, None), LIMITS, "zstd", 1)
     assert encoding.WhichOneof("compression") == "general"
@@ -88,7 +88,7 @@ def test_two_frames_are_smaller_than_one() -> None:
     assert int(chunks.buffers[0].sizes.sum()) < 0.97 * joint
 
 
-def test_noise_stays_as_it_is() -> None:
+def test_noise_stays_uncompressed() -> None:
     rng = np.random.default_rng(3)
     block = to_block(pa.array([rng.bytes(100) for _ in range(2000)]), None)
     encoding, _ = compressed_strings.encode_chunks(block, LIMITS, "zstd", 1)

@@ -105,7 +105,7 @@ def test_a_long_value_is_coded_in_parts() -> None:
     assert len(codes.data) < len(value) / 2
 
 
-def test_noise_and_little_stay_as_they_are() -> None:
+def test_noise_and_few_values_stay_uncompressed() -> None:
     rng = np.random.default_rng(3)
     for values in ([rng.bytes(100) for _ in range(500)], [b"abc"] * 50):
         encoding, _ = fsst_write.encode_chunks(block_of(values), LIMITS)
