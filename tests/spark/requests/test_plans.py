@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from lance_spark.errors import UnsupportedError
 from lance_spark.spark.datasource import LanceDataSource
+from lance_spark.spark.pushdown.request import FIELD
 from tests.support.spark.requests import aggregates, ask, col, lit, op
 from tests.support.spark.typed_rows import COLUMNS, table
 
@@ -225,3 +228,16 @@ def test_without_a_request_nothing_heavy_is_imported(monkeypatch: pytest.MonkeyP
         "assert not {'pyarrow.compute', 'lance_spark.scan.predicates.tree'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_stream_is_only_asked_for_columns(path: str) -> None:
+    def reader_of(request: dict[str, Any]) -> tuple[Any, spark.StructType]:
+        asked = spark.StructField(FIELD, spark.NullType(), True, {"request": json.dumps(request)})
+        schema = spark.StructType([spark.StructField("row", spark.LongType()), asked])
+        return LanceDataSource(CaseInsensitiveDict({"path": path})).streamReader(schema), schema
+
+    reader, schema = reader_of({"columnar": True})
+    assert schema.simpleString() == "struct<batch:binary>"
+    assert b"lance-stream columnar=yes;" in pickle.dumps(reader)
+    with pytest.raises(UnsupportedError, match="only asked for columns"):
+        reader_of({"columnar": True, "limit": 1})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import LongType, NullType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 import lance_spark
 from lance_spark.errors import (
@@ -23,10 +22,8 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
-from lance_spark.spark.pushdown.request import FIELD
 from lance_spark.spark.streaming import plan as stream_plan
 from lance_spark.spark.streaming import reader as stream_reader
 from lance_spark.spark.streaming.offsets import BEGINNING, Position
@@ -490,19 +487,3 @@ def test_rows_of_all_types(spark: Any, tmp_path: Path, columnar: bool, by_name: 
         assert sorted(collected) == sorted(
             repr(tuple(row)) for row in change(expected).collect()
         ), name
-
-
-def test_a_stream_takes_no_other_requests(tmp_path: Path) -> None:
-    uri = str(tmp_path / "t")
-    make(uri)
-    source = LanceDataSource({"path": uri})
-    for request, problem in (({"columnar": True}, None), ({"columnar": True, "limit": 1}, "only")):
-        asked = StructField(FIELD, NullType(), True, {"request": json.dumps(request)})
-        schema = StructType([StructField("id", LongType()), asked])
-        if problem is None:
-            reader = source.streamReader(schema)
-            assert schema.simpleString() == "struct<batch:binary>"
-            assert b"lance-stream columnar=yes;" in pickle.dumps(reader)
-        else:
-            with pytest.raises(UnsupportedError, match=problem):
-                source.streamReader(schema)
