@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks import report
 from benchmarks import spark as bench
 
 #: Columns of the table, as Spark's expressions of `id`.
@@ -160,7 +161,7 @@ def main() -> None:
             print(" | ".join(lines[-1]), flush=True)
     print()
     header = ["columns", "query", "MiB, Lance", "MiB, Parquet", "difference", "MiB of planning"]
-    print(bench.table(header, lines))
+    print(report.table(header, lines))
     return None
 
 
