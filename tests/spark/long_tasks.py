@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 
 import lance_spark
 from tests.spark.conftest import ROOT
-from tests.support.spark.settled import settled
+from tests.support.settled import settled
 
 PARTITIONS = 1_000
 ROUNDS = 10

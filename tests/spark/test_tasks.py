@@ -20,7 +20,7 @@ from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.fragments.fragment import Fragment
-from tests.support.spark.settled import settled
+from tests.support.settled import settled
 
 SCHEMA = StructType().add("id", LongType())
 Write = Callable[..., None]

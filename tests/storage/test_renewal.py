@@ -22,6 +22,7 @@ from lance_spark.errors import InvalidOptionError, LanceError, StorageError
 from lance_spark.namespace import TableEntry, connect
 from lance_spark.storage import renewal
 from lance_spark.storage.store import ObjectStore
+from tests.support.settled import settled
 from tests.support.stores import expiring
 from tests.support.stores.azurite import ACCOUNT, CONTAINER, KEY, Azurite
 from tests.support.stores.expiring import BUCKET, MARK, Expiring
@@ -301,7 +302,10 @@ def test_google(monkeypatch: pytest.MonkeyPatch, gcs: Gcs, servers: Expiring) ->
     store = ObjectStore.from_uri(f"gs://{GOOGLE_BUCKET}/renewed", options)
     output = store.open_output("x")
     for _ in range(3):
+        num_sent = len(sent)
         output.write(bytes((1 << 18) + 1))
+        # A thread sends the part. Its token must not expire before.
+        assert settled(lambda count=num_sent: len(sent) > count, True)
         servers.shift += 101
     output.close()
     assert store.open("x").size == 3 * ((1 << 18) + 1)

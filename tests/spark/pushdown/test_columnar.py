@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from lance_spark.spark.jvm import classes
-from tests.support.spark.settled import settled
+from tests.support.settled import settled
 
 COLUMNAR = "spark.lance.columnar.enabled"
 ROWS = 2_000

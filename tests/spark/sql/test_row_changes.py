@@ -14,7 +14,7 @@ from pyspark.sql.functions import col, expr, lit
 from lance_spark import LanceTable
 from lance_spark.spark.catalog.row_changes import abort_row_changes
 from lance_spark.table.fragments.writer import TAG_BYTES
-from tests.support.spark.settled import settled
+from tests.support.settled import settled
 
 NAME = "row_changes"
 

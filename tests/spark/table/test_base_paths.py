@@ -18,7 +18,7 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table import LanceTable
-from tests.support.spark.settled import settled
+from tests.support.settled import settled
 from tests.support.tables.pylance_written import rows
 
 HOT, COLD = 1, 2

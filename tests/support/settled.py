@@ -1,4 +1,4 @@
-"""Waits until Python workers have finished after Spark has reported the failure of their job."""
+"""Waits for what another thread or process does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 def settled(read: Callable[[], T], expected: T) -> T:
     """Return what `read` returns, as soon as it is the expected value, or after 30 seconds.
 
-    Spark reports that a job failed while the worker of the failed task may still be about to
-    write, and then delete, its file.
+    For example, Spark reports that a job failed while the worker of the failed task may still be
+    about to write, and then delete, its file.
     """
     deadline = time.monotonic() + 30
     value = read()
