@@ -2,8 +2,8 @@
 
 The task reads the vectors with their row numbers first, and then all columns of the rows that
 remain. Distances are known as intervals (`vector_distances`): a row remains unless as many rows as
-are wanted are certainly before it. So the remaining rows hold the first rows by any computation of
-the distances, whatever orders the rows of equal distances.
+are wanted are certainly before it. So the remaining rows hold the first rows, however Spark
+computes the distances, and by whatever keys it orders rows of equal distances.
 """
 
 from __future__ import annotations
@@ -84,20 +84,17 @@ class NearestRows:
         """Return intervals of a key in ascending order; NaN for null."""
         size = array.type.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
-        is_null = array.is_null()
+        is_null = array.is_null().to_numpy(zero_copy_only=False)
         if items.null_count:
             is_missing = items.is_null().to_numpy(zero_copy_only=False)
-            is_null = pa.array(
-                is_null.to_numpy(zero_copy_only=False) | is_missing.reshape(-1, size).any(axis=1)
-            )
+            is_null = is_null | is_missing.reshape(-1, size).any(axis=1)
             items = items.fill_null(0)
         if pat.is_float16(items.type):
             items = items.cast(pa.float32())
         low, high = self.distance.intervals(items.to_numpy().reshape(-1, size))
         if self.descending:
             low, high = -high, -low
-        if is_null.true_count:
-            low[is_null.to_numpy(zero_copy_only=False)] = np.nan
+        low[is_null] = np.nan
         return low, high
 
 
@@ -115,8 +112,8 @@ class _Rows:
         self._count = count
         #: The least upper ends of all rows, at most as many as rows are wanted.
         self._ends = np.empty(0, np.float64)
-        self._lows: list[_Floats] = []
-        self._addresses: list[_Addresses] = []
+        self._lows = [np.empty(0, np.float64)]
+        self._addresses: list[_Addresses] = [np.empty(0, np.uint64)]
         self._num_collected = 0
 
     def add(self, low: _Floats, high: _Floats, addresses: _Addresses) -> None:
@@ -133,7 +130,7 @@ class _Rows:
 
     def remaining(self) -> _Addresses:
         """Return the addresses of the rows that may be among the first."""
-        lows, addresses = np.concatenate(self._lows or [self._ends[:0]]), self._joined()
+        lows, addresses = np.concatenate(self._lows), np.concatenate(self._addresses)
         may_precede = lows <= self._bound
         self._lows, self._addresses = [lows[may_precede]], [addresses[may_precede]]
         self._num_collected = 0
@@ -145,9 +142,6 @@ class _Rows:
         if len(self._ends) < self._count:
             return np.inf
         return float(self._ends.max(initial=-np.inf))
-
-    def _joined(self) -> _Addresses:
-        return np.concatenate(self._addresses or [np.empty(0, np.uint64)])
 
 
 def can_measure(field: Field, distance: Distance) -> bool:
