@@ -33,7 +33,7 @@ public class UnitVector implements ScalarFunction {
   }
 
   public String canonicalName() {
-    return "lance_spark." + name;
+    return VectorFunctions.PREFIX + name;
   }
 
   public String toString() {

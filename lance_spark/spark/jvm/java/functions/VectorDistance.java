@@ -24,7 +24,6 @@ public class VectorDistance implements ScalarFunction {
   static final String DOT = "dot_product";
 
   private static final long serialVersionUID = 1L;
-  private static final String PACKAGE = "lance_spark.";
 
   private final String name;
   private final boolean leftIsFloat;
@@ -51,7 +50,7 @@ public class VectorDistance implements ScalarFunction {
   }
 
   public String canonicalName() {
-    return PACKAGE + name;
+    return VectorFunctions.PREFIX + name;
   }
 
   public String toString() {
@@ -116,7 +115,7 @@ public class VectorDistance implements ScalarFunction {
     }
     UserDefinedScalarFunc function = (UserDefinedScalarFunc) expression;
     Expression[] children = function.children();
-    if (!function.canonicalName().equals(PACKAGE + function.name()) || children.length != 2) {
+    if (!function.canonicalName().equals(VectorFunctions.PREFIX + function.name()) || children.length != 2) {
       return null;
     }
     int column = children[0] instanceof NamedReference ? 0 : 1;
