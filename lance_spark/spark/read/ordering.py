@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lance_spark.file.schema.field import Field
@@ -17,7 +16,7 @@ from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.proto import table_pb2
 from lance_spark.spark.pushdown.request import SortOrder
 from lance_spark.spark.read.projection import find
-from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.types.mapping import spark_type_of
 from lance_spark.table.sort_order import SortedColumn, order_of
 
 #: Types whose values Spark orders by the values alone, and reads in one way.
@@ -107,5 +106,5 @@ def _type_of(field: Field) -> str | None:
     arrow = field.to_arrow()
     if field.children or field.is_blob or EXTENSION_NAME.encode() in (arrow.metadata or {}):
         return None
-    name = to_spark_schema(pa.schema([arrow]))[0].dataType.simpleString()
+    name = spark_type_of(arrow).simpleString()
     return name if name in _ORDERED or name.startswith("decimal(") else None

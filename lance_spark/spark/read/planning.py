@@ -281,7 +281,7 @@ class Plan:
 
     def _ordered_field(self, order: SortOrder) -> Field | None:
         """Return the top-level column of a key; None if Spark has other values of it."""
-        from lance_spark.spark.types.mapping import to_spark_schema
+        from lance_spark.spark.types.mapping import spark_type_of
 
         name = order.path[0]
         fields = [field for field in self.known.fields if field.name == name]
@@ -289,8 +289,8 @@ class Plan:
             return None
         wanted = [field for field in self.wanted if field.name == name]
         # A user's schema may read values as another type, which has another order.
-        (dtype,) = to_spark_schema(pa.schema([fields[0].to_arrow()]))
-        return None if wanted and wanted[0].dataType != dtype.dataType else fields[0]
+        dtype = spark_type_of(fields[0].to_arrow())
+        return None if wanted and wanted[0].dataType != dtype else fields[0]
 
     def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters of the scan, and the residual filter."""

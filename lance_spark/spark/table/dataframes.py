@@ -13,15 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
-from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -283,7 +281,7 @@ def cast_to(value: Column, field: Field) -> Column:
     """
     if field.is_blob:
         return value
-    return value.cast(to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType)
+    return value.cast(spark_type_of(field.to_arrow()))
 
 
 def ranges(numbers: Collection[int]) -> str:

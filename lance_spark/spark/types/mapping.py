@@ -90,6 +90,18 @@ def to_spark_schema(schema: pa.Schema) -> spark.StructType:
     return spark.StructType([without_char_varchar(field) for field in to_declared_schema(schema)])
 
 
+def spark_type_of(field: pa.Field) -> spark.DataType:
+    """Return the type in which Spark reads a column.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Spark has no type for it.
+    """
+    dtype: spark.DataType = to_spark_schema(pa.schema([field]))[0].dataType
+    return dtype
+
+
 def to_declared_schema(schema: pa.Schema) -> spark.StructType:
     """Return the Spark schema of a table as statements declare it: with char(n) and varchar(n).
 

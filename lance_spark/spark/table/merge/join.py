@@ -21,15 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.table.dataframes import analysis_errors, frame, named_columns, to_column
 from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Clause, Rows, quoted
-from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.types.mapping import spark_type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -267,7 +265,7 @@ def cast_to_field(value: Column, source: DataType, field: Field, by_name: bool) 
     """
     if has_blobs(field):
         return value
-    target = to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType
+    target = spark_type_of(field.to_arrow())
     return _cast(value, source, target, field.name, by_name)
 
 
