@@ -34,6 +34,7 @@ columns/
     ColumnarFactory, ColumnarReader         readers of columns, which Spark sends to executors
     ColumnarStream          streams whose tasks return columns
     ExecutorClasses         the jar of these classes, for executors
+    SharedMemory            memory in which workers write batches
     ArrowStreams, Body, Dictionaries        parse a batch
     ArrowColumn, Layout     a column of it
     ColumnarWriterFactory   writers, which Spark sends to executors

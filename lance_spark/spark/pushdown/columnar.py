@@ -2,8 +2,18 @@
 
 Spark takes each value out of the batches of a Python source, and writes it into a row. The rule of
 Spark's optimizer asks for whole batches instead, and hands them to Spark's generated code as
-columns (`java/columns`). A batch travels as the only value of a row, of type binary: an Arrow
-stream of its own, with its schema, its dictionaries, and one record batch.
+columns (`java/columns`). A batch is an Arrow stream of its own, with its schema, its dictionaries,
+and one record batch. It travels as a row, of which it is a value, or which says where it is in
+memory that the worker shares with the JVM:
+
+| column | value |
+| --- | --- |
+| `batch` | the stream; any bytes if it is in shared memory |
+| `memory`, `id` | name and id of the worker's memory, also while it is only offered; null, 0 |
+| `number`, `offset`, `length` | number, place and bytes of a stream in the memory; else 0 |
+
+Spark's worker sends 64 KiB at a time. The row of a stream in shared memory has as many bytes, so
+that all rows before it are sent.
 
 | type of Spark | types in the stream |
 | --- | --- |
@@ -17,6 +27,7 @@ stream of its own, with its schema, its dictionaries, and one record batch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,18 +37,39 @@ from pyspark.sql import types as spark
 
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.spark.pushdown.request import set_fields
+from lance_spark.spark.pushdown.shared_memory import SLOT_BYTES, SharedMemory, shared_memory
 from lance_spark.spark.types.arrow_buffers import LONG_DIGITS, unscaled
 
 #: What a scan answers that returns columns.
 YES = "yes"
-#: Maximum number of bytes of a stream that has more than one row. The JVM copies each twice.
-_MAX_STREAM_BYTES = 8 << 20
+#: Maximum number of bytes of a stream that has more than one row.
+_MAX_STREAM_BYTES = SLOT_BYTES
+#: Bytes from which on a stream goes to shared memory.
+_SHARED_BYTES = 1 << 20
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
+#: The value `batch` of a stream in shared memory: what Spark's worker collects before it sends.
+_FILLER = pa.py_buffer(bytes(int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))))
 
-#: The column of rows that hold a batch each.
-BATCH = spark.StructField("batch", spark.BinaryType(), False)
-_SCHEMA = pa.schema([pa.field(BATCH.name, pa.binary(), nullable=False)])
+#: The columns of rows that hold a batch each.
+SENT = [
+    spark.StructField("batch", spark.BinaryType(), False),
+    spark.StructField("memory", spark.StringType(), True),
+    spark.StructField("id", spark.LongType(), False),
+    spark.StructField("number", spark.LongType(), False),
+    spark.StructField("offset", spark.LongType(), False),
+    spark.StructField("length", spark.IntegerType(), False),
+]
+_SCHEMA = pa.schema(
+    [
+        pa.field("batch", pa.binary(), nullable=False),
+        pa.field("memory", pa.string()),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int32(), nullable=False),
+    ]
+)
 #: Names of the classes of the types without children; pyspark 4.0 lacks some.
 _TYPES = {
     "BinaryType",
@@ -72,7 +104,7 @@ def to_streams(schema: spark.StructType) -> str:
     """
     obstacle = _obstacle(schema)
     if obstacle is None:
-        set_fields(schema, [BATCH])
+        set_fields(schema, SENT)
     return obstacle or YES
 
 
@@ -94,7 +126,7 @@ def _is_columnar(data_type: spark.DataType) -> bool:
 
 
 def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each batch, whose value is an Arrow stream.
+    """Yield a row of the columns `SENT` for each batch, or for each part of a large batch.
 
     Raises
     ------
@@ -102,10 +134,46 @@ def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         One row has more bytes than an array of a JVM.
     """
     for batch in batches:
-        for stream in _streams(_compact(batch)):
-            offsets = pa.py_buffer(np.array([0, len(stream)], np.int32))
-            value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0)
-            yield pa.RecordBatch.from_arrays([value], schema=_SCHEMA)
+        for part, size in _parts(_compact(batch)):
+            memory = shared_memory() if size >= _SHARED_BYTES else None
+            yield _shared(part, size, memory) or _sent(part, size, memory)
+
+
+def _shared(batch: pa.RecordBatch, size: int, memory: SharedMemory | None) -> pa.RecordBatch | None:
+    """Write a batch to shared memory, and return its row; None if it has to be sent."""
+    if memory is None or not memory.is_open or size > SLOT_BYTES:
+        return None
+    slot = memory.next_slot()
+    if slot is None:
+        return None
+    offset, buffer = slot
+    _write(batch, pa.FixedSizeBufferWriter(buffer))
+    return _row(_FILLER, memory, memory.number, offset, size)
+
+
+def _sent(batch: pa.RecordBatch, size: int, memory: SharedMemory | None) -> pa.RecordBatch:
+    if size > _MAX_ARRAY_BYTES:
+        raise UnsupportedTypeError(
+            "one row has more than 2 GiB, more than a batch of Spark can hold"
+        )
+    stream = pa.allocate_buffer(size)
+    _write(batch, pa.FixedSizeBufferWriter(stream))
+    return _row(stream, memory, 0, 0, 0)
+
+
+def _row(
+    stream: pa.Buffer, memory: SharedMemory | None, number: int, offset: int, length: int
+) -> pa.RecordBatch:
+    offsets = pa.py_buffer(np.array([0, len(stream)], np.int32))
+    values = [
+        pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0),
+        pa.array([memory and memory.name], pa.string()),
+        pa.array([memory.id if memory else 0], pa.int64()),
+        pa.array([number], pa.int64()),
+        pa.array([offset], pa.int64()),
+        pa.array([length], pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(values, schema=_SCHEMA)
 
 
 def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -129,22 +197,17 @@ def _compact_column(column: pa.Array) -> pa.Array:
     return column
 
 
-def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+def _parts(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield parts of a batch whose streams have at most `_MAX_STREAM_BYTES`, with their bytes."""
     counted = pa.MockOutputStream()
     _write(batch, counted)
     size = counted.size()
     if size > _MAX_STREAM_BYTES and batch.num_rows > 1:
         rows = max(1, batch.num_rows * _MAX_STREAM_BYTES // (2 * size))
         for start in range(0, batch.num_rows, rows):
-            yield from _streams(batch.slice(start, rows))
+            yield from _parts(batch.slice(start, rows))
         return
-    if size > _MAX_ARRAY_BYTES:
-        raise UnsupportedTypeError(
-            "one row has more than 2 GiB, more than a batch of Spark can hold"
-        )
-    buffer = pa.allocate_buffer(size)
-    _write(batch, pa.FixedSizeBufferWriter(buffer))
-    yield buffer
+    yield batch, size
 
 
 def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:

@@ -11,12 +11,11 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A column of an Arrow record batch, whose values are read where they lie in the bytes of an
- * Arrow stream.
+ * A column of an Arrow record batch, whose values are read where they lie in memory.
  *
  * <p>One class for all types: generated code calls its methods without a choice between classes.
- * The bounds of all buffers, offsets and indices are checked when a batch is loaded. The bytes are
- * an array of the JVM, which a value keeps alive.
+ * The bounds of all buffers, offsets and indices are checked when a batch is loaded. As with Spark's
+ * own columns, values are valid until the next batch is loaded.
  */
 final class ArrowColumn extends ColumnVector {
   private final Layout layout;
@@ -26,7 +25,6 @@ final class ArrowColumn extends ColumnVector {
 
   private int rows;
   private int nulls;
-  private byte[] bytes;
   private long validity;
   private long offsets;
   private long data;
@@ -46,7 +44,6 @@ final class ArrowColumn extends ColumnVector {
   void load(Body body, Dictionaries dictionaries) {
     rows = body.nextRows();
     nulls = body.nulls();
-    bytes = body.bytes;
     if (layout.kind == Layout.NULL) {
       nulls = rows;
       return;
@@ -141,18 +138,18 @@ final class ArrowColumn extends ColumnVector {
 
   private long offset(int i) {
     return hasLongOffsets
-        ? Platform.getLong(bytes, offsets + ((long) i << 3))
-        : Platform.getInt(bytes, offsets + ((long) i << 2));
+        ? Platform.getLong(null, offsets + ((long) i << 3))
+        : Platform.getInt(null, offsets + ((long) i << 2));
   }
 
   private int index(int i) {
     switch (layout.width) {
       case 1:
-        return Platform.getByte(bytes, data + i);
+        return Platform.getByte(null, data + i);
       case 2:
-        return Platform.getShort(bytes, data + ((long) i << 1));
+        return Platform.getShort(null, data + ((long) i << 1));
       default:
-        return Platform.getInt(bytes, data + ((long) i << 2));
+        return Platform.getInt(null, data + ((long) i << 2));
     }
   }
 
@@ -170,35 +167,35 @@ final class ArrowColumn extends ColumnVector {
     if (nulls == 0) {
       return false;
     }
-    return nulls == rows || (Platform.getByte(bytes, validity + (i >> 3)) >> (i & 7) & 1) == 0;
+    return nulls == rows || (Platform.getByte(null, validity + (i >> 3)) >> (i & 7) & 1) == 0;
   }
 
   public boolean getBoolean(int i) {
-    return (Platform.getByte(bytes, data + (i >> 3)) >> (i & 7) & 1) != 0;
+    return (Platform.getByte(null, data + (i >> 3)) >> (i & 7) & 1) != 0;
   }
 
   public byte getByte(int i) {
-    return Platform.getByte(bytes, data + i);
+    return Platform.getByte(null, data + i);
   }
 
   public short getShort(int i) {
-    return Platform.getShort(bytes, data + ((long) i << 1));
+    return Platform.getShort(null, data + ((long) i << 1));
   }
 
   public int getInt(int i) {
-    return Platform.getInt(bytes, data + ((long) i << 2));
+    return Platform.getInt(null, data + ((long) i << 2));
   }
 
   public long getLong(int i) {
-    return Platform.getLong(bytes, data + ((long) i << 3));
+    return Platform.getLong(null, data + ((long) i << 3));
   }
 
   public float getFloat(int i) {
-    return Platform.getFloat(bytes, data + ((long) i << 2));
+    return Platform.getFloat(null, data + ((long) i << 2));
   }
 
   public double getDouble(int i) {
-    return Platform.getDouble(bytes, data + ((long) i << 3));
+    return Platform.getDouble(null, data + ((long) i << 3));
   }
 
   public UTF8String getUTF8String(int i) {
@@ -209,7 +206,7 @@ final class ArrowColumn extends ColumnVector {
       return strings[index(i)];
     }
     long start = offset(i);
-    return UTF8String.fromAddress(bytes, data + start, (int) (offset(i + 1) - start));
+    return UTF8String.fromAddress(null, data + start, (int) (offset(i + 1) - start));
   }
 
   public byte[] getBinary(int i) {
@@ -222,7 +219,7 @@ final class ArrowColumn extends ColumnVector {
     long start = offset(i);
     byte[] value = new byte[(int) (offset(i + 1) - start)];
     Platform.copyMemory(
-        bytes, data + start, value, Platform.BYTE_ARRAY_OFFSET, (long) value.length);
+        null, data + start, value, Platform.BYTE_ARRAY_OFFSET, (long) value.length);
     return value;
   }
 
@@ -230,11 +227,11 @@ final class ArrowColumn extends ColumnVector {
     if (isNullAt(i)) {
       return null;
     }
-    long low = Platform.getLong(bytes, data + (long) i * layout.width);
+    long low = Platform.getLong(null, data + (long) i * layout.width);
     if (precision <= Layout.MAX_LONG_DIGITS) {
       return Decimal.createUnsafe(low, precision, scale);
     }
-    long high = Platform.getLong(bytes, data + ((long) i << 4) + 8L);
+    long high = Platform.getLong(null, data + ((long) i << 4) + 8L);
     byte[] digits = new byte[16];
     for (int b = 0; b < 8; b++) {
       digits[b] = (byte) (high >> (56 - 8 * b));

@@ -2,16 +2,17 @@ package org.lancespark;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import org.apache.arrow.flatbuf.DictionaryBatch;
 import org.apache.arrow.flatbuf.Message;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
 import org.apache.arrow.flatbuf.Schema;
+import org.apache.arrow.memory.util.MemoryUtil;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
-import org.apache.spark.unsafe.array.ByteArrayMethods;
 
 /**
  * Reads batches, each of which is an Arrow stream of its own.
@@ -24,25 +25,41 @@ import org.apache.spark.unsafe.array.ByteArrayMethods;
 final class ArrowStreams {
   private static final int PREFIX = 8;
 
+  /** Memory for streams is made for twice the bytes, up to this number. */
+  private static final int LARGE = 1 << 20;
+
   private final StructType output;
   private byte[] schemaBytes = new byte[0];
   private ArrowColumn[] columns;
   private Dictionaries dictionaries;
   private ColumnarBatch batch;
 
+  /** Memory for streams that are arrays of the JVM. */
+  private ByteBuffer copied;
+
   ArrowStreams(StructType output) {
     this.output = output;
   }
 
-  /** Returns the batch of a stream. It is valid until the bytes change. */
+  /** Returns the batch of a stream. It is valid until the next one is read. */
   ColumnarBatch read(byte[] bytes, int start, int length) {
-    int end = start + length;
-    int at = start;
+    if (copied == null || copied.capacity() < length) {
+      copied = ByteBuffer.allocateDirect(Math.max(length, Math.min(2 * length, LARGE)));
+    }
+    long address = MemoryUtil.getByteBufferAddress(copied);
+    Platform.copyMemory(
+        bytes, Platform.BYTE_ARRAY_OFFSET + (long) start, null, address, (long) length);
+    return read(address, length);
+  }
+
+  /** Returns the batch of the stream at an address. It is valid until the memory changes. */
+  ColumnarBatch read(long start, int length) {
+    long end = start + length;
+    long at = start;
     boolean hasBatch = false;
     while (end - at >= PREFIX) {
-      ByteBuffer prefix = ByteBuffer.wrap(bytes, at, PREFIX).order(ByteOrder.LITTLE_ENDIAN);
-      int marker = prefix.getInt();
-      int size = prefix.getInt();
+      int marker = Platform.getInt(null, at);
+      int size = Platform.getInt(null, at + 4L);
       at += PREFIX;
       if (marker != -1 || size < 0 || size > end - at) {
         throw Body.malformed("a message has a size of " + size + " bytes");
@@ -50,33 +67,35 @@ final class ArrowStreams {
       if (size == 0) {
         break;
       }
-      ByteBuffer metadata = (ByteBuffer) ByteBuffer.wrap(bytes, at, size).slice();
-      Message message = Message.getRootAsMessage(metadata.order(ByteOrder.LITTLE_ENDIAN));
+      byte[] metadata = new byte[size];
+      Platform.copyMemory(null, at, metadata, Platform.BYTE_ARRAY_OFFSET, (long) size);
+      Message message =
+          Message.getRootAsMessage(ByteBuffer.wrap(metadata).order(ByteOrder.LITTLE_ENDIAN));
+      at += size;
       long body = message.bodyLength();
-      if (body < 0 || body > end - at - size) {
+      if (body < 0 || body > end - at) {
         throw Body.malformed("a message has a body of " + body + " bytes");
       }
-      int bodyStart = at + size;
       switch (message.headerType()) {
         case MessageHeader.Schema:
-          useSchema(message, bytes, at, size);
+          useSchema(message, metadata);
           break;
         case MessageHeader.DictionaryBatch:
           DictionaryBatch values = (DictionaryBatch) message.header(new DictionaryBatch());
           if (dictionaries == null || values.isDelta()) {
             throw Body.malformed("a dictionary is not whole");
           }
-          dictionaries.load(values.id(), new Body(values.data(), bytes, bodyStart, body));
+          dictionaries.load(values.id(), new Body(values.data(), at, body));
           break;
         case MessageHeader.RecordBatch:
           RecordBatch rows = (RecordBatch) message.header(new RecordBatch());
-          load(rows, new Body(rows, bytes, bodyStart, body));
+          load(rows, new Body(rows, at, body));
           hasBatch = true;
           break;
         default:
           throw Body.malformed("a message has the type " + message.headerType());
       }
-      at = bodyStart + (int) body;
+      at += body;
     }
     if (!hasBatch) {
       throw Body.malformed("it has no rows");
@@ -84,17 +103,8 @@ final class ArrowStreams {
     return batch;
   }
 
-  private void useSchema(Message message, byte[] bytes, int at, int size) {
-    boolean isSame =
-        columns != null
-            && schemaBytes.length == size
-            && ByteArrayMethods.arrayEquals(
-                bytes,
-                Platform.BYTE_ARRAY_OFFSET + (long) at,
-                schemaBytes,
-                Platform.BYTE_ARRAY_OFFSET,
-                size);
-    if (isSame) {
+  private void useSchema(Message message, byte[] metadata) {
+    if (columns != null && Arrays.equals(metadata, schemaBytes)) {
       return;
     }
     Schema schema = (Schema) message.header(new Schema());
@@ -109,8 +119,7 @@ final class ArrowStreams {
       columns[i] = Layout.column(schema.fields(i), fields[i].dataType());
       dictionaries.describe(schema.fields(i));
     }
-    schemaBytes = new byte[size];
-    System.arraycopy(bytes, at, schemaBytes, 0, size);
+    schemaBytes = metadata;
     batch = new ColumnarBatch(columns);
   }
 

@@ -3,24 +3,20 @@ package org.lancespark;
 import org.apache.arrow.flatbuf.Buffer;
 import org.apache.arrow.flatbuf.FieldNode;
 import org.apache.arrow.flatbuf.RecordBatch;
-import org.apache.spark.unsafe.Platform;
 
 /** The buffers of a record batch, which columns take in the order of the schema. */
 final class Body {
-  final byte[] bytes;
-
   private final RecordBatch batch;
-  private final int start;
+  private final long start;
   private final long length;
   private final FieldNode node = new FieldNode();
   private final Buffer buffer = new Buffer();
   private int nodes = 0;
   private int buffers = 0;
 
-  /** Takes the part of an array from `start` on, which must hold `length` bytes. */
-  Body(RecordBatch batch, byte[] bytes, int start, long length) {
+  /** Takes the memory from the address `start` on, which must hold `length` bytes. */
+  Body(RecordBatch batch, long start, long length) {
     this.batch = batch;
-    this.bytes = bytes;
     this.start = start;
     this.length = length;
     if (batch.compression() != null) {
@@ -48,12 +44,12 @@ final class Body {
     return (int) node.nullCount();
   }
 
-  /** Returns where the next buffer begins, which must have a bit for each value. */
+  /** Returns the address of the next buffer, which must have a bit for each value. */
   long nextBits(int values) {
     return nextBuffer((values + 7L) / 8L);
   }
 
-  /** Returns where the next buffer begins, for `Platform`. It must have so many bytes. */
+  /** Returns the address of the next buffer, which must have so many bytes. */
   long nextBuffer(long needed) {
     if (buffers >= batch.buffersLength()) {
       throw malformed("a batch has fewer buffers than its schema");
@@ -65,7 +61,7 @@ final class Body {
       throw malformed(
           "a buffer of " + size + " bytes at " + offset + ", " + needed + " are needed, of " + length);
     }
-    return Platform.BYTE_ARRAY_OFFSET + start + offset;
+    return start + offset;
   }
 
   static IllegalStateException malformed(String problem) {

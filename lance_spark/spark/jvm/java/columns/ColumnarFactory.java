@@ -5,7 +5,6 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
 /** Makes readers of batches. Spark sends it to executors. */
@@ -41,11 +40,6 @@ public class ColumnarFactory implements PartitionReaderFactory {
       Log.leftToSpark("columns", e);
     }
     return false;
-  }
-
-  /** Returns the columns of the rows that Python sends: the batch. */
-  static StructType sent() {
-    return new StructType().add("batch", DataTypes.BinaryType, false);
   }
 
   public boolean supportColumnarReads(InputPartition partition) {

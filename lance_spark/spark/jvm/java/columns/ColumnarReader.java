@@ -5,15 +5,42 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads the batches of a partition, which Spark's own reader of Python sources receives. */
+/**
+ * Reads the batches of a partition. Spark's own reader of Python sources receives a row for each:
+ * the batch, or the place in shared memory where the worker has put it.
+ */
 final class ColumnarReader implements PartitionReader {
+  /** Columns of the rows. */
+  static final StructType SENT =
+      new StructType()
+          .add("batch", DataTypes.BinaryType, false)
+          .add("memory", DataTypes.StringType, true)
+          .add("id", DataTypes.LongType, false)
+          .add("number", DataTypes.LongType, false)
+          .add("offset", DataTypes.LongType, false)
+          .add("length", DataTypes.IntegerType, false);
+
+  private static final int BATCH = 0;
+  private static final int MEMORY = 1;
+  private static final int ID = 2;
+  private static final int NUMBER = 3;
+  private static final int OFFSET = 4;
+  private static final int LENGTH = 5;
+
   private final PartitionReader rows;
   private final ArrowStreams streams;
   private ColumnarBatch batch;
+
+  /** The memory that holds the current batch, or null; and the number of the batch. */
+  private SharedMemory memory;
+
+  private long number;
 
   ColumnarReader(PartitionReader rows, StructType output) {
     this.rows = rows;
@@ -21,6 +48,7 @@ final class ColumnarReader implements PartitionReader {
   }
 
   public boolean next() throws IOException {
+    release();
     batch = rows.next() ? batchOf((InternalRow) rows.get()) : null;
     return batch != null;
   }
@@ -30,18 +58,42 @@ final class ColumnarReader implements PartitionReader {
   }
 
   private ColumnarBatch batchOf(InternalRow row) {
+    UTF8String name = row.getUTF8String(MEMORY);
+    SharedMemory named =
+        name == null ? null : SharedMemory.open(name.toString(), row.getLong(ID));
+    int length = row.getInt(LENGTH);
+    if (length == 0) {
+      return sent(row);
+    }
+    if (named == null) {
+      throw Body.malformed("the shared memory " + name + " is not mapped");
+    }
+    memory = named;
+    number = row.getLong(NUMBER);
+    return streams.read(memory.address(row.getLong(OFFSET), length), length);
+  }
+
+  private ColumnarBatch sent(InternalRow row) {
     if (row instanceof UnsafeRow && ((UnsafeRow) row).getBaseObject() instanceof byte[]) {
       // Where the value lies in the row, which saves a copy.
       UnsafeRow written = (UnsafeRow) row;
-      long place = written.getLong(0);
+      long place = written.getLong(BATCH);
       long start = written.getBaseOffset() + (place >>> 32) - Platform.BYTE_ARRAY_OFFSET;
       return streams.read((byte[]) written.getBaseObject(), (int) start, (int) place);
     }
-    byte[] bytes = row.getBinary(0);
+    byte[] bytes = row.getBinary(BATCH);
     return streams.read(bytes, 0, bytes.length);
   }
 
+  private void release() {
+    if (memory != null) {
+      memory.release(number);
+      memory = null;
+    }
+  }
+
   public void close() throws IOException {
+    release();
     rows.close();
   }
 

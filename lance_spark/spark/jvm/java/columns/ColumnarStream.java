@@ -87,7 +87,7 @@ public class ColumnarStream implements MicroBatchStream, AcceptsLatestSeenOffset
       return rows;
     }
     return new ColumnarFactory(
-        Versions.streamFactory(rows, info.func(), ColumnarFactory.sent()), schema);
+        Versions.streamFactory(rows, info.func(), ColumnarReader.SENT), schema);
   }
 
   public Offset initialOffset() {

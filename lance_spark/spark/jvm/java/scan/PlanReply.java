@@ -240,7 +240,7 @@ final class PlanReply {
       StructType output,
       ReadCounts counts,
       boolean isColumnar) {
-    StructType sent = isColumnar ? ColumnarFactory.sent() : output;
+    StructType sent = isColumnar ? ColumnarReader.SENT : output;
     PartitionReaderFactory python = Versions.readerFactory(table, options, info, sent, counts);
     return isColumnar ? new ColumnarFactory(python, output) : python;
   }
