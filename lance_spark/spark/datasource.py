@@ -158,14 +158,16 @@ class LanceDataSource(DataSource):
         first = schema.fields[0] if schema.fields else None
         request = take_request(schema)
         options = ReadOptions.parse(options_of(first, self.options))
-        columns, columnar = copy(schema), None
-        if request is not None:
-            from lance_spark.spark.pushdown.columnar import to_streams
+        feed = FeedOptions.parse(options)
+        if request is None:
+            return LanceStreamReader(options, feed, schema)
+        from lance_spark.spark.pushdown.columnar import to_streams
 
-            if request != Request(columnar=True):
-                raise refused("a stream is only asked for columns", request)
-            columnar = to_streams(schema)
-        return LanceStreamReader(options, FeedOptions.parse(options), columns, columnar)
+        shared = request.shared_memory
+        if request != Request(columnar=True, shared_memory=shared):
+            raise refused("a stream is only asked for columns", request)
+        columns = copy(schema)
+        return LanceStreamReader(options, feed, columns, to_streams(schema), shared)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool

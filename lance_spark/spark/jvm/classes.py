@@ -35,6 +35,7 @@ columns/
     ColumnarStream          streams whose tasks return columns
     ExecutorClasses         the jar of these classes, for executors
     SharedMemory            memory in which workers write batches
+    PackedArray             makes arrays of the bytes of their items, in generated code
     ArrowStreams, Body, Dictionaries        parse a batch
     ArrowColumn, Layout     a column of it
     ColumnarWriterFactory   writers, which Spark sends to executors

@@ -42,10 +42,10 @@ from lance_spark.spark.types.arrow_buffers import LONG_DIGITS, unscaled
 
 #: What a scan answers that returns columns.
 YES = "yes"
+#: Bytes from which on a stream goes to shared memory.
+SHARED_BYTES = 1 << 20
 #: Maximum number of bytes of a stream that has more than one row.
 _MAX_STREAM_BYTES = SLOT_BYTES
-#: Bytes from which on a stream goes to shared memory.
-_SHARED_BYTES = 1 << 20
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
 #: The value `batch` of a stream in shared memory: what Spark's worker collects before it sends.
@@ -125,8 +125,13 @@ def _is_columnar(data_type: spark.DataType) -> bool:
     return type(data_type).__name__ in _TYPES
 
 
-def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def streams(batches: Iterator[pa.RecordBatch], may_share: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield a row of the columns `SENT` for each batch, or for each part of a large batch.
+
+    Parameters
+    ----------
+    may_share : bool
+        Whether batches may go to shared memory.
 
     Raises
     ------
@@ -135,7 +140,7 @@ def streams(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     for batch in batches:
         for part, size in _parts(_compact(batch)):
-            memory = shared_memory() if size >= _SHARED_BYTES else None
+            memory = shared_memory() if may_share and size >= SHARED_BYTES else None
             yield _shared(part, size, memory) or _sent(part, size, memory)
 
 

@@ -1,7 +1,7 @@
 """Packed arrays: arrays of numbers that travel to Spark as the bytes of their items.
 
 Spark reads the items of an array from Arrow's vectors one by one, but copies a binary value at
-once. The rule of Spark's optimizer asks for bytes and makes arrays of them (`java/Packing.java`). A
+once. The rule of Spark's optimizer asks for bytes and makes arrays of them (`Packing.java`). A
 packed column becomes two columns, of which the second follows after all others:
 
 | column | in batches without null items | in other batches |

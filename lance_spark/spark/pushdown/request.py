@@ -22,6 +22,7 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `settings` | settings of the session by Spark's names, which the option filter is parsed with |
 | `packed` | names of columns that tasks return as bytes (`packed_arrays`) |
 | `columnar` | true if tasks return batches of columns, if they can (`columnar`) |
+| `shared_memory` | true if such tasks may use shared memory (`shared_memory`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
 
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
@@ -43,8 +44,8 @@ The reply takes the place of the first partition. Its pickle holds the text
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 
-A stream is only asked for `columnar`. It has no partitions yet, so that its reply is in the pickle
-of the function that reads them: `lance-stream columnar=C;`.
+A stream is only asked for `columnar` and `shared_memory`. It has no partitions yet, so that its
+reply is in the pickle of the function that reads them: `lance-stream columnar=C;`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ _KEYS = {
     "settings",
     "counts",
     "columnar",
+    "shared_memory",
     "top",
     "groups",
 }
@@ -189,6 +191,8 @@ class Request:
         Whether tasks report what they read.
     columnar : bool
         Whether tasks return batches of columns, if the types of all columns allow it.
+    shared_memory : bool
+        Whether such tasks may share memory with the JVM.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -202,6 +206,7 @@ class Request:
     settings: SqlSettings | None = None
     counts: bool = False
     columnar: bool = False
+    shared_memory: bool = False
     top: Top | None = None
     groups: tuple[tuple[str, ...], ...] = ()
 
@@ -254,6 +259,7 @@ class Request:
             settings=None if settings is None else parse_settings(settings),
             counts=parts.get("counts") is True,
             columnar=parts.get("columnar") is True,
+            shared_memory=parts.get("shared_memory") is True,
             top=_top(parts["top"]) if "top" in parts else None,
             groups=_groups(parts),
         )

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 SLOTS = 3
-SLOT_BYTES = 8 << 20
+SLOT_BYTES = 4 << 20
 #: Seconds after which a batch does not wait for a slot any more.
 PATIENCE = 1.0
 #: Seconds between two looks at the number of the last batch that the JVM has read.

@@ -190,7 +190,7 @@ class LanceReader(TaskObject, DataSourceReader):
 
             batches = packed(batches, self.request.packed)
         if is_columnar:
-            batches = streams(batches)
+            batches = streams(batches, self.request is not None and self.request.shared_memory)
         yield from batches
 
     def _rows(

@@ -110,6 +110,8 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         Schema of the table when the stream began, or of the user.
     columnar : str, optional
         Whether tasks return columns, if Spark asks for them (`pushdown.columnar`).
+    shared_memory : bool
+        Whether such tasks may share memory with the JVM.
 
     Raises
     ------
@@ -124,9 +126,11 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         feed: FeedOptions,
         schema: StructType,
         columnar: str | None = None,
+        shared_memory: bool = False,
     ) -> None:
         self.options = options
         self.columnar = columnar
+        self.shared_memory = shared_memory
         self.feed = feed.of_stream(options)
         self.spark_schema = schema
         self._plan: StreamPlan | None = None
@@ -226,7 +230,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         assert isinstance(partition, StreamPartition)
         is_columnar = self.columnar == YES
         batches = self._rows(partition, keep_dictionaries=is_columnar)
-        yield from streams(batches) if is_columnar else batches
+        yield from streams(batches, self.shared_memory) if is_columnar else batches
 
     def _rows(
         self, partition: StreamPartition, *, keep_dictionaries: bool

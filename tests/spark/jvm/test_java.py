@@ -140,7 +140,9 @@ def test_packed_columns(call: Call, dtype: Callable[[str], Any]) -> None:
     columns = dtype("struct<a: array<float>, b: array<string>, c: array<tinyint>, d: int>")
     names = call("Packing", "columns", columns)
     assert list(names) == ["a", "c"]
-    packed = call("Packing", "schema", columns, names)
+    packed = call(
+        "Packing", "schema", columns, names, dtype("struct<a: binary>").apply(0).dataType()
+    )
     assert packed.catalogString() == (
         "struct<a:binary,b:array<string>,c:binary,d:int,"
         "__lance_items_0:array<float>,__lance_items_1:array<tinyint>>"

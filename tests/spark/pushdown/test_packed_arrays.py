@@ -20,6 +20,7 @@ from lance_spark.spark.pushdown.packed_arrays import pack, packed
 from tests.support.spark.requests import ask
 
 ARRAYS = "spark.lance.pushdown.arrays"
+COLUMNAR = "spark.lance.columnar.enabled"
 ROWS = 1_000
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
 WIDER = [pa.uint8(), pa.uint32(), pa.float16()]
@@ -75,15 +76,22 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def frame(spark: Any, pushdown: Callable[..., None], path: str) -> Iterator[Any]:
     pushdown(True, False)
     yield spark.read.format("lance").load(path)
-    spark.conf.unset(ARRAYS)
+    for setting in (ARRAYS, COLUMNAR):
+        spark.conf.unset(setting)
 
 
 def plan_of(frame: Any) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def packed_columns(frame: Any) -> int:
+    """Return the number of packed columns: batches of columns are unpacked by another function."""
+    plan = plan_of(frame)
+    return plan.count("PackedArray" if "columnar=yes" in plan else "fromPrimitiveArray")
+
+
 def is_packed(frame: Any) -> bool:
-    return "fromPrimitiveArray" in plan_of(frame)
+    return packed_columns(frame) > 0
 
 
 def rows_of(frame: Any) -> list[str]:
@@ -98,11 +106,15 @@ def expected(path: str, columns: list[str], **chosen: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("item", [str(item) for item in [*NUMBERS, *WIDER]])
-def test_items_equal_the_items_that_pylance_reads(frame: Any, path: str, item: str) -> None:
+def test_items_equal_the_items_that_pylance_reads(
+    spark: Any, frame: Any, path: str, item: str
+) -> None:
     columns = ["id", f"l_{item}", f"v_{item}"]
-    query = frame.select(*columns)
-    assert plan_of(query).count("fromPrimitiveArray") == 2
-    assert rows_of(query) == expected(path, columns)
+    for columnar in ("true", "false"):
+        spark.conf.set(COLUMNAR, columnar)
+        query = frame.select(*columns)
+        assert packed_columns(query) == 2
+        assert rows_of(query) == expected(path, columns)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +242,7 @@ def test_a_plan_by_other_strategies_returns_arrays(spark: Any, frame: Any, path:
             optimized
         )
     )
-    assert "fromPrimitiveArray" not in read.toString()
+    assert "PackedArray" not in read.toString()
     execution = jvm.org.apache.spark.sql.execution.QueryExecution
     result = execution.prepareExecutedPlan(session, read).executeCollect()
     rows = [(list(row.getArray(0).toFloatArray()), row.getLong(1)) for row in result]

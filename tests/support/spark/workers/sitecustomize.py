@@ -1,7 +1,8 @@
 """Loads modules before Spark's Python processes fork: workers do not load and collect them again.
 
 Spark starts a process for each of its worker modules, which forks workers. After each task a worker
-collects garbage; frozen objects are left out, which saves a third of the time of a short write.
+collects garbage; frozen objects are left out, which saves a third of the time of a short write. Batches of
+columns go to shared memory although they are small, so that tests read from it.
 Only the session of the tests' own process has this folder on its path.
 """
 
@@ -9,6 +10,9 @@ import gc
 import importlib
 import sys
 
+#: Bytes from which on batches go to shared memory. Others are sent.
+SHARED_BYTES = 4096
+COLUMNAR = "lance_spark.spark.pushdown.columnar"
 READ = ("lance_spark.spark.options.options", "lance_spark.spark.read.reader")
 WRITE = ("lance_spark.spark.options.options", "lance_spark.spark.write.writer")
 #: Modules to load, by the worker module of a process. The process that looks up names of data
@@ -27,5 +31,7 @@ if "pyspark.daemon" in sys.orig_argv:
     if worker in MODULES:
         for module in (worker, *MODULES[worker]):
             importlib.import_module(module)
+        if worker == "pyspark.worker":
+            importlib.import_module(COLUMNAR).SHARED_BYTES = SHARED_BYTES
         gc.collect()
         gc.freeze()

@@ -23,6 +23,9 @@ final class ArrowColumn extends ColumnVector {
   private final long listSize;
   private final boolean hasLongOffsets;
 
+  /** What keeps the memory mapped as long as something refers to the column. */
+  private Object owner;
+
   private int rows;
   private int nulls;
   private long validity;
@@ -44,6 +47,7 @@ final class ArrowColumn extends ColumnVector {
   void load(Body body, Dictionaries dictionaries) {
     rows = body.nextRows();
     nulls = body.nulls();
+    owner = body.owner;
     if (layout.kind == Layout.NULL) {
       nulls = rows;
       return;

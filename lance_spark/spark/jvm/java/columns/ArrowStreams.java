@@ -49,11 +49,15 @@ final class ArrowStreams {
     long address = MemoryUtil.getByteBufferAddress(copied);
     Platform.copyMemory(
         bytes, Platform.BYTE_ARRAY_OFFSET + (long) start, null, address, (long) length);
-    return read(address, length);
+    return read(copied, address, length);
   }
 
-  /** Returns the batch of the stream at an address. It is valid until the memory changes. */
-  ColumnarBatch read(long start, int length) {
+  /**
+   * Returns the batch of the stream at an address. It is valid until the memory changes.
+   *
+   * @param owner keeps the memory mapped
+   */
+  ColumnarBatch read(Object owner, long start, int length) {
     long end = start + length;
     long at = start;
     boolean hasBatch = false;
@@ -85,11 +89,11 @@ final class ArrowStreams {
           if (dictionaries == null || values.isDelta()) {
             throw Body.malformed("a dictionary is not whole");
           }
-          dictionaries.load(values.id(), new Body(values.data(), at, body));
+          dictionaries.load(values.id(), new Body(values.data(), owner, at, body));
           break;
         case MessageHeader.RecordBatch:
           RecordBatch rows = (RecordBatch) message.header(new RecordBatch());
-          load(rows, new Body(rows, at, body));
+          load(rows, new Body(rows, owner, at, body));
           hasBatch = true;
           break;
         default:

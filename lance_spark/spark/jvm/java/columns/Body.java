@@ -6,6 +6,9 @@ import org.apache.arrow.flatbuf.RecordBatch;
 
 /** The buffers of a record batch, which columns take in the order of the schema. */
 final class Body {
+  /** What keeps the memory mapped. */
+  final Object owner;
+
   private final RecordBatch batch;
   private final long start;
   private final long length;
@@ -15,8 +18,9 @@ final class Body {
   private int buffers = 0;
 
   /** Takes the memory from the address `start` on, which must hold `length` bytes. */
-  Body(RecordBatch batch, long start, long length) {
+  Body(RecordBatch batch, Object owner, long start, long length) {
     this.batch = batch;
+    this.owner = owner;
     this.start = start;
     this.length = length;
     if (batch.compression() != null) {

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.nio.ByteOrder;
+import java.util.Map;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -11,6 +12,9 @@ import org.apache.spark.sql.types.StructType;
 public class ColumnarFactory implements PartitionReaderFactory {
   /** Setting: whether scans return columns in place of rows. */
   static final String ENABLED = "spark.lance.columnar.enabled";
+
+  /** Setting: whether workers may write batches into memory that this JVM shares with them. */
+  static final String SHARED_MEMORY = "spark.lance.columnar.sharedMemory";
 
   private static final long serialVersionUID = 1L;
 
@@ -32,7 +36,7 @@ public class ColumnarFactory implements PartitionReaderFactory {
   static boolean isWanted() {
     try {
       return ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN
-          && Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))
+          && isSet(ENABLED)
           && ExecutorClasses.areAvailable();
     } catch (Exception e) {
       Log.leftToSpark("columns", e);
@@ -40,6 +44,18 @@ public class ColumnarFactory implements PartitionReaderFactory {
       Log.leftToSpark("columns", e);
     }
     return false;
+  }
+
+  private static boolean isSet(String setting) {
+    return Boolean.parseBoolean(SQLConf.get().getConfString(setting, "true"));
+  }
+
+  /** Adds to a request that tasks return columns. */
+  static void ask(Map request) {
+    request.put("columnar", Boolean.TRUE);
+    if (isSet(SHARED_MEMORY)) {
+      request.put("shared_memory", Boolean.TRUE);
+    }
   }
 
   public boolean supportColumnarReads(InputPartition partition) {

@@ -70,7 +70,7 @@ final class ColumnarReader implements PartitionReader {
     }
     memory = named;
     number = row.getLong(NUMBER);
-    return streams.read(memory.address(row.getLong(OFFSET), length), length);
+    return streams.read(memory, memory.address(row.getLong(OFFSET), length), length);
   }
 
   private ColumnarBatch sent(InternalRow row) {

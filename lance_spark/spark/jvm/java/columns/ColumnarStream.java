@@ -1,6 +1,8 @@
 package org.lancespark;
 
 import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.AcceptsLatestSeenOffset;
@@ -72,7 +74,9 @@ public class ColumnarStream implements MicroBatchStream, AcceptsLatestSeenOffset
 
   private PartitionReaderFactory columns(PartitionReaderFactory rows)
       throws ReflectiveOperationException {
-    MetadataBuilder request = new MetadataBuilder().putString("request", "{\"columnar\": true}");
+    Map asked = new LinkedHashMap();
+    ColumnarFactory.ask(asked);
+    MetadataBuilder request = new MetadataBuilder().putString("request", Forms.json(asked));
     StructType requested =
         schema.add(new StructField(PlanReply.FIELD, DataTypes.NullType, true, request.build()));
     PythonDataSourceReadInfo info =

@@ -11,7 +11,6 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.Map;
 import org.apache.arrow.memory.util.MemoryUtil;
-import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.unsafe.Platform;
 
 /**
@@ -28,9 +27,6 @@ import org.apache.spark.unsafe.Platform;
  * </pre>
  */
 final class SharedMemory {
-  /** Setting: whether workers may send batches in shared memory. */
-  static final String ENABLED = "spark.lance.columnar.sharedMemory";
-
   private static final int OPENED = 8;
   private static final int RELEASED = 16;
   private static final int HEADER = 24;
@@ -53,9 +49,6 @@ final class SharedMemory {
       return known;
     }
     try {
-      if (!Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))) {
-        return null;
-      }
       forgetEnded();
       SharedMemory opened = new SharedMemory(map(name));
       if (opened.id() != id) {

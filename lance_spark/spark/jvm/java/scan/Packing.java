@@ -49,11 +49,16 @@ import scala.jdk.javaapi.CollectionConverters;
  *                 __lance_items_0)
  * </pre>
  *
- * <p>The expression calls Spark's own classes only, because executors have no others.
+ * <p>The expression calls Spark's own classes only, because executors may have no others. Executors
+ * that get columns have these classes. There the column's type is string, whose values are read in
+ * place, and the first expression is `PackedArray.of(column, width)`.
  */
 final class Packing {
   /** Setting: whether arrays of numbers are packed. */
   static final String ARRAYS = "spark.lance.pushdown.arrays";
+
+  /** The type of the bytes in batches of columns: its values are not copied, as those of binary. */
+  static final DataType IN_PLACE = DataTypes.StringType;
 
   private static final String ITEMS = "__lance_items_";
 
@@ -92,15 +97,17 @@ final class Packing {
     return isNumber ? item.defaultSize() : -1;
   }
 
-  /** Returns the columns of a scan with packed columns; their arrays with null items come last. */
-  static StructType schema(StructType output, List names) {
+  /**
+   * Returns the columns of a scan with packed columns, whose type is `bytes`. Their arrays with null
+   * items come last.
+   */
+  static StructType schema(StructType output, List names, DataType bytes) {
     StructField[] fields = (StructField[]) output.fields().clone();
     StructType items = new StructType();
     for (int i = 0; i < fields.length; i++) {
       if (names.contains(fields[i].name())) {
         items = items.add(ITEMS + items.length(), fields[i].dataType(), true);
-        fields[i] =
-            new StructField(fields[i].name(), DataTypes.BinaryType, true, fields[i].metadata());
+        fields[i] = new StructField(fields[i].name(), bytes, true, fields[i].metadata());
       }
     }
     StructType packed = new StructType(fields);
@@ -160,11 +167,20 @@ final class Packing {
    */
   private static Expression array(
       Expression bytes, DataType type, Expression others, boolean nullable) {
+    Expression width = new Literal(Integer.valueOf(width(type)), DataTypes.IntegerType);
+    Expression unpacked =
+        bytes.dataType().equals(IN_PLACE)
+            ? invoke(PackedArray.class, "of", type, new Expression[] {bytes, width}, true)
+            : arrayOfBinary(bytes, width, type);
+    Expression either = new Coalesce(seq(Arrays.asList(new Expression[] {unpacked, others})));
+    return nullable ? either : new KnownNotNull(either);
+  }
+
+  private static Expression arrayOfBinary(Expression bytes, Expression width, DataType type) {
     // The offset of a byte[] is computed where the expression runs: it may differ between JVMs.
     Expression text = new Literal(UTF8String.EMPTY_UTF8, DataTypes.StringType);
     Expression start =
         new Invoke(text, "getBaseOffset", DataTypes.LongType, none(), none(), true, false, true);
-    Expression width = new Literal(Integer.valueOf(width(type)), DataTypes.IntegerType);
     Expression[] lengths = {new OctetLength(bytes), width};
     Expression[] arguments = {
       bytes,
@@ -172,10 +188,7 @@ final class Packing {
       invoke(Integer.class, "divideUnsigned", DataTypes.IntegerType, lengths, false),
       width
     };
-    Expression unpacked =
-        invoke(UnsafeArrayData.class, "fromPrimitiveArray", type, arguments, true);
-    Expression either = new Coalesce(seq(Arrays.asList(new Expression[] {unpacked, others})));
-    return nullable ? either : new KnownNotNull(either);
+    return invoke(UnsafeArrayData.class, "fromPrimitiveArray", type, arguments, true);
   }
 
   private static Expression invoke(

@@ -110,6 +110,11 @@ final class PlanReply {
     this.driverRows = driverRows;
   }
 
+  /** Returns whether partitions return columns. */
+  boolean isColumnar() {
+    return COLUMNAR.equals(columnar);
+  }
+
   /**
    * Sends a request for the version that the other scans of the query read.
    *

@@ -20,6 +20,8 @@ import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -210,7 +212,11 @@ public class RequestScan
 
   /** Returns the scan of packed columns, or null if no column is packed. */
   PackedScan packed() {
-    return packed.isEmpty() ? null : new PackedScan(this, Packing.schema(output, packed));
+    if (packed.isEmpty()) {
+      return null;
+    }
+    DataType bytes = reply().isColumnar() ? Packing.IN_PLACE : DataTypes.BinaryType;
+    return new PackedScan(this, Packing.schema(output, packed, bytes));
   }
 
   public InputPartition[] planInputPartitions() {
@@ -232,7 +238,7 @@ public class RequestScan
 
   synchronized PlanReply reply() {
     if (reply == null) {
-      reply = PlanReply.to(request, table, options, output, Packing.schema(output, packed));
+      reply = PlanReply.to(request, table, options, output, Packing.schema(output, packed, DataTypes.BinaryType));
     }
     return reply;
   }

@@ -277,7 +277,7 @@ public abstract class RequestScanBuilder
     if (!request.containsKey("aggregates")) {
       List packed = Packing.columns(wanted);
       if (ColumnarFactory.isWanted()) {
-        request.put("columnar", Boolean.TRUE);
+        ColumnarFactory.ask(request);
       }
       if (!packed.isEmpty()) {
         request.put("packed", packed);
