@@ -236,8 +236,10 @@ def test_a_stream_is_only_asked_for_columns(path: str) -> None:
         schema = spark.StructType([spark.StructField("row", spark.LongType()), asked])
         return LanceDataSource(CaseInsensitiveDict({"path": path})).streamReader(schema), schema
 
-    reader, schema = reader_of({"columnar": True})
-    assert schema.simpleString() == "struct<batch:binary>"
+    for shared in (False, True):
+        reader, schema = reader_of({"columnar": True, "shared_memory": shared})
+        assert schema.fieldNames() == ["batch", "memory", "id", "number", "offset", "length"]
+        assert reader.shared_memory is shared
     assert b"lance-stream columnar=yes;" in pickle.dumps(reader)
     with pytest.raises(UnsupportedError, match="only asked for columns"):
         reader_of({"columnar": True, "limit": 1})
