@@ -20,7 +20,8 @@ Codes are expanded two at a time: an Arrow array has the text of each of the 65,
 from it by the codes, as numbers of 16 bits, writes the text and the end of each pair in it. An
 escape and its byte are a pair. If an escape is the second code of a pair, the text of the pair is
 that of the first code alone; the next pair, of a literal byte and a code, is in a second half of
-the array. Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
+the array. If numba is installed, a compiled loop expands the codes (`fsst_compiled`).
+Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from lance_spark.encoding.v2_1.codec import (
     decode_chunks,
     decode_values,
 )
+from lance_spark.encoding.v2_1.codecs.strings import fsst_compiled
 from lance_spark.encoding.v2_1.fixed_width import take_pieces
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -131,14 +133,7 @@ class _Symbols:
 @lru_cache(maxsize=16)
 def _symbols(table: bytes, literals: bool) -> _Symbols:
     """Return the symbols of a table; with `literals`, also pairs that begin with a literal byte."""
-    count = table[0]
-    stored = np.frombuffer(table, np.uint8)[_HEADER + _MAX_SYMBOL * count :][:count]
-    words = np.zeros(256, np.uint64)
-    lengths = np.zeros(256, np.uint8)
-    # The bytes after the end of a symbol become zeros, so that two symbols can be combined by OR.
-    unused = 8 * (_MAX_SYMBOL - stored.astype(np.uint64))
-    words[:count] = (np.frombuffer(table, "<u8", count, _HEADER) << unused) >> unused
-    lengths[:count] = stored
+    words, lengths = _words(table)
     halves = 1 + literals
     # The dimensions are: the half, the second code, the first code.
     texts = np.empty((halves, 256, 256, 2), np.uint64)
@@ -154,6 +149,19 @@ def _symbols(table: bytes, literals: bool) -> _Symbols:
         _lay(np.arange(256, dtype=np.uint64), single, words, lengths, texts[1], sums[1])
         firsts[1] = 1
     return _Symbols(_packed(texts.view("V16").reshape(-1), sums.reshape(-1)), firsts.reshape(-1))
+
+
+def _words(table: bytes) -> tuple[npt.NDArray[np.uint64], Bytes]:
+    """Return the symbols of a table as words, and their lengths; 0 for codes without a symbol."""
+    count = table[0]
+    stored = np.frombuffer(table, np.uint8)[_HEADER + _MAX_SYMBOL * count :][:count]
+    words = np.zeros(256, np.uint64)
+    lengths = np.zeros(256, np.uint8)
+    # The bytes after the end of a symbol become zeros, so that two symbols can be combined by OR.
+    unused = 8 * (_MAX_SYMBOL - stored.astype(np.uint64))
+    words[:count] = (np.frombuffer(table, "<u8", count, _HEADER) << unused) >> unused
+    lengths[:count] = stored
+    return words, lengths
 
 
 def _packed(texts: npt.NDArray[np.void], lengths: Bytes) -> pa.Array:
@@ -230,6 +238,8 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
         A code has no symbol, or a value ends in the middle of an escape.
     """
     begin = int(offsets[0])
+    if fsst_compiled.is_worthwhile(int(offsets[-1]) - begin):
+        return fsst_compiled.expand(*_words(table), codes, offsets)
     codes = codes[begin : int(offsets[-1])]
     highest = int(codes.max(initial=0))
     escapes = np.flatnonzero(codes == _ESCAPE) if highest == _ESCAPE else np.empty(0, np.int64)

@@ -1,8 +1,11 @@
-"""Fsst: against pages of pylance, and against an expansion code by code."""
+"""Fsst: against pages of pylance, and against an expansion code by code. Both ways to expand codes
+are tested: by functions of numpy and Arrow, and by a loop that numba compiles.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import lance_spark
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import decode_chunks, decode_values
 from lance_spark.encoding.v2_1.codecs import variable
-from lance_spark.encoding.v2_1.codecs.strings import fsst
+from lance_spark.encoding.v2_1.codecs.strings import fsst, fsst_compiled
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.support.encodings.chunks import (
@@ -35,6 +38,17 @@ pytestmark = pytest.mark.slow
 COMMON = "the of and a to in is you that it he was for on are as with his they I at be this"
 WORDS = COMMON.split()
 ROWS = 20_000
+
+
+@pytest.fixture(scope="module", autouse=True, params=["functions", "loop"])
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    compiled = request.param == "loop"
+    if compiled:
+        pytest.importorskip("numba")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fsst_compiled, "MIN_CODES", -1 if compiled else 1 << 62)
+        assert fsst_compiled.is_worthwhile(1) is compiled
+        yield
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -136,7 +150,9 @@ def test_one_escape_among_many_codes(position: int, literal: int) -> None:
 def test_text_too_long_for_offsets_of_4_bytes(
     most: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsst, "_INT32_MAX", most)
+    for module in (fsst, fsst_compiled):
+        monkeypatch.setattr(module, "_INT32_MAX", most)
+    monkeypatch.setattr(fsst_compiled, "_MAX_ROOM", 3)
     values = [b"\0\1\0", b"", b"\xff\0", b"\0\0\1\xff\xff\1"] * 2
     block = decode_values(message_of([b"abcde", b"z"]), block_of(values))
     assert isinstance(block, VariableWidthBlock)

@@ -1,0 +1,143 @@
+"""FSST codes expanded by a loop that numba compiles, if it is installed (`lance-spark[numba]`).
+
+The loop writes each symbol as eight bytes, of which the next symbol overwrites those after its
+length. It takes about a third of the time of numpy's and Arrow's functions (`fsst`). A process
+loads numba, which takes time and memory, after it has expanded `MIN_CODES` codes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.source import Bytes
+
+Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+#: Number of codes that a process expands before it loads numba.
+MIN_CODES = 32 << 20
+
+_ESCAPE = 255
+_MAX_SYMBOL = 8
+#: Bytes that may be reserved for a text before its length is known.
+_MAX_ROOM = 256 << 20
+_NO_SYMBOL, _SPLIT_ESCAPE = -1, -2
+_INT32_MAX = (1 << 31) - 1
+#: Number of codes that this process was asked to expand.
+_seen = {"codes": 0}
+
+
+def is_worthwhile(codes: int) -> bool:
+    """Return whether codes are to be expanded by the compiled loop; count them."""
+    _seen["codes"] += codes
+    return _seen["codes"] > MIN_CODES and _loop() is not None
+
+
+def expand(
+    words: npt.NDArray[np.uint64], lengths: Bytes, codes: Bytes, offsets: Offsets
+) -> tuple[Bytes, Offsets]:
+    """Return the text of codes, and the start of each value in it; as `fsst.expand`.
+
+    Parameters
+    ----------
+    words : uint64 array of 256 items
+        The symbols, their bytes in the order of the text from the lowest byte on.
+    lengths : uint8 array of 256 items
+        Lengths of the symbols; 0 for codes without a symbol.
+    codes : uint8 array
+    offsets : int32 or int64 array
+        Start of each value in `codes`, and the end of the last; never decreasing.
+
+    Raises
+    ------
+    CorruptFileError
+        A code has no symbol, or a value ends in the middle of an escape.
+    """
+    loop = _loop()
+    assert loop is not None
+    room = len(codes) * _MAX_SYMBOL
+    if room > _MAX_ROOM:
+        room = int(np.maximum(lengths, 1).take(codes).sum(dtype=np.int64))
+    # Pages of memory that no text is written to are never used.
+    text = np.empty(room + _MAX_SYMBOL, np.uint8)
+    windows = np.ndarray((room + 1,), np.uint64, buffer=text, strides=(1,))
+    ends = np.empty(len(offsets), np.int64)
+    size = loop(words, lengths, codes, offsets.astype(np.int64), windows, ends)
+    if size == _NO_SYMBOL:
+        raise CorruptFileError(f"a code is outside the {np.count_nonzero(lengths)} symbols")
+    if size == _SPLIT_ESCAPE:
+        raise CorruptFileError("a string ends in the middle of an FSST escape")
+    if offsets.dtype == np.int32 and size <= _INT32_MAX:
+        return text[:size], ends.astype(np.int32)
+    return text[:size], ends
+
+
+def _write(
+    words: npt.NDArray[np.uint64],
+    lengths: Bytes,
+    codes: Bytes,
+    offsets: npt.NDArray[np.int64],
+    windows: npt.NDArray[np.uint64],
+    ends: npt.NDArray[np.int64],
+) -> int:
+    """Write the text of codes, and the start of each value.
+
+    Window `n` is the eight bytes from byte `n` of the text on. Returns the bytes of the text, or a
+    negative number for codes without a text.
+    """
+    size = 0
+    for value in range(len(offsets) - 1):
+        ends[value] = size
+        position, end = offsets[value], offsets[value + 1]
+        while position < end:
+            code = codes[position]
+            if code == _ESCAPE:
+                position += 1
+                if position == end:
+                    return _SPLIT_ESCAPE
+                windows[size] = np.uint64(codes[position])
+                size += 1
+            else:
+                length = lengths[code]
+                if length == 0:
+                    return _NO_SYMBOL
+                windows[size] = words[code]
+                size += int(length)
+            position += 1
+    ends[len(offsets) - 1] = size
+    return size
+
+
+@lru_cache(maxsize=1)
+def _loop() -> Callable[..., int] | None:
+    """Return `_write` compiled; None if there is no numba that can compile it."""
+    if sys.byteorder != "little":
+        return None
+    try:
+        from numba import njit, types
+    except ImportError:
+        return None
+
+    def constant(item: Any) -> Any:
+        return types.Array(item, 1, "C", readonly=True)
+
+    signature = types.int64(
+        constant(types.uint64),
+        constant(types.uint8),
+        constant(types.uint8),
+        constant(types.int64),
+        types.Array(types.uint64, 1, "A", aligned=False),
+        types.Array(types.int64, 1, "C"),
+    )
+    try:
+        compiled: Callable[..., int] = njit(signature, nogil=True, cache=True)(_write)
+    except RuntimeError:
+        # There is no folder for numba's cache.
+        compiled = njit(signature, nogil=True)(_write)
+    return compiled
