@@ -36,7 +36,7 @@ test-stores: $(VENV)/.test
 	$(PYTEST) -m stores tests
 
 # Ten thousand random tables, 2,000 queries, 500 sequences of SQL statements, 1,000 histories, 50,000 predicates, 2,000 sequences of
-# changes, 1,000 tables as columns, 20,000 hostile inputs, a thousand damages to each page; all cells of the matrices of types;
+# changes, 1,000 tables as columns, also on a cluster and by Spark Connect, 20,000 hostile inputs, a thousand damages to each page; all cells of the matrices of types;
 # all changes of tables of all releases; 2 GiB of blobs through a small executor; ten thousand tasks; all races of two
 # Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
@@ -48,6 +48,7 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_COLUMNS=1000 LANCE_SPARK_TEST_FLIPS=20000 $(BIN)/python -m pytest -q tests/spark/jvm tests/spark/pushdown/test_random_tables.py
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py tests/spark/long_tasks.py
+	LANCE_SPARK_TEST_COLUMNS=1000 $(BIN)/python -m pytest -q tests/spark/long_random_tables.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
 
