@@ -85,3 +85,29 @@ def memory_of(process: Path, field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def processes_below(root: int) -> list[int]:
+    """Return the children of a process, their children, and so on."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    below, pending = [], list(children.get(root, []))
+    while pending:
+        below.append(pending.pop())
+        pending += children.get(below[-1], [])
+    return below
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time that a process has taken; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import report
 from benchmarks import spark as bench
+from benchmarks.measuring import processes_below
 
 #: Columns of the table, as Spark's expressions of `id`.
 COLUMNS = {
@@ -76,23 +77,6 @@ def run(folder: Path, client: str, query: str, heap: str) -> None:
     spark.stop()
 
 
-def processes(root: int) -> list[int]:
-    """Return the JVM below a process, and all processes below the JVM."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    below, pending = [], list(children.get(root, []))
-    while pending:
-        below.append(pending.pop())
-        pending += children.get(below[-1], [])
-    return below
-
-
 def resident(process: int) -> int:
     """Return the bytes of a process, with its share of pages that it shares."""
     try:
@@ -117,7 +101,7 @@ def peak(command: list[str]) -> tuple[int, int]:
     tasks = planners = 0
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            sizes = {number: resident(number) for number in processes(process.pid)}
+            sizes = {number: resident(number) for number in processes_below(process.pid)}
             planning = sum(size for number, size in sizes.items() if is_planner(number))
             tasks = max(tasks, sum(sizes.values()) - planning)
             planners = max(planners, planning)

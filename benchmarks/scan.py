@@ -5,7 +5,8 @@ Spark's Parquet.
 
 Each client reads all columns of all rows into Spark's `noop` sink, two tasks at a time. The ceiling
 is a Python data source that yields the same batches as this package. Its batches are in an Arrow
-file in the page cache, so that the data source decodes nothing.
+file in the page cache, so that the data source decodes nothing. A second table has the processor
+time of a scan: of the JVM and of the Python workers with this package, and of the JVM with Parquet.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
     spark = bench.session()
     lance_spark.enable(spark)
     rows_per_second: dict[str, dict[str, float]] = {}
-    lines = []
+    lines, processors = [], []
     for name, folder in folders.items():
         lance_path, arrow_path = folder / "table.lance", folder / "prebuilt.arrow"
         parquet_path = folder / "table.parquet"
@@ -75,7 +76,14 @@ def main() -> None:
             [name, f"{lance_seconds:.2f} s", f"{rows_per_second[name]['lance_spark']:.2f}"]
             + [f"{seconds[client] / lance_seconds:.2f}" for client in CLIENTS[1:]]
         )
-        print(" | ".join(lines[-1]), flush=True)
+        used = {
+            client: bench.processor_seconds(partial(bench.drain, frames[client]), arguments.rounds)
+            for client in ("lance_spark", "parquet")
+        }
+        (jvm, workers), (parquet, _) = used["lance_spark"], used["parquet"]
+        ratio = parquet / (jvm + workers)
+        processors.append([name, f"{jvm:.2f}", f"{workers:.2f}", f"{parquet:.2f}", f"{ratio:.2f}"])
+        print(" | ".join([*lines[-1], *processors[-1]]), flush=True)
     print()
     print(
         report.table(
@@ -90,6 +98,9 @@ def main() -> None:
             lines,
         )
     )
+    print()
+    header = ["table", "JVM, s", "workers, s", "Parquet's JVM, s", "Parquet / both"]
+    print(report.table(header, processors))
     bench.plot(
         "Full scans into Spark, two tasks",
         "million rows per second",
