@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import lance_spark
-from tests.spark.conftest import ROOT
 from tests.support.settled import settled
+from tests.support.spark.processes import ROOT, WORKERS
 
 PARTITIONS = 1_000
 ROUNDS = 10
@@ -34,7 +34,7 @@ ROWS = 400
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        [str(WORKERS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     session = (
         SparkSession.builder.master("local[2, 4]")

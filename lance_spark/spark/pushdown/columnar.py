@@ -3,17 +3,17 @@
 Spark takes each value out of the batches of a Python source, and writes it into a row. The rule of
 Spark's optimizer asks for whole batches instead, and hands them to Spark's generated code as
 columns (`java/columns`). A batch is an Arrow stream of its own, with its schema, its dictionaries,
-and one record batch. It travels as a row, of which it is a value, or which says where it is in
-memory that the worker shares with the JVM:
+and one record batch. Spark's worker sends a row for each. Either the row has the stream, or it says
+where the stream is in memory that the worker shares with the JVM:
 
 | column | value |
 | --- | --- |
-| `batch` | the stream; any bytes if it is in shared memory |
 | `memory`, `id` | name and id of the worker's memory, also while it is only offered; null, 0 |
 | `number`, `offset`, `length` | number, place and bytes of a stream in the memory; else 0 |
+| `batch` | the stream; `_FILLER` if it is in shared memory |
 
-Spark's worker sends 64 KiB at a time. The row of a stream in shared memory has as many bytes, so
-that all rows before it are sent.
+Spark's worker collects 64 KiB before it sends. The last column has more bytes than that if a stream
+is in shared memory, so that the row is sent at once.
 
 | type of Spark | types in the stream |
 | --- | --- |
@@ -48,26 +48,27 @@ SHARED_BYTES = 1 << 20
 _MAX_STREAM_BYTES = SLOT_BYTES
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
-#: The value `batch` of a stream in shared memory: what Spark's worker collects before it sends.
-_FILLER = pa.py_buffer(bytes(int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))))
+#: The value `batch` of a stream in shared memory: more than Spark's worker collects before it
+#: sends, by the most that Arrow writes after the last column.
+_FILLER = pa.py_buffer(bytes(int(os.environ.get("SPARK_BUFFER_SIZE", "65536")) + 64))
 
 #: The columns of rows that hold a batch each.
 SENT = [
-    spark.StructField("batch", spark.BinaryType(), False),
     spark.StructField("memory", spark.StringType(), True),
     spark.StructField("id", spark.LongType(), False),
     spark.StructField("number", spark.LongType(), False),
     spark.StructField("offset", spark.LongType(), False),
     spark.StructField("length", spark.IntegerType(), False),
+    spark.StructField("batch", spark.BinaryType(), False),
 ]
 _SCHEMA = pa.schema(
     [
-        pa.field("batch", pa.binary(), nullable=False),
         pa.field("memory", pa.string()),
         pa.field("id", pa.int64(), nullable=False),
         pa.field("number", pa.int64(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("length", pa.int32(), nullable=False),
+        pa.field("batch", pa.binary(), nullable=False),
     ]
 )
 #: Names of the classes of the types without children; pyspark 4.0 lacks some.
@@ -171,12 +172,12 @@ def _row(
 ) -> pa.RecordBatch:
     offsets = pa.py_buffer(np.array([0, len(stream)], np.int32))
     values = [
-        pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0),
         pa.array([memory and memory.name], pa.string()),
         pa.array([memory.id if memory else 0], pa.int64()),
         pa.array([number], pa.int64()),
         pa.array([offset], pa.int64()),
         pa.array([length], pa.int32()),
+        pa.Array.from_buffers(pa.binary(), 1, [None, offsets, stream], 0),
     ]
     return pa.RecordBatch.from_arrays(values, schema=_SCHEMA)
 

@@ -31,8 +31,9 @@ SLOTS = 3
 SLOT_BYTES = 4 << 20
 #: Seconds after which a batch does not wait for a slot any more.
 PATIENCE = 1.0
-#: Seconds between two looks at the number of the last batch that the JVM has read.
-_PAUSE = 0.0001
+#: Seconds between two looks at the number of the last batch that the JVM has read: first, and at
+#: most. Each pause is twice as long as the pause before it.
+_PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
 
 _ID, _OPENED, _READ = range(3)
 _FIRST_SLOT = 4096
@@ -82,11 +83,12 @@ class SharedMemory:
 
         `number` is the number of the batch then.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline, pause = time.monotonic() + PATIENCE, _PAUSE
         while self._header[_READ] < self.number + 1 - SLOTS:
             if time.monotonic() > deadline:
                 return None
-            time.sleep(_PAUSE)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
         self.number += 1
         offset = _FIRST_SLOT + self.number % SLOTS * SLOT_BYTES
         return offset, pa.py_buffer(self._bytes[offset : offset + SLOT_BYTES])

@@ -168,7 +168,7 @@ def jvm(spark: Any) -> Jvm:
 
 def message_of(batch: pa.RecordBatch) -> bytes:
     (row,) = streams(iter([batch]))
-    return bytes(row.column(0)[0].as_buffer())
+    return bytes(row.column("batch")[0].as_buffer())
 
 
 def stream_of(batch: pa.RecordBatch) -> bytes:
@@ -253,12 +253,12 @@ def test_columns_without_values_take_no_bytes(jvm: Jvm) -> None:
 
 def test_large_batches_are_split() -> None:
     table = pa.record_batch({"id": pa.array(range(40)), "x": pa.array(["y" * 10**6] * 40)})
-    parts = [row.column(0)[0].as_buffer() for row in streams(iter([table]))]
+    parts = [row.column("batch")[0].as_buffer() for row in streams(iter([table]))]
     assert len(parts) > 5
     assert max(part.size for part in parts) < 9 << 20
     rows = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
     assert rows.equals(pa.table(table))
-    (part,) = [row.column(0)[0].as_buffer() for row in streams(iter([table.slice(0, 1)]))]
+    (part,) = [row.column("batch")[0].as_buffer() for row in streams(iter([table.slice(0, 1)]))]
     assert pa.ipc.open_stream(part).read_all().num_rows == 1
 
 

@@ -1,5 +1,5 @@
-"""Random nested tables that pylance has written: Spark reads the rows that pylance reads, by columns
-and by rows. `LANCE_SPARK_TEST_COLUMNS=1000` reads a thousand.
+"""Random nested tables that pylance has written: Spark reads the rows that pylance reads, by
+columns and by rows. `LANCE_SPARK_TEST_COLUMNS=1000` reads a thousand.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def test_a_stream_is_only_asked_for_columns(path: str) -> None:
 
     for shared in (False, True):
         reader, schema = reader_of({"columnar": True, "shared_memory": shared})
-        assert schema.fieldNames() == ["batch", "memory", "id", "number", "offset", "length"]
+        assert schema.fieldNames() == ["memory", "id", "number", "offset", "length", "batch"]
         assert reader.shared_memory is shared
     assert b"lance-stream columnar=yes;" in pickle.dumps(reader)
     with pytest.raises(UnsupportedError, match="only asked for columns"):

@@ -1,5 +1,5 @@
-"""Random nested tables that pylance has written: Spark reads the rows that pylance reads, by columns
-and by rows.
+"""Random nested tables that pylance has written: Spark reads the rows that pylance reads, by
+columns and by rows.
 
     python -m tests.support.spark.random_tables SESSION FIRST TABLES
 

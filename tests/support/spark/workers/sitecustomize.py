@@ -1,8 +1,8 @@
 """Loads modules before Spark's Python processes fork: workers do not load and collect them again.
 
 Spark starts a process for each of its worker modules, which forks workers. After each task a worker
-collects garbage; frozen objects are left out, which saves a third of the time of a short write. Batches of
-columns go to shared memory although they are small, so that tests read from it.
+collects garbage; frozen objects are left out, which saves a third of the time of a short write.
+Batches of columns go to shared memory although they are small, so that tests read from it.
 Only the session of the tests' own process has this folder on its path.
 """
 

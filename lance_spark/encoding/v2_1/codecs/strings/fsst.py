@@ -238,9 +238,9 @@ def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets
         A code has no symbol, or a value ends in the middle of an escape.
     """
     begin = int(offsets[0])
-    if fsst_compiled.is_worthwhile(int(offsets[-1]) - begin):
-        return fsst_compiled.expand(*_words(table), codes, offsets)
     codes = codes[begin : int(offsets[-1])]
+    if fsst_compiled.is_worthwhile(len(codes)):
+        return fsst_compiled.expand(*_words(table), codes, offsets - offsets[0])
     highest = int(codes.max(initial=0))
     escapes = np.flatnonzero(codes == _ESCAPE) if highest == _ESCAPE else np.empty(0, np.int64)
     if len(escapes):

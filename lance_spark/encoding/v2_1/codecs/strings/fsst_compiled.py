@@ -7,6 +7,7 @@ loads numba, which takes time and memory, after it has expanded `MIN_CODES` code
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,6 +24,7 @@ Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 #: Number of codes that a process expands before it loads numba.
 MIN_CODES = 32 << 20
 
+_LOG = logging.getLogger(__name__)
 _ESCAPE = 255
 _MAX_SYMBOL = 8
 #: Bytes that may be reserved for a text before its length is known.
@@ -52,7 +54,8 @@ def expand(
         Lengths of the symbols; 0 for codes without a symbol.
     codes : uint8 array
     offsets : int32 or int64 array
-        Start of each value in `codes`, and the end of the last; never decreasing.
+        Start of each value in `codes`, and the end of the last; never decreasing. The first is 0,
+        and the last is the number of codes: the loop does not check bounds.
 
     Raises
     ------
@@ -73,9 +76,8 @@ def expand(
         raise CorruptFileError(f"a code is outside the {np.count_nonzero(lengths)} symbols")
     if size == _SPLIT_ESCAPE:
         raise CorruptFileError("a string ends in the middle of an FSST escape")
-    if offsets.dtype == np.int32 and size <= _INT32_MAX:
-        return text[:size], ends.astype(np.int32)
-    return text[:size], ends
+    narrow = offsets.dtype == np.int32 and size <= _INT32_MAX
+    return text[:size], ends.astype(np.int32) if narrow else ends
 
 
 def _write(
@@ -120,8 +122,24 @@ def _loop() -> Callable[..., int] | None:
     if sys.byteorder != "little":
         return None
     try:
-        from numba import njit, types
+        return _compiled(cache=True)
     except ImportError:
+        return None
+    except Exception as error:
+        # The cache has no folder, is damaged, or does not fit on its disk.
+        _LOG.debug("numba cannot use its cache: %s", error)
+    try:
+        return _compiled(cache=False)
+    except Exception as error:
+        # For example, the memory of the process is limited.
+        _LOG.warning("numba cannot compile the loop over FSST codes: %s", error)
+        return None
+
+
+def _compiled(*, cache: bool) -> Callable[..., int] | None:
+    from numba import config, njit, types
+
+    if getattr(config, "DISABLE_JIT", False):
         return None
 
     def constant(item: Any) -> Any:
@@ -135,9 +153,5 @@ def _loop() -> Callable[..., int] | None:
         types.Array(types.uint64, 1, "A", aligned=False),
         types.Array(types.int64, 1, "C"),
     )
-    try:
-        compiled: Callable[..., int] = njit(signature, nogil=True, cache=True)(_write)
-    except RuntimeError:
-        # There is no folder for numba's cache.
-        compiled = njit(signature, nogil=True)(_write)
+    compiled: Callable[..., int] = njit(signature, nogil=True, cache=cache)(_write)
     return compiled

@@ -14,8 +14,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  * A column of an Arrow record batch, whose values are read where they lie in memory.
  *
  * <p>One class for all types: generated code calls its methods without a choice between classes.
- * The bounds of all buffers, offsets and indices are checked when a batch is loaded. As with Spark's
- * own columns, values are valid until the next batch is loaded.
+ * The bounds of all buffers, offsets and indices are checked when a batch is loaded. As with
+ * Spark's own columns, values are valid until the next batch is loaded.
  */
 final class ArrowColumn extends ColumnVector {
   private final Layout layout;

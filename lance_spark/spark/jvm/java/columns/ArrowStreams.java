@@ -28,6 +28,9 @@ final class ArrowStreams {
   /** Memory for streams is made for twice the bytes, up to this number. */
   private static final int LARGE = 1 << 20;
 
+  /** Memory of more bytes is not kept for the next stream. */
+  private static final int LARGEST_KEPT = 8 << 20;
+
   private final StructType output;
   private byte[] schemaBytes = new byte[0];
   private ArrowColumn[] columns;
@@ -46,10 +49,14 @@ final class ArrowStreams {
     if (copied == null || copied.capacity() < length) {
       copied = ByteBuffer.allocateDirect(Math.max(length, Math.min(2 * length, LARGE)));
     }
-    long address = MemoryUtil.getByteBufferAddress(copied);
+    ByteBuffer memory = copied;
+    long address = MemoryUtil.getByteBufferAddress(memory);
     Platform.copyMemory(
         bytes, Platform.BYTE_ARRAY_OFFSET + (long) start, null, address, (long) length);
-    return read(copied, address, length);
+    if (memory.capacity() > LARGEST_KEPT) {
+      copied = null;
+    }
+    return read(memory, address, length);
   }
 
   /**
@@ -105,6 +112,11 @@ final class ArrowStreams {
       throw Body.malformed("it has no rows");
     }
     return batch;
+  }
+
+  /** Drops memory, which the columns of the last batch keep as long as something refers to them. */
+  void close() {
+    copied = null;
   }
 
   private void useSchema(Message message, byte[] metadata) {

@@ -24,7 +24,7 @@ public class ColumnarFactory implements PartitionReaderFactory {
   /**
    * Makes a factory.
    *
-   * @param python Spark's own factory, whose rows have a batch each as their only column
+   * @param python Spark's own factory, whose rows have the columns `ColumnarReader.SENT`
    * @param output columns of the batches
    */
   ColumnarFactory(PartitionReaderFactory python, StructType output) {

@@ -19,19 +19,19 @@ final class ColumnarReader implements PartitionReader {
   /** Columns of the rows. */
   static final StructType SENT =
       new StructType()
-          .add("batch", DataTypes.BinaryType, false)
           .add("memory", DataTypes.StringType, true)
           .add("id", DataTypes.LongType, false)
           .add("number", DataTypes.LongType, false)
           .add("offset", DataTypes.LongType, false)
-          .add("length", DataTypes.IntegerType, false);
+          .add("length", DataTypes.IntegerType, false)
+          .add("batch", DataTypes.BinaryType, false);
 
-  private static final int BATCH = 0;
-  private static final int MEMORY = 1;
-  private static final int ID = 2;
-  private static final int NUMBER = 3;
-  private static final int OFFSET = 4;
-  private static final int LENGTH = 5;
+  private static final int MEMORY = 0;
+  private static final int ID = 1;
+  private static final int NUMBER = 2;
+  private static final int OFFSET = 3;
+  private static final int LENGTH = 4;
+  private static final int BATCH = 5;
 
   private final PartitionReader rows;
   private final ArrowStreams streams;
@@ -42,13 +42,19 @@ final class ColumnarReader implements PartitionReader {
 
   private long number;
 
+  /** Whether the task is over. A thread that feeds a script or a function may still read rows. */
+  private volatile boolean isClosed;
+
   ColumnarReader(PartitionReader rows, StructType output) {
     this.rows = rows;
     this.streams = new ArrowStreams(output);
   }
 
   public boolean next() throws IOException {
-    release();
+    if (memory != null && !isClosed) {
+      memory.release(number);
+    }
+    memory = null;
     batch = rows.next() ? batchOf((InternalRow) rows.get()) : null;
     return batch != null;
   }
@@ -66,7 +72,12 @@ final class ColumnarReader implements PartitionReader {
       return sent(row);
     }
     if (named == null) {
-      throw Body.malformed("the shared memory " + name + " is not mapped");
+      throw new IllegalStateException(
+          "the memory "
+              + name
+              + " of a Python worker, which this JVM has mapped before, cannot be mapped again; set "
+              + ColumnarFactory.SHARED_MEMORY
+              + " to false");
     }
     memory = named;
     number = row.getLong(NUMBER);
@@ -85,15 +96,14 @@ final class ColumnarReader implements PartitionReader {
     return streams.read(bytes, 0, bytes.length);
   }
 
-  private void release() {
-    if (memory != null) {
-      memory.release(number);
-      memory = null;
-    }
-  }
-
+  /**
+   * Ends the reading. The worker does not get the place of the current batch back: a thread may
+   * read it still. The worker has rows left, so that Spark does not use it again.
+   */
   public void close() throws IOException {
-    release();
+    isClosed = true;
+    streams.close();
+    SharedMemory.forgetEnded();
     rows.close();
   }
 

@@ -3,13 +3,20 @@ package org.lancespark;
 import java.io.File;
 import java.io.IOException;
 import java.lang.invoke.VarHandle;
+import java.lang.ref.WeakReference;
 import java.nio.MappedByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.arrow.memory.util.MemoryUtil;
 import org.apache.spark.unsafe.Platform;
 
@@ -17,7 +24,8 @@ import org.apache.spark.unsafe.Platform;
  * Memory that a Python worker fills with batches, and that this JVM reads in place.
  *
  * <p>The worker describes it in `pushdown/shared_memory.py`. It cannot make the memory smaller, so
- * that a read is always within it. The memory stays mapped after the worker has ended.
+ * that a read is always within it. The memory stays mapped after the worker has ended, until the
+ * JVM collects the last column that refers to it.
  *
  * <pre>
  *   int64 at 0     id, by which a mapping of an earlier worker with the same name is recognised
@@ -31,8 +39,20 @@ final class SharedMemory {
   private static final int RELEASED = 16;
   private static final int HEADER = 24;
 
+  /** What the name of such a file is a link to. */
+  private static final String TARGET = "/memfd:lance_spark";
+
+  /** Number of memories of ended workers after which the JVM is asked to collect garbage. */
+  private static final int MOST_ENDED = 20;
+
   /** The memories of living workers, by their names. */
   private static final Map OPEN = new HashMap();
+
+  /** References to memories of ended workers. */
+  private static final List ENDED = new ArrayList();
+
+  /** Names and ids of memories that could not be mapped. */
+  private static final Set FAILED = new HashSet();
 
   private final MappedByteBuffer memory;
   private final long start;
@@ -48,26 +68,35 @@ final class SharedMemory {
     if (known != null && known.id() == id) {
       return known;
     }
+    if (FAILED.contains(name + id)) {
+      return null;
+    }
     try {
       forgetEnded();
       SharedMemory opened = new SharedMemory(map(name));
       if (opened.id() != id) {
-        return null;
+        throw new IOException(name + " has another id");
       }
       Platform.putLong(null, opened.start + OPENED, 1L);
       OPEN.put(name, opened);
       return opened;
     } catch (Exception e) {
-      Log.leftToSpark("shared memory", e);
+      Log.once("batches of workers are sent over sockets, not in shared memory: " + e);
     } catch (LinkageError e) {
-      Log.leftToSpark("shared memory", e);
+      Log.once("batches of workers are sent over sockets, not in shared memory: " + e);
     }
+    FAILED.add(name + id);
     return null;
   }
 
   private static MappedByteBuffer map(String name) throws IOException {
+    Path path = Paths.get(name);
+    String target = Files.readSymbolicLink(path).toString();
+    if (!target.startsWith(TARGET)) {
+      throw new IOException(name + " is " + target);
+    }
     FileChannel file =
-        FileChannel.open(Paths.get(name), StandardOpenOption.READ, StandardOpenOption.WRITE);
+        FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE);
     try {
       long size = file.size();
       if (size < HEADER || size > Integer.MAX_VALUE) {
@@ -79,12 +108,26 @@ final class SharedMemory {
     }
   }
 
-  private static void forgetEnded() {
-    Iterator names = OPEN.keySet().iterator();
-    while (names.hasNext()) {
-      if (!new File((String) names.next()).exists()) {
-        names.remove();
+  /** Drops the memories of workers that have ended. */
+  static synchronized void forgetEnded() {
+    Iterator opened = OPEN.entrySet().iterator();
+    while (opened.hasNext()) {
+      Map.Entry entry = (Map.Entry) opened.next();
+      if (!new File((String) entry.getKey()).exists()) {
+        ENDED.add(new WeakReference(entry.getValue()));
+        opened.remove();
       }
+    }
+    Iterator ended = ENDED.iterator();
+    while (ended.hasNext()) {
+      if (((WeakReference) ended.next()).get() == null) {
+        ended.remove();
+      }
+    }
+    if (ENDED.size() > MOST_ENDED) {
+      // The JVM does not know how much memory its mappings hold.
+      ENDED.clear();
+      System.gc();
     }
   }
 

@@ -98,8 +98,8 @@ final class Packing {
   }
 
   /**
-   * Returns the columns of a scan with packed columns, whose type is `bytes`. Their arrays with null
-   * items come last.
+   * Returns the columns of a scan with packed columns, whose type is `bytes`. Their arrays with
+   * null items come last.
    */
   static StructType schema(StructType output, List names, DataType bytes) {
     StructField[] fields = (StructField[]) output.fields().clone();

@@ -238,7 +238,8 @@ public class RequestScan
 
   synchronized PlanReply reply() {
     if (reply == null) {
-      reply = PlanReply.to(request, table, options, output, Packing.schema(output, packed, DataTypes.BinaryType));
+      StructType sent = Packing.schema(output, packed, DataTypes.BinaryType);
+      reply = PlanReply.to(request, table, options, output, sent);
     }
     return reply;
   }

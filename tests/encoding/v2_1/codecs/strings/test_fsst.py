@@ -4,6 +4,7 @@ are tested: by functions of numpy and Arrow, and by a loop that numba compiles.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,3 +266,35 @@ def test_values_that_are_not_asked_for_are_not_expanded() -> None:
     for entries in (np.array([1]), slice(0, 2)):
         with pytest.raises(CorruptFileError, match="outside the 1 symbols"):
             fsst.expand_some(encoding, codes, entries)
+
+
+@pytest.mark.parametrize("problem", [ImportError, OSError, RuntimeError, EOFError])
+def test_a_numba_that_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, problem: type[Exception]
+) -> None:
+    def fail(*, cache: bool) -> Any:
+        raise problem
+
+    monkeypatch.setattr(fsst_compiled, "_compiled", fail)
+    monkeypatch.setattr(fsst_compiled, "_loop", functools.cache(fsst_compiled._loop.__wrapped__))
+    monkeypatch.setattr(fsst_compiled, "MIN_CODES", -1)
+    block = decode_values(message_of([b"abc"]), block_of([b"\0\0", b"\xff!"]))
+    assert strings_of(block) == [b"abcabc", b"!"]
+
+
+def test_a_damaged_cache_of_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    compiled = fsst_compiled._compiled
+
+    def only_without_cache(*, cache: bool) -> Any:
+        if cache:
+            raise EOFError
+        return compiled(cache=cache)
+
+    monkeypatch.setattr(fsst_compiled, "_compiled", only_without_cache)
+    loop = fsst_compiled._loop.__wrapped__()
+    assert loop is not None
+    monkeypatch.setattr(fsst_compiled, "_loop", lambda: loop)
+    monkeypatch.setattr(fsst_compiled, "MIN_CODES", -1)
+    block = decode_values(message_of([b"abc"]), block_of([b"\0\0", b"\xff!"]))
+    assert strings_of(block) == [b"abcabc", b"!"]
