@@ -75,7 +75,7 @@ final class ColumnarReader implements PartitionReader {
       throw new IllegalStateException(
           "the memory "
               + name
-              + " of a Python worker, which this JVM has mapped before, cannot be mapped again; set "
+              + " of a Python worker, which this JVM has mapped before, cannot be mapped; set "
               + ColumnarFactory.SHARED_MEMORY
               + " to false");
     }

@@ -198,8 +198,8 @@ public class RequestScan
   }
 
   /**
-   * Returns a stream, which Spark asks for after it has planned the scan. It has no request but that
-   * for columns.
+   * Returns a stream, which Spark asks for after it has planned the scan. It has no request but
+   * that for columns.
    */
   public MicroBatchStream toMicroBatchStream(String checkpoint) {
     PythonTable python = new PythonTable(table.source, table.name(), output);
