@@ -100,7 +100,8 @@ def run(frame: Any) -> None:
 
 def test_ten_thousand_tasks(spark: Any, table: Any) -> None:
     assert table.rdd.getNumPartitions() >= PARTITIONS
-    for _ in range(2):
+    # After some rounds, the workers load numba.
+    for _ in range(4):
         run(table)
     heap, memory = heap_mib(spark), max(workers(spark).values())
     for _ in range(ROUNDS):
