@@ -40,28 +40,19 @@ def drain(frame: DataFrame) -> None:
 def processor_seconds(action: Callable[[], object], times: int) -> tuple[float, float]:
     """Return the processor time of the JVM, and of all Python processes below it, for an action.
 
-    The action is run `times` times; the numbers are means.
+    The action is run `times` times; the numbers are means. The JVM must be the only child of this
+    process.
     """
 
     def used() -> tuple[float, float]:
-        (jvm,) = (int(path.name) for path in Path("/proc").iterdir() if _is_child(path))
-        below = sum(measuring.processor_seconds(process) for process in processes_below(jvm))
-        return measuring.processor_seconds(jvm), below
+        jvm, *workers = map(measuring.processor_seconds, processes_below(os.getpid()))
+        return jvm, sum(workers)
 
     before = used()
     for _ in range(times):
         action()
     jvm, workers = (after - earlier for after, earlier in zip(used(), before, strict=True))
     return jvm / times, workers / times
-
-
-def _is_child(process: Path) -> bool:
-    """Return whether a process is the JVM that this process has started."""
-    try:
-        parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-        return int(parent) == os.getpid() and "java" in (process / "comm").read_text()
-    except (OSError, IndexError):
-        return False
 
 
 def plot(title: str, unit: str, results: dict[str, dict[str, float]], path: Path) -> None:

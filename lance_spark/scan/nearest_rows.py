@@ -2,8 +2,8 @@
 
 The task reads the vectors with their row numbers first, and then all columns of the rows that
 remain. Distances are known as intervals (`vector_distances`): a row remains unless as many rows as
-are wanted are certainly before it. So the remaining rows hold the first rows, however Spark
-computes the distances, and by whatever keys it orders rows of equal distances.
+are wanted are certainly before it. So the remaining rows include the first rows, although Spark may
+round distances in another way, and may order rows of equal distances by further keys.
 """
 
 from __future__ import annotations

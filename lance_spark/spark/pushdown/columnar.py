@@ -37,15 +37,16 @@ from pyspark.sql import types as spark
 
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.spark.pushdown.request import set_fields
-from lance_spark.spark.pushdown.shared_memory import SLOT_BYTES, SharedMemory, shared_memory
+from lance_spark.spark.pushdown.shared_memory import PLACE_BYTES, SharedMemory, shared_memory
 from lance_spark.spark.types.arrow_buffers import LONG_DIGITS, unscaled
+from lance_spark.spark.types.mapping import batch_schema
 
 #: What a scan answers that returns columns.
 YES = "yes"
 #: Bytes from which on a stream goes to shared memory.
 SHARED_BYTES = 1 << 20
 #: Maximum number of bytes of a stream that has more than one row.
-_MAX_STREAM_BYTES = SLOT_BYTES
+_MAX_STREAM_BYTES = PLACE_BYTES
 #: Bytes of the largest array of a JVM.
 _MAX_ARRAY_BYTES = 2**31 - 64
 #: The value `batch` of a stream in shared memory: more than Spark's worker collects before it
@@ -61,16 +62,7 @@ SENT = [
     spark.StructField("length", spark.IntegerType(), False),
     spark.StructField("batch", spark.BinaryType(), False),
 ]
-_SCHEMA = pa.schema(
-    [
-        pa.field("memory", pa.string()),
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("number", pa.int64(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("length", pa.int32(), nullable=False),
-        pa.field("batch", pa.binary(), nullable=False),
-    ]
-)
+_SCHEMA = batch_schema(spark.StructType(SENT))
 #: Names of the classes of the types without children; pyspark 4.0 lacks some.
 _TYPES = {
     "BinaryType",
@@ -147,12 +139,12 @@ def streams(batches: Iterator[pa.RecordBatch], may_share: bool = False) -> Itera
 
 def _shared(batch: pa.RecordBatch, size: int, memory: SharedMemory | None) -> pa.RecordBatch | None:
     """Write a batch to shared memory, and return its row; None if it has to be sent."""
-    if memory is None or not memory.is_open or size > SLOT_BYTES:
+    if memory is None or not memory.is_mapped or size > PLACE_BYTES:
         return None
-    slot = memory.next_slot()
-    if slot is None:
+    place = memory.next_place()
+    if place is None:
         return None
-    offset, buffer = slot
+    offset, buffer = place
     _write(batch, pa.FixedSizeBufferWriter(buffer))
     return _row(_FILLER, memory, memory.number, offset, size)
 

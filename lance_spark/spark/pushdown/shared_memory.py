@@ -9,13 +9,13 @@ which lives as long as the worker and every mapping of it.
 int64 at 0       id, chosen at random
 int64 at 8       1 when the JVM has mapped the memory
 int64 at 16      number of the last batch that the JVM has read
-from 4096 on     `SLOTS` batches of at most `SLOT_BYTES`: batch `n` is in slot `n % SLOTS`
+from 4096 on     `PLACES` batches of at most `PLACE_BYTES`: batch `n` is in place `n % PLACES`
 ```
 
 The worker offers the memory with its first large batch. It uses the memory once the JVM has mapped
-it, which a setting may forbid. A slot is written again when the JVM has read its batch. A worker
-that waits longer than `PATIENCE` seconds sends the batch over the socket, where Spark tells it
-whether the JVM still wants rows.
+it, which a setting may forbid. The worker writes to a place again when the JVM has read its batch.
+A worker that waits longer than `PATIENCE` seconds sends the batch over the socket, where Spark
+tells it whether the JVM still wants rows.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ import time
 import numpy as np
 import pyarrow as pa
 
-SLOTS = 3
-SLOT_BYTES = 4 << 20
-#: Seconds after which a batch does not wait for a slot any more.
+PLACES = 3
+PLACE_BYTES = 4 << 20
+#: Seconds that a worker waits for a place.
 PATIENCE = 1.0
 #: Seconds between two looks at the number of the last batch that the JVM has read: first, and at
 #: most. Each pause is twice as long as the pause before it.
 _PAUSE, _LONGEST_PAUSE = 0.0001, 0.002
 
-_ID, _OPENED, _READ = range(3)
-_FIRST_SLOT = 4096
+_ID, _MAPPED, _READ = range(3)
+_FIRST_PLACE = 4096
 
 
 class SharedMemory:
@@ -58,7 +58,7 @@ class SharedMemory:
     """
 
     def __init__(self) -> None:
-        size = _FIRST_SLOT + SLOTS * SLOT_BYTES
+        size = _FIRST_PLACE + PLACES * PLACE_BYTES
         self._file = os.memfd_create("lance_spark", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._file, size)
@@ -74,24 +74,24 @@ class SharedMemory:
         self.number = 0
 
     @property
-    def is_open(self) -> bool:
+    def is_mapped(self) -> bool:
         """Whether the JVM has mapped the memory."""
-        return bool(self._header[_OPENED])
+        return bool(self._header[_MAPPED])
 
-    def next_slot(self) -> tuple[int, pa.Buffer] | None:
-        """Return the place of the next batch, and the memory for it; None if no slot became free.
+    def next_place(self) -> tuple[int, pa.Buffer] | None:
+        """Return the offset of the next batch, and the memory for it; None if none became free.
 
         `number` is the number of the batch then.
         """
         deadline, pause = time.monotonic() + PATIENCE, _PAUSE
-        while self._header[_READ] < self.number + 1 - SLOTS:
+        while self._header[_READ] < self.number + 1 - PLACES:
             if time.monotonic() > deadline:
                 return None
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         self.number += 1
-        offset = _FIRST_SLOT + self.number % SLOTS * SLOT_BYTES
-        return offset, pa.py_buffer(self._bytes[offset : offset + SLOT_BYTES])
+        offset = _FIRST_PLACE + self.number % PLACES * PLACE_BYTES
+        return offset, pa.py_buffer(self._bytes[offset : offset + PLACE_BYTES])
 
 
 def _seal(file: int) -> None:

@@ -18,11 +18,16 @@ from pyspark.sql import functions as sf
 from lance_spark.spark.jvm import classes
 from lance_spark.spark.pushdown import shared_memory as module
 from lance_spark.spark.pushdown.columnar import SHARED_BYTES, streams
-from lance_spark.spark.pushdown.shared_memory import SLOT_BYTES, SLOTS, SharedMemory, shared_memory
+from lance_spark.spark.pushdown.shared_memory import (
+    PLACE_BYTES,
+    PLACES,
+    SharedMemory,
+    shared_memory,
+)
 
 SETTING = "spark.lance.columnar.sharedMemory"
 #: Where the memory has the flag of the JVM, and the number of the last batch that it has read.
-OPENED, READ = 1, 2
+MAPPED, READ = 1, 2
 ROWS, BATCH = 120_000, 8_000
 
 
@@ -37,26 +42,26 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SharedMemory:
     return SharedMemory()
 
 
-def test_a_slot_is_written_again_when_its_batch_was_read(memory: SharedMemory) -> None:
+def test_a_place_is_written_again_when_its_batch_was_read(memory: SharedMemory) -> None:
     header = header_of(memory)
-    places = [memory.next_slot() for _ in range(SLOTS)]
+    places = [memory.next_place() for _ in range(PLACES)]
     offsets = [place[0] for place in places if place is not None]
-    assert len(set(offsets)) == SLOTS
-    assert memory.next_slot() is None
-    assert memory.number == SLOTS
+    assert len(set(offsets)) == PLACES
+    assert memory.next_place() is None
+    assert memory.number == PLACES
     header[READ] = 1
-    again = memory.next_slot()
+    again = memory.next_place()
     assert again is not None
     assert again[0] == offsets[0]
-    assert memory.next_slot() is None
+    assert memory.next_place() is None
 
 
 def test_bytes_are_where_the_place_says(memory: SharedMemory) -> None:
     for text in (b"first", b"second"):
-        place = memory.next_slot()
+        place = memory.next_place()
         assert place is not None
         offset, buffer = place
-        assert len(buffer) == SLOT_BYTES
+        assert len(buffer) == PLACE_BYTES
         pa.FixedSizeBufferWriter(buffer).write(text)
         file = np.memmap(memory.name, np.uint8, "r")
         assert file[offset : offset + len(text)].tobytes() == text
@@ -104,7 +109,7 @@ def test_a_batch_is_offered_then_shared_then_sent(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_memories", {})
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     numbers = np.arange(SHARED_BYTES // 4)
-    batches = [pa.record_batch({"n": numbers + part}) for part in range(SLOTS + 3)]
+    batches = [pa.record_batch({"n": numbers + part}) for part in range(PLACES + 3)]
     lengths, parts = [], []
     memory = shared_memory()
     assert memory is not None
@@ -120,9 +125,9 @@ def test_a_batch_is_offered_then_shared_then_sent(monkeypatch: pytest.MonkeyPatc
             stream = file.tobytes()
             assert values["number"] == part
         parts.append(pa.ipc.open_stream(stream).read_all().column(0)[0].as_py())
-        header_of(memory)[OPENED] = 1
-    assert [length > 0 for length in lengths] == [False, *[True] * SLOTS, False, False]
-    assert parts == list(range(SLOTS + 3))
+        header_of(memory)[MAPPED] = 1
+    assert [length > 0 for length in lengths] == [False, *[True] * PLACES, False, False]
+    assert parts == list(range(PLACES + 3))
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def _write(
 
 @lru_cache(maxsize=1)
 def _loop() -> Callable[..., int] | None:
-    """Return `_write` compiled; None if there is no numba that can compile it."""
+    """Compile `_write` by numba, once. Return None if numba is missing or cannot compile it."""
     if sys.byteorder != "little":
         return None
     try:

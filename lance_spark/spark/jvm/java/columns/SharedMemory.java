@@ -35,7 +35,7 @@ import org.apache.spark.unsafe.Platform;
  * </pre>
  */
 final class SharedMemory {
-  private static final int OPENED = 8;
+  private static final int MAPPED = 8;
   private static final int RELEASED = 16;
   private static final int HEADER = 24;
 
@@ -77,7 +77,7 @@ final class SharedMemory {
       if (opened.id() != id) {
         throw new IOException(name + " has another id");
       }
-      Platform.putLong(null, opened.start + OPENED, 1L);
+      Platform.putLong(null, opened.start + MAPPED, 1L);
       OPEN.put(name, opened);
       return opened;
     } catch (Exception e) {
