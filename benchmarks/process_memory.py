@@ -4,7 +4,8 @@
 
 Each scan has a Spark session of its own, whose JVM is driver and executor. Every twentieth of a
 second, the script adds up the memory of the JVM and of the Python workers of tasks. A page that
-processes share counts once. The Python processes in which the driver plans are listed apart: they
+processes share counts once. Pages of the table's files that a process maps into memory are listed
+apart: the system's cache has them, and takes them back when memory is short. The Python processes in which the driver plans are listed apart: they
 do nothing while tasks run. Linux only.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -77,14 +79,24 @@ def run(folder: Path, client: str, query: str, heap: str) -> None:
     spark.stop()
 
 
-def resident(process: int) -> int:
-    """Return the bytes of a process, with its share of pages that it shares."""
+def resident(process: int) -> Counter[str]:
+    """Return the bytes of a process, with its share of pages that it shares.
+
+    The keys are "mapped" for files of the table, and "other".
+    """
+    sizes: Counter[str] = Counter()
     try:
-        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+        lines = Path(f"/proc/{process}/smaps").read_text().splitlines()
     except OSError:
-        return 0
-    (line,) = [line for line in text.splitlines() if line.startswith("Pss:")]
-    return int(line.split()[1]) * 1024
+        return sizes
+    key = "other"
+    for line in lines:
+        name, *values = line.split()
+        if not name.endswith(":"):
+            key = "mapped" if line.endswith(".lance") else "other"
+        elif name == "Pss:":
+            sizes[key] += int(values[0]) * 1024
+    return sizes
 
 
 def is_planner(process: int) -> bool:
@@ -96,19 +108,27 @@ def is_planner(process: int) -> bool:
     return b"pyspark.daemon\0pyspark.sql.worker" in command
 
 
-def peak(command: list[str]) -> tuple[int, int]:
-    """Run a command; return the most that the JVM and workers below it had, and the planners."""
-    tasks = planners = 0
+def peak(command: list[str]) -> Counter[str]:
+    """Run a command; return the most that the processes below it had.
+
+    The keys are "tasks" and "mapped" of the JVM and the workers, and "planners".
+    """
+    most: Counter[str] = Counter()
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            sizes = {number: resident(number) for number in processes_below(process.pid)}
-            planning = sum(size for number, size in sizes.items() if is_planner(number))
-            tasks = max(tasks, sum(sizes.values()) - planning)
-            planners = max(planners, planning)
+            now: Counter[str] = Counter()
+            for number in processes_below(process.pid):
+                sizes = resident(number)
+                if is_planner(number):
+                    now["planners"] += sizes.total()
+                else:
+                    now["tasks"] += sizes["other"]
+                    now["mapped"] += sizes["mapped"]
+            most |= now
             time.sleep(0.05)
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}")
-    return tasks, planners
+    return most
 
 
 def main() -> None:
@@ -133,18 +153,17 @@ def main() -> None:
             subprocess.run([sys.executable, __file__, *options, "--write", name], check=True)
         for title, template in QUERIES.items():
             query = template.format(first=FIRST[name])
-            sizes, planners = {}, 0
+            sizes = {}
             for client in ("lance", "parquet"):
                 call = ["--heap", arguments.heap, "--run", str(folder), client, query]
-                sizes[client], planning = peak([sys.executable, __file__, *call])
-                planners = max(planners, planning)
-            mib = {client: size >> 20 for client, size in sizes.items()}
-            more = mib["lance"] - mib["parquet"]
-            numbers = [str(mib["lance"]), str(mib["parquet"]), f"{more:+}", str(planners >> 20)]
+                sizes[client] = peak([sys.executable, __file__, *call])
+            lance, parquet = (sizes[client]["tasks"] >> 20 for client in ("lance", "parquet"))
+            apart = [str(sizes["lance"][key] >> 20) for key in ("mapped", "planners")]
+            numbers = [str(lance), str(parquet), f"{lance - parquet:+}", *apart]
             lines.append([name, title, *numbers])
             print(" | ".join(lines[-1]), flush=True)
     print()
-    header = ["columns", "query", "MiB, Lance", "MiB, Parquet", "difference", "MiB of planning"]
+    header = ["columns", "query", "MiB, Lance", "MiB, Parquet", "difference", "mapped", "planning"]
     print(report.table(header, lines))
     return None
 

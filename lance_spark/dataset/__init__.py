@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
-    from lance_spark.mutations.indices import IndexDescription, IndexSegment
+    from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
     from lance_spark.scan.blob_files import BlobFile
     from lance_spark.scan.task import ScanTask
     from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
@@ -60,8 +60,8 @@ if not TYPE_CHECKING:
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
             "Fragment": "lance_spark.table.fragments.fragment",
-            "IndexDescription": "lance_spark.mutations.indices",
-            "IndexSegment": "lance_spark.mutations.indices",
+            "IndexDescription": "lance_spark.mutations.indexes.existing",
+            "IndexSegment": "lance_spark.mutations.indexes.existing",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",

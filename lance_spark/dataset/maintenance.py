@@ -11,7 +11,7 @@ from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
-    from lance_spark.mutations.indices import IndexDescription
+    from lance_spark.mutations.indexes.existing import IndexDescription
     from lance_spark.table.cleanup.run import CleanupStats
 
 
@@ -205,7 +205,7 @@ class MaintenanceMethods(HistoryMethods):
         ------
         CorruptTableError, StorageError
         """
-        from lance_spark.mutations.indices import list_indices
+        from lance_spark.mutations.indexes.existing import list_indices
 
         return list_indices(self._table)
 
@@ -216,9 +216,95 @@ class MaintenanceMethods(HistoryMethods):
         ------
         CorruptTableError, StorageError
         """
-        from lance_spark.mutations.indices import describe_indices
+        from lance_spark.mutations.indexes.existing import describe_indices
 
         return describe_indices(self._table)
+
+    def create_scalar_index(
+        self,
+        column: str,
+        index_type: str,
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        train: bool = True,
+        fragment_ids: Collection[int] | None = None,
+        num_segments: int = 1,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 5,
+        max_retries: int = 20,
+        **options: Any,
+    ) -> Self:
+        """Create an index of a column, which scans with filters use.
+
+        Parameters
+        ----------
+        column : str
+            Name of a column, or dotted path of a child of structs.
+        index_type : str
+            ``BTREE`` (comparisons and ranges of any column of single values) or ``BITMAP`` (the
+            same, for columns of few different values).
+        name : str, optional
+            Name of the index; ``<column>_idx`` by default.
+        replace : bool
+            Whether an index of the same name and column is replaced. Otherwise it is an error.
+        train : bool
+            Whether the index covers the rows of this version. Otherwise it is empty.
+        fragment_ids : collection of int, optional
+            Ids of the fragments to cover; all by default. Rows of other fragments are scanned.
+        num_segments : int
+            Number of parts, each of which is made in memory as a whole.
+        commit_message : str, optional
+        transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
+        conflict_retries : int
+            Maximum number of times to create the index again after another client rewrote
+            fragments.
+        max_retries : int
+            Maximum number of times to retry the commit after other clients committed first.
+        **options
+            ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
+
+        Raises
+        ------
+        InvalidInputError
+            The column, a fragment or the type does not exist; or an index has the name, and is not
+            replaced or is on another column.
+        InvalidOptionError
+            An option is unknown or out of range.
+        UnsupportedTypeError
+            The index does not take columns of this type.
+        CommitConflictError
+            Another client changed the index, or rewrote fragments in all attempts.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset = dataset.create_scalar_index("user_id", "BTREE")  # doctest: +SKIP
+        >>> dataset.to_table(filter="user_id = 17")  # doctest: +SKIP
+        """
+        from lance_spark.mutations.indexes.create import IndexRequest, create_index
+
+        request = IndexRequest(
+            column=column,
+            index_type=index_type,
+            name=name,
+            replace=replace,
+            train=train,
+            fragment_ids=fragment_ids,
+            num_segments=num_segments,
+            options=options,
+        )
+        commit_options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+        )
+        return self._committed(create_index(self._table, request, commit_options))
 
     def drop_index(
         self,
@@ -253,7 +339,7 @@ class MaintenanceMethods(HistoryMethods):
             Another client changed the index.
         CorruptTableError, StorageError
         """
-        from lance_spark.mutations.indices import drop_index
+        from lance_spark.mutations.indexes.existing import drop_index
 
         options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._committed(drop_index(self._table, name, options))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
@@ -18,6 +19,7 @@ from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.plan import (
+    ScanPlan,
     collection_paused,
     default_target_rows,
     estimated_bytes,
@@ -36,7 +38,9 @@ from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
+    from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
 DEFAULT_BATCH_SIZE = 65_536
@@ -94,6 +98,7 @@ class ScanMethods(HistoryMethods):
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
+        use_scalar_index: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in the table's order.
 
@@ -122,6 +127,8 @@ class ScanMethods(HistoryMethods):
             is the same as the default.
         with_row_id, with_row_address : bool
             Whether to append the columns ``_rowid`` and ``_rowaddr``.
+        use_scalar_index : bool
+            Whether indexes of columns in the filters rule out rows.
 
         Yields
         ------
@@ -142,6 +149,7 @@ class ScanMethods(HistoryMethods):
             blob_handling=blob_handling,
             with_row_id=with_row_id,
             with_row_address=with_row_address,
+            use_scalar_index=use_scalar_index,
         )
         for task in tasks:
             yield from task.batches()
@@ -155,6 +163,7 @@ class ScanMethods(HistoryMethods):
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
+        use_scalar_index: bool = True,
     ) -> pa.Table:
         """Return the rows as an Arrow table; see `to_batches`."""
         schema = self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
@@ -165,6 +174,7 @@ class ScanMethods(HistoryMethods):
             blob_handling=blob_handling,
             with_row_id=with_row_id,
             with_row_address=with_row_address,
+            use_scalar_index=use_scalar_index,
         )
         return pa.Table.from_batches(batches, schema)
 
@@ -290,7 +300,6 @@ class ScanMethods(HistoryMethods):
         finder = self._row_finder()
         return take_blobs(self._table, self.fragments, blob_column, rows, buffer_size, finder)
 
-    @collection_paused()
     def plan(
         self,
         columns: Sequence[str] | None = None,
@@ -305,6 +314,7 @@ class ScanMethods(HistoryMethods):
         with_row_address: bool = False,
         fragment_ids: Collection[int] | None = None,
         whole_fragments: bool = False,
+        use_scalar_index: bool = True,
         target_rows: int | None = None,
     ) -> list[ScanTask]:
         """Split a scan into tasks that can be pickled and run by workers.
@@ -324,6 +334,8 @@ class ScanMethods(HistoryMethods):
             Read only rows of these fragments.
         whole_fragments : bool
             Whether one task must read all rows of a fragment.
+        use_scalar_index : bool
+            Whether indexes of columns in the filters rule out rows.
         target_rows : int, optional
             Deprecated name of `rows_per_task`.
 
@@ -339,9 +351,41 @@ class ScanMethods(HistoryMethods):
             A column or fragment does not exist, or a number is not positive.
         CorruptTableError, CorruptFileError, StorageError
         """
+        return self._plan(
+            columns,
+            rows_per_task=_renamed(rows_per_task, target_rows),
+            min_partitions=min_partitions,
+            batch_size=batch_size,
+            filters=filters,
+            filter=filter,
+            blob_handling=blob_handling,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+            fragment_ids=fragment_ids,
+            whole_fragments=whole_fragments,
+            use_scalar_index=use_scalar_index,
+        ).tasks
+
+    @collection_paused()
+    def _plan(
+        self,
+        columns: Sequence[str] | None,
+        *,
+        rows_per_task: int | None,
+        min_partitions: int,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        fragment_ids: Collection[int] | None = None,
+        whole_fragments: bool = False,
+        use_scalar_index: bool = True,
+    ) -> ScanPlan:
+        """Plan a scan; see `plan`."""
         check_least("batch_size", batch_size, 1)
         check_least("min_partitions", min_partitions, 1)
-        rows_per_task = _renamed(rows_per_task, target_rows)
         if rows_per_task is not None:
             check_least("rows_per_task", rows_per_task, 1)
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
@@ -365,15 +409,19 @@ class ScanMethods(HistoryMethods):
             selected = row_meta.light(selected, read)
         uri, base_paths = self.uri, manifest.base_paths
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
-        if conditions and manifest.index_section is not None:
-            from lance_spark.scan.pruning import zone_maps
+        used: tuple[UsedIndex, ...] = ()
+        if use_scalar_index and conditions and manifest.index_section is not None:
+            from lance_spark.scan.pruning.candidates import find_candidates, narrowed
 
-            candidates = zone_maps.candidates(conditions, self._table.paths, manifest, fragments)
+            candidates = find_candidates(
+                conditions, self._table.paths, manifest, fragments, self._find_rows
+            )
             if candidates is not None:
-                groups = zone_maps.narrowed(groups, candidates, rows_per_task)
+                groups = narrowed(groups, candidates.rows, rows_per_task)
+                used = candidates.used
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
-        return [
+        tasks = [
             ScanTask(
                 uri=uri,
                 lance_schema=schema,
@@ -385,6 +433,7 @@ class ScanMethods(HistoryMethods):
             )
             for slices in groups
         ]
+        return ScanPlan(tasks, used)
 
     def explain(
         self,
@@ -395,6 +444,7 @@ class ScanMethods(HistoryMethods):
         blob_handling: str | None = None,
         rows_per_task: int | None = None,
         min_partitions: int = 1,
+        use_scalar_index: bool = True,
         target_rows: int | None = None,
     ) -> str:
         """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
@@ -405,18 +455,19 @@ class ScanMethods(HistoryMethods):
 
         # The filters may be an iterator.
         conditions = None if filters is None else list(filters)
-        tasks = self.plan(
+        plan = self._plan(
             columns,
             rows_per_task=_renamed(rows_per_task, target_rows),
             min_partitions=min_partitions,
             filters=conditions,
             filter=filter,
             blob_handling=blob_handling,
+            use_scalar_index=use_scalar_index,
         )
         parts = [str(part) for part in (*(conditions or ()), filter) if part is not None]
         paths = self._table.paths
         name = f"{paths.store.display}, version {self.version}"
-        return explained(tasks, paths, self.fragments, name, " AND ".join(parts))
+        return explained(plan, paths, self.fragments, name, " AND ".join(parts))
 
     def _conditions(
         self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
@@ -434,6 +485,9 @@ class ScanMethods(HistoryMethods):
                 f"filter must be a string or a Predicate, not {type(filter).__name__}"
             )
         return (*conditions, filter)
+
+    def _find_rows(self, row_ids: UInt64Array) -> tuple[npt.NDArray[np.bool_], UInt64Array]:
+        return self._row_finder().find(row_ids)
 
     def _row_finder(self) -> RowFinder:
         if self._finder is None:

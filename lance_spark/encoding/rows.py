@@ -54,20 +54,6 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
     return pieces
 
 
-def runs_of(bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> list[range]:
-    """Return the rows of the chosen blocks, neighbours merged.
-
-    Parameters
-    ----------
-    bounds : int64 array
-        First row of each block, and the end of the last.
-    chosen : bool array
-    """
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]])))
-    rows = bounds[edges].tolist()
-    return [range(rows[position], rows[position + 1]) for position in range(0, len(rows), 2)]
-
-
 def expanded(rows: Rows, per_row: int) -> Rows:
     """Return the numbers of the values of rows that have `per_row` values each."""
     if per_row == 1:

@@ -18,7 +18,8 @@ offset  size  content
 36      4     ``LANC``
 ======  ====  =======================================================
 
-Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of version 2.0 say
+Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of indexes have
+further global buffers, whose numbers are in the metadata of the schema. Files of version 2.0 say
 0.3 here.
 
 Specification: format/file, "File layout"; `protos/file2.proto`.
@@ -256,6 +257,7 @@ def encode_tail(
     descriptor: file_pb2.FileDescriptor,
     columns: Sequence[bytes],
     start: int,
+    global_buffers: Sequence[ByteRange] = (),
 ) -> list[bytes]:
     """Return the bytes after the last page buffer, in parts to write in order.
 
@@ -267,6 +269,8 @@ def encode_tail(
         Serialised metadata of each column.
     start : int
         Aligned position of the first of these bytes.
+    global_buffers : sequence of ByteRange
+        Further global buffers, which are written already.
     """
     buffer = descriptor.SerializeToString()
     first_column = start + len(buffer)
@@ -279,13 +283,14 @@ def encode_tail(
         first_column,
         columns_at,
         columns_at + table.nbytes,
-        1,
+        1 + len(global_buffers),
         len(columns),
         *_WRITTEN_AS.get(version, version),
         _MAGIC,
     )
-    buffers = struct.pack("<QQ", start, len(buffer))
-    return [buffer, b"".join(columns), table.tobytes(), buffers, footer]
+    buffers = [ByteRange(start, len(buffer)), *global_buffers]
+    entries = b"".join(struct.pack("<QQ", *entry) for entry in buffers)
+    return [buffer, b"".join(columns), table.tobytes(), entries, footer]
 
 
 def _readable(name: str, major: int, minor: int) -> tuple[int, int]:

@@ -142,6 +142,23 @@ class FileReader:
         """The number of rows, as the file records it."""
         return self._num_rows
 
+    def global_buffer(self, number: int) -> bytes:
+        """Return a global buffer of the file.
+
+        Raises
+        ------
+        CorruptFileError
+            The file has no such buffer.
+        """
+        buffers = self._footer.global_buffers
+        if not 0 < number < len(buffers):
+            raise CorruptFileError(
+                f"{self._source.name}: global buffer {number} is missing; the file has "
+                f"{len(buffers)}"
+            )
+        (data,) = self._ranges.read([buffers[number]])
+        return data.tobytes()
+
     def read(
         self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
     ) -> list[pa.Array]:

@@ -109,6 +109,8 @@ class FileWriter:
         self._schema = schema
         self._version = version
         self._num_rows = 0
+        self._metadata = dict(schema.metadata)
+        self._global_buffers: list[ByteRange] = []
         self._blobs = blobs
         encode = _encoder(version)
         self._leaves: list[Field] = []
@@ -145,6 +147,20 @@ class FileWriter:
         self._loans.settle()
         self._num_rows += batch.num_rows
 
+    def set_metadata(self, key: str, value: str) -> None:
+        """Set an entry in the metadata of the file's schema."""
+        self._metadata[key] = value.encode()
+
+    def add_global_buffer(self, data: bytes) -> int:
+        """Write a global buffer, and return its number.
+
+        The number of the first one is 1: global buffer 0 is the descriptor of the file.
+        """
+        start = align_output(self._output)
+        self._output.write(data)
+        self._global_buffers.append(ByteRange(start, len(data)))
+        return len(self._global_buffers)
+
     def tell(self) -> int:
         """Return the bytes written so far, without the buffered rows."""
         return self._output.tell()
@@ -157,16 +173,15 @@ class FileWriter:
             self._blobs.finish()
         fields = tuple(stored(field, self._version) for field in self._schema.fields)
         descriptor = file_pb2.FileDescriptor(
-            schema=file_pb2.Schema(
-                fields=Schema(fields).to_protos(), metadata=dict(self._schema.metadata)
-            ),
+            schema=file_pb2.Schema(fields=Schema(fields).to_protos(), metadata=self._metadata),
             length=self._num_rows,
         )
         metadata = [
             proto.SerializeToString() for column in self._columns for proto in column.metadata
         ]
         start = align_output(self._output)
-        for part in encode_tail(self._version, descriptor, metadata, start):
+        parts = encode_tail(self._version, descriptor, metadata, start, self._global_buffers)
+        for part in parts:
             if part:
                 self._output.write(part)
         ids = tuple(leaf.id for leaf in self._leaves)

@@ -11,6 +11,7 @@ import gc
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from typing import NamedTuple
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
@@ -35,6 +36,33 @@ _SAMPLE = 10_000
 #: About the most tasks of a plan: past 2 TiB each task reads more. A task is an object, and the
 #: sizes are only claimed by a manifest.
 _MAX_TASKS = 16 * 1024
+
+
+class UsedIndex(NamedTuple):
+    """An index that rules out rows of a scan.
+
+    Attributes
+    ----------
+    name, index_type : str
+    column : str
+    num_rows : int
+        Rows of the fragments that it covers for which a comparison of the column can hold.
+    """
+
+    name: str
+    index_type: str
+    column: str
+    num_rows: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.index_type} of {self.column}): {self.num_rows:,} rows"
+
+
+class ScanPlan(NamedTuple):
+    """The tasks of a scan, and the indexes that rule out rows."""
+
+    tasks: list[ScanTask]
+    indexes: tuple[UsedIndex, ...]
 
 
 @contextmanager
@@ -119,12 +147,7 @@ def with_positions(
 ) -> list[tuple[FragmentSlice, ...]]:
     """Return groups whose slices have `first_position`, by the id of their fragment."""
     return [
-        tuple(
-            FragmentSlice(
-                piece.fragment, piece.start, piece.stop, first_positions[piece.fragment.id]
-            )
-            for piece in group
-        )
+        tuple(piece._replace(first_position=first_positions[piece.fragment.id]) for piece in group)
         for group in groups
     ]
 
@@ -213,7 +236,7 @@ def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[Fragmen
 
 
 def explained(
-    tasks: Sequence[ScanTask],
+    plan: ScanPlan,
     paths: TablePaths,
     fragments: Sequence[Fragment],
     name: str,
@@ -225,7 +248,7 @@ def explained(
 
     Parameters
     ----------
-    tasks : sequence of ScanTask
+    plan : ScanPlan
     paths : TablePaths
     fragments : sequence of Fragment
         All fragments of the version.
@@ -234,6 +257,7 @@ def explained(
     condition : str, optional
         The text of the filter.
     """
+    tasks = plan.tasks
     total = sum(fragment.physical_rows for fragment in fragments)
     if not tasks:
         reason = "statistics rule out all rows" if total else "the table has no rows"
@@ -257,8 +281,9 @@ def explained(
         f"to {max(task.num_rows for task in tasks):,} rows",
         f"  fragments: {read:,} of {len(fragments):,}",
         f"  rows to look at: {rows:,} of {total:,}"
-        + (", the others are ruled out by zone maps" if rows < total else ""),
+        + (", the others are ruled out by indexes" if rows < total else ""),
     ]
+    lines += [f"  index: {index}" for index in plan.indexes]
     deleted = sum(
         fragment.physical_rows - fragment.num_rows
         for fragment in {piece.fragment.id: piece.fragment for piece in slices}.values()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import naming
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import batches_of
@@ -29,7 +30,7 @@ READ_AHEAD = True
 
 # A tuple, because a plan makes 100,000 of them.
 class FragmentSlice(NamedTuple):
-    """Physical rows `start` to `stop` of one fragment.
+    """Physical rows `start` to `stop` of one fragment, or some of them.
 
     Attributes
     ----------
@@ -37,17 +38,31 @@ class FragmentSlice(NamedTuple):
     start, stop : int
     first_position : int, optional
         Position of the fragment's first live row in the table's order, if the scan needs it.
+    rows : RowRanges, optional
+        The rows between `start` and `stop` that indexes do not rule out; None for all.
     """
 
     fragment: Fragment
     start: int
     stop: int
     first_position: int | None = None
+    rows: RowRanges | None = None
 
     @property
     def num_rows(self) -> int:
         """Physical rows, with deleted rows."""
-        return self.stop - self.start
+        return self.stop - self.start if self.rows is None else self.rows.num_rows
+
+    @property
+    def ranges(self) -> RowRanges:
+        """The physical rows."""
+        return RowRanges.of([range(self.start, self.stop)]) if self.rows is None else self.rows
+
+    def part(self, first: int, stop: int) -> FragmentSlice:
+        """Return some of the rows, by their number among the rows of the slice."""
+        rows = self.ranges.part(first, stop)
+        start, end = int(rows.starts[0]), int(rows.stops[-1])
+        return self._replace(start=start, stop=end, rows=None if self.rows is None else rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +99,11 @@ class ScanTask:
     def __reduce__(self) -> tuple[object, ...]:
         # Each fragment is pickled once, and the slices as columns of numbers.
         fragments: list[Fragment] = []
-        slices: list[tuple[int, int, int, int | None]] = []
-        for fragment, start, stop, first_position in self.slices:
+        slices: list[tuple[Any, ...]] = []
+        for fragment, *bounds in self.slices:
             if not fragments or fragments[-1] is not fragment:
                 fragments.append(fragment)
-            slices.append((len(fragments) - 1, start, stop, first_position))
+            slices.append((len(fragments) - 1, *bounds))
         options = (
             self.uri,
             self.lance_schema,
@@ -147,21 +162,15 @@ class ScanTask:
         """Yield the rows in pieces of about a window's bytes, as they are read."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         small = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
-        # A fragment has several slices if zone maps rule out the rows between them.
         for fragment, group in groupby(self.slices, key=attrgetter("fragment")):
             slices = list(group)
-            first = slices[0]
-            if (
-                len(slices) == 1
-                and first.num_rows == fragment.physical_rows
-                and small.fits(fragment)
-            ):
-                yield from small.add(Whole(fragment, first.first_position))
+            source = Whole(fragment, slices[0].first_position)
+            rows = in_any(piece.ranges for piece in slices) or NO_ROWS
+            if rows.num_rows == fragment.physical_rows and small.fits(fragment):
+                yield from small.add(source)
                 continue
             yield from small.flush()
-            source = Whole(fragment, first.first_position)
-            ranges = [range(piece.start, piece.stop) for piece in slices]
-            yield from small.read_alone(source, ranges, prefetch=prefetch)
+            yield from small.read_alone(source, rows, prefetch=prefetch)
         yield from small.flush()
 
 

@@ -18,7 +18,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptFileError, CorruptTableError, LanceError
 from lance_spark.file.open import open_file
-from lance_spark.mutations.indices import _field_names
+from lance_spark.mutations.indexes.existing import _field_names
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.manifest.manifest import Manifest

@@ -16,7 +16,6 @@ import pytest
 import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.v0_1 import reader as legacy
-from lance_spark.scan.predicates.conditions import intersection
 from tests.support.interop.tables import assert_same
 
 ROWS = 20_000
@@ -124,21 +123,3 @@ def test_invalid_filters_are_refused(tmp_path: Path, bad: Any, says: str) -> Non
     lance_spark.write_dataset(table(nulls=False), str(tmp_path / "t"))
     with pytest.raises(InvalidInputError, match=says):
         lance_spark.open_dataset(str(tmp_path / "t")).to_table(filters=[bad])
-
-
-def test_intersection_of_ranges() -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(200):
-        sets = [
-            np.flatnonzero(np.repeat(rng.random(12) < 0.5, rng.integers(1, 9, 12))) for _ in "ab"
-        ]
-        ranges = [
-            [
-                range(run[0], run[-1] + 1)
-                for run in np.split(s, np.flatnonzero(np.diff(s) > 1) + 1)
-                if len(run)
-            ]
-            for s in sets
-        ]
-        common = [row for rows in intersection(*ranges) for row in rows]
-        assert common == np.intersect1d(*sets).tolist()

@@ -44,7 +44,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.levels import BoolArray
-from lance_spark.encoding.rows import runs_of
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.v0_1.field import Node, open_field
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
@@ -107,7 +107,7 @@ def read_statistics(
         ) from None
 
 
-def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
+def prune(statistics: PageStatistics, op: Op, value: Any = None) -> RowRanges:
     """Return the rows for which a condition on the field can be true.
 
     Parameters
@@ -132,7 +132,7 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     """
     keep = _may_match(statistics, op, value)
     keep &= np.diff(statistics.bounds) > 0
-    return runs_of(statistics.bounds, keep)
+    return RowRanges.of_blocks(statistics.bounds, keep)
 
 
 def _read(

@@ -1,14 +1,7 @@
 """BTREE indexes rewritten with the row addresses after a compaction.
 
-| file of the index | columns | content |
-| --- | --- | --- |
-| `page_data.lance` | values, ids (uint64) | one row per row of the table, by value, nulls first |
-| `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row per `batch_size` rows |
-
-`batch_size` is metadata of the schema of `page_lookup.lance`. An index with `range_partitioned`
-other than ``false`` has more files, and is not rewritten. `ids` are row addresses; from version 1
-of the index on, also in tables with stable row ids. Deleted rows are omitted, so all pages from the
-first one of them on change. Memory is bounded by a window of rows.
+`lance_spark.scan.indexes.btree` has the layout of the files. Deleted rows are left out, so all
+pages from the first one of them on change. Memory is bounded by a window of rows.
 
 Specification: table/index/scalar/btree.md.
 """
@@ -17,20 +10,25 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import CorruptFileError, StorageError
-from lance_spark.file.open import DataFileReader, DataFileWriter, create_file, open_file
-from lance_spark.file.schema.schema import Schema
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.open import DataFileReader
 from lance_spark.proto import table_pb2
-from lance_spark.scan.pruning.btree_bounds import rows_of_page
-from lance_spark.storage.write.output import OutputFile
-from lance_spark.table.indexes import sections as indexes
+from lance_spark.scan.indexes.btree import (
+    DATA_COLUMNS,
+    DATA_FILE,
+    LOOKUP_FILE,
+    BTreeWriter,
+    is_known_layout,
+    rows_of_page,
+)
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
@@ -41,8 +39,6 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 #: File versions of indexes that can be rewritten.
 _WRITTEN = ((2, 0), (2, 1), (2, 2))
 
-LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
-DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 #: Number of rows that are read at once.
 _WINDOW_ROWS = 1 << 18
 
@@ -138,41 +134,24 @@ def remap_btree(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
-    base = index.base_id if index.HasField("base_id") else None
-    old, new = indexes.uuid_of(index), uuid.uuid4()
-    lookup = open_file(paths.open_index_file(f"{old}/{LOOKUP_FILE}", base))
-    try:
-        batch_size = _batch_size(lookup.schema, lookup.source.name)
-    finally:
-        lookup.close()
-    if batch_size is None:
-        return None
-    data = open_file(paths.open_index_file(f"{old}/{DATA_FILE}", base))
-    outputs: dict[str, OutputFile] = {}
-    try:
-        if data.schema.names != ["values", "ids"] or data.version not in _WRITTEN:
+    files = IndexFiles(paths, index)
+    with closing(files.open(LOOKUP_FILE)) as lookup:
+        if not is_known_layout(lookup):
             return None
-        writers = {}
-        for name, schema in ((DATA_FILE, data.schema), (LOOKUP_FILE, lookup.schema)):
-            outputs[name] = paths.store.open_output(f"{INDICES}/{new}/{name}")
-            writers[name] = create_file(outputs[name], schema, data.version)
-        _write(data, address_map, batch_size, writers[DATA_FILE], writers[LOOKUP_FILE])
-        files = []
-        for name, writer in writers.items():
-            written = writer.finish()
-            outputs[name].close()
-            files.append(table_pb2.IndexFile(path=name, size_bytes=written.size_bytes))
-    except BaseException:
-        for output in outputs.values():
-            output.abort()
-        with suppress(StorageError):
-            paths.store.delete([f"{INDICES}/{new}/{name}" for name in outputs])
-        raise
-    finally:
-        data.close()
-    details = table_pb2.IndexMetadata(index_version=index.index_version, files=files)
+        batch_size = rows_of_page(lookup)
+    with closing(files.open(DATA_FILE)) as data:
+        if data.schema.names != DATA_COLUMNS or data.version not in _WRITTEN:
+            return None
+        with SegmentWriter(paths, data.version) as segment:
+            dtype = data.schema.fields[0].arrow_field.type
+            writer = BTreeWriter(segment, dtype, batch_size)
+            for values, ids in _remapped(data, address_map, batch_size):
+                writer.write(values, ids)
+            writer.finish()
+            written = segment.finish()
+    details = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
     details.index_details.CopyFrom(index.index_details)
-    return RewrittenIndex(index.uuid.uuid, new.bytes, details)
+    return RewrittenIndex(index.uuid.uuid, segment.id.bytes, details)
 
 
 def files_of(index: RewrittenIndex) -> list[str]:
@@ -181,38 +160,10 @@ def files_of(index: RewrittenIndex) -> list[str]:
     return [f"{INDICES}/{folder}/{file.path}" for file in index.details.files]
 
 
-def _batch_size(lookup: Schema, name: str) -> int | None:
-    """Return the number of rows of a page; None if the index is partitioned."""
-    if lookup.names != LOOKUP_COLUMNS:
-        return None
-    if lookup.metadata.get("range_partitioned", b"false") != b"false":
-        return None
-    return rows_of_page(lookup.metadata, name)
-
-
-def _write(
-    data: DataFileReader,
-    address_map: AddressMap,
-    batch_size: int,
-    data_writer: DataFileWriter,
-    lookup_writer: DataFileWriter,
-) -> None:
-    pages = 0
-    arrow = data.schema.to_arrow()
-    waiting = arrow.empty_table()
-    for batch in _remapped(data, address_map, batch_size, arrow):
-        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])]).combine_chunks()
-        # The rows of an incomplete page wait for the next batch.
-        full = len(waiting) - len(waiting) % batch_size
-        pages += _write_pages(waiting.slice(0, full), batch_size, pages, data_writer, lookup_writer)
-        waiting = waiting.slice(full)
-    _write_pages(waiting, batch_size, pages, data_writer, lookup_writer)
-
-
 def _remapped(
-    data: DataFileReader, address_map: AddressMap, batch_size: int, arrow: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield the live rows, with their new addresses."""
+    data: DataFileReader, address_map: AddressMap, batch_size: int
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield the values and new addresses of the live rows."""
     window = batch_size * max(_WINDOW_ROWS // batch_size, 1)
     for start in range(0, data.num_rows, window):
         rows = range(start, min(start + window, data.num_rows))
@@ -223,29 +174,5 @@ def _remapped(
                 f"{ids.null_count} nulls"
             )
         addresses, is_live = address_map.new_addresses(ids.to_numpy())
-        batch = pa.RecordBatch.from_arrays([values, pa.array(addresses)], schema=arrow)
-        yield batch if is_live.all() else batch.filter(pa.array(is_live))
-
-
-def _write_pages(
-    rows: pa.Table, batch_size: int, first: int, data: DataFileWriter, lookup: DataFileWriter
-) -> int:
-    """Write pages and their rows in the lookup file; return the number of pages."""
-    if not len(rows):
-        return 0
-    starts = np.arange(0, len(rows), batch_size)
-    ends = np.minimum(starts + batch_size, len(rows)) - 1
-    for batch in rows.to_batches():
-        data.write(batch)
-    values = rows.column("values").combine_chunks()
-    nulls = np.add.reduceat(
-        values.is_null().to_numpy(zero_copy_only=False).astype(np.uint32), starts
-    )
-    columns = [
-        values.take(pa.array(starts)),
-        values.take(pa.array(ends)),
-        pa.array(nulls, pa.uint32()),
-        pa.array(np.arange(first, first + len(starts)), pa.uint32()),
-    ]
-    lookup.write(pa.RecordBatch.from_arrays(columns, names=LOOKUP_COLUMNS))
-    return len(starts)
+        mask = pa.array(is_live)
+        yield values.filter(mask), pa.array(addresses).filter(mask)

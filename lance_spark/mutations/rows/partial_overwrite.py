@@ -28,13 +28,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
 from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import commit_rows, retry_on_conflict
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import RowsByFragment, deletion_effects, run_delete
 from lance_spark.mutations.runner import LocalRunner, Runner
-from lance_spark.scan.predicates.conditions import RangePruner, in_all, in_any
+from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.predicates.tree import Column, Predicate
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
@@ -254,7 +255,7 @@ class InPartitions(Predicate):
         """Return the negated predicate."""
         return InPartitions(self.columns_of, self.values, not self.inverted)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         """Return the ranges of rows that can meet the predicate; None for all rows."""
         if self.inverted:
             return None
@@ -264,9 +265,7 @@ class InPartitions(Predicate):
         )
 
     @staticmethod
-    def _candidates(
-        column: Column, values: pa.Array, statistics: RangePruner
-    ) -> list[range] | None:
+    def _candidates(column: Column, values: pa.Array, statistics: RangePruner) -> RowRanges | None:
         if len(values) > _MAX_PRUNING_VALUES:
             return None
         return in_any(

@@ -30,11 +30,11 @@ from lance_spark.scan.row_size import estimate_row_bytes, fixed_width, nulls
 
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
 #: small enough for a worker's memory.
-WINDOW_BYTES = 16 * 1024 * 1024
+WINDOW_BYTES = 8 * 1024 * 1024
 #: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
 MAX_WINDOW_ROWS = 512 * 1024
 #: On a remote store, a window is larger by this factor: its requests run side by side.
-_REMOTE_WINDOWS = 2
+_REMOTE_WINDOWS = 4
 #: Most rows of a window on a remote store: a window of numbers has as many bytes as one of text.
 _MAX_REMOTE_ROWS = 4 * 1024 * 1024
 #: Ranges begin at multiples of this where they can. Chunks mostly hold a power of two of rows, so

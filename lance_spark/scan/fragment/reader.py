@@ -10,12 +10,14 @@ batches without copying.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
 from lance_spark.file.checks import narrow_indices
@@ -41,6 +43,13 @@ from lance_spark.table.paths import TablePaths
 
 #: Most bytes of a batch of more than one row.
 BATCH_BYTES = 16 * 1024 * 1024
+#: Ranges of rows that are fewer rows apart are in one window: another window costs as much as
+#: reading this many values.
+_MAX_GAP = 16 * 1024
+#: More ranges than this are read as one: windows without rows cost little.
+_MAX_PARTS = 64
+#: If fewer than one row in this number is read, no bytes are prefetched.
+_SPARSE = 8
 
 _Result = TypeVar("_Result")
 
@@ -103,30 +112,43 @@ class SelectiveReader:
             self._filter.columns.close()
         self._files.close(self._metrics)
 
-    def live(self, rows: range, *, prefetch: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows among the physical rows `rows` that meet the filters, in order.
+    def live(self, rows: range | RowRanges, *, prefetch: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows among some physical rows that meet the filters, in order.
 
         A batch has the rows that were read at once; `batches_of` cuts it.
 
         Parameters
         ----------
-        rows : range
+        rows : range or RowRanges
+            Physical rows.
         prefetch : bool
             Whether to fetch the bytes of the next windows meanwhile, if the store is remote. Not
             worth it for a caller that stops early.
         """
-        parts = self._candidates(rows)
-        self._metrics.rows_skipped += len(rows) - sum(len(part) for part in parts)
+        wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
+        candidates = self._candidates(wanted)
+        self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
+        parts = candidates.joined(_MAX_GAP)
+        if parts.num_ranges > _MAX_PARTS:
+            parts = candidates.joined(1 << 62)
+        is_sparse = candidates.num_rows * _SPARSE < parts.num_rows
         windows: Iterator[range] = (window for part in parts for window in self._windows(part))
         first_read = self._first_read()
-        if prefetch and not self._files.paths.store.is_local and not first_read.has_blobs:
+        if (
+            prefetch
+            and not is_sparse
+            and not self._files.paths.store.is_local
+            and not first_read.has_blobs
+        ):
             windows = prefetched(windows, first_read.stored_fields(), self.deleted())
+        excluded = parts.num_ranges != candidates.num_ranges
+        read = partial(self._live, candidates if excluded else None)
         for window in windows:
-            yield from self._read_window(window, self._live)
+            yield from self._read_window(window, read)
 
     def matching_windows(self) -> Iterator[RowNumbers]:
         """Yield the physical offsets of the live rows that meet the filters, window by window."""
-        for part in self._candidates(range(self._files.physical_rows)):
+        for part in self._candidates(RowRanges.of([range(self._files.physical_rows)])):
             for window in self._windows(part):
                 yield from self._read_window(window, self._matching)
 
@@ -142,8 +164,8 @@ class SelectiveReader:
         """Return the reader of the columns that are read of each window: the filters', if any."""
         return self._columns if self._filter is None else self._filter.columns
 
-    def _candidates(self, rows: range) -> list[range]:
-        return [rows] if self._filter is None else self._filter.candidates(rows)
+    def _candidates(self, rows: RowRanges) -> RowRanges:
+        return rows if self._filter is None else self._filter.candidates(rows)
 
     def _windows(self, rows: range) -> Iterator[range]:
         return cut(rows, self._first_read().window_rows())
@@ -175,8 +197,8 @@ class SelectiveReader:
         selected, _ = self._select(rows)
         yield rows.start + (np.arange(len(rows)) if selected is None else np.flatnonzero(selected))
 
-    def _live(self, rows: range) -> Iterator[pa.RecordBatch]:
-        selected, result = self._select(rows)
+    def _live(self, candidates: RowRanges | None, rows: range) -> Iterator[pa.RecordBatch]:
+        selected, result = self._select(rows, candidates)
         count = len(rows) if selected is None else int(np.count_nonzero(selected))
         self._metrics.windows += 1
         if not count:
@@ -186,13 +208,26 @@ class SelectiveReader:
         else:
             yield from self._selected(rows, selected, result)
 
-    def _select(self, rows: range) -> tuple[BoolArray | None, FilterResult | None]:
-        """Return which rows are live and meet the filters; None if all do. See `FilterReader`."""
+    def _select(
+        self, rows: range, candidates: RowRanges | None = None
+    ) -> tuple[BoolArray | None, FilterResult | None]:
+        """Return which rows are live and meet the filters; None if all do. See `FilterReader`.
+
+        Parameters
+        ----------
+        rows : range
+        candidates : RowRanges, optional
+            Only these rows are looked at.
+        """
+        live: BoolArray | None = None
+        if candidates is not None:
+            live = candidates.mask(rows)
+            if not live.any():
+                return live, None
         deleted = self.deleted()
         first, last = np.searchsorted(deleted, [rows.start, rows.stop])
-        live: BoolArray | None = None
         if last > first:
-            live = np.ones(len(rows), dtype=bool)
+            live = np.ones(len(rows), dtype=bool) if live is None else live
             live[deleted[first:last] - rows.start] = False
         return (live, None) if self._filter is None else self._filter.apply(rows, live)
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import EvaluationError
 from lance_spark.file.schema.field import Field
@@ -40,7 +41,6 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import (
     Condition,
     candidate_ranges,
-    intersection,
     matching,
 )
 from lance_spark.scan.row_size import fixed_width
@@ -162,18 +162,17 @@ class FilterReader:
         self._filters = tuple(filters)
         self._metrics = metrics
 
-    def candidates(self, rows: range) -> list[range]:
-        """Return the parts of a range that page statistics do not rule out."""
+    def candidates(self, rows: RowRanges) -> RowRanges:
+        """Return the rows that page statistics do not rule out."""
         # One row decides for all if no file holds a column of the filters. A manifest of some bytes
         # can claim 2^32 such rows.
-        if rows and self.columns.is_all_null:
-            return [rows] if matching(self._filters, self.columns.read(rows[:1])).any() else []
-        ranges = [rows]
-        for condition in self._filters:
-            possible = condition.candidates(self._candidate_ranges)
-            if possible is not None:
-                ranges = intersection(ranges, possible)
-        return ranges
+        if rows.num_ranges and self.columns.is_all_null:
+            first = next(iter(rows))[:1]
+            return rows if matching(self._filters, self.columns.read(first)).any() else NO_ROWS
+        possible = in_all(
+            condition.candidates(self._candidate_ranges) for condition in self._filters
+        )
+        return rows if possible is None else in_all((rows, possible)) or NO_ROWS
 
     def apply(
         self, rows: range, live: BoolArray | None
@@ -226,7 +225,7 @@ class FilterReader:
         selected[indices] = matches
         return selected, result
 
-    def _candidate_ranges(self, field: Field, op: str, value: Any) -> list[range] | None:
+    def _candidate_ranges(self, field: Field, op: str, value: Any) -> RowRanges | None:
         number, overlays = self._files.file_of.get(field.id), self._files.overlays
         # Statistics of a data file do not hold for values of overlays.
         if number is None or (overlays is not None and overlays.cover(field)):

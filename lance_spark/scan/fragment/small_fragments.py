@@ -11,7 +11,7 @@ file, so that the error names the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from copy import copy
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray, IndexArray
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
@@ -260,12 +261,12 @@ class SmallFragmentScan:
 
     def _read_one_by_one(self, fragments: Sequence[Whole]) -> Iterator[pa.RecordBatch]:
         for source in fragments:
-            yield from self.read_alone(source, [range(source.fragment.physical_rows)])
+            yield from self.read_alone(source, range(source.fragment.physical_rows))
 
     def read_alone(
-        self, source: Whole, ranges: Iterable[range], *, prefetch: bool = False
+        self, source: Whole, rows: range | RowRanges, *, prefetch: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some ranges of a fragment, by a reader of its own."""
+        """Yield some rows of a fragment, by a reader of its own."""
         reader = FragmentReader(
             self._paths,
             source.fragment,
@@ -276,8 +277,7 @@ class SmallFragmentScan:
         )
         self._metrics.fragments_scanned += 1
         try:
-            for rows in ranges:
-                yield from reader.live(rows, prefetch=prefetch)
+            yield from reader.live(rows, prefetch=prefetch)
         finally:
             reader.close()
 

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.comparison import (
     Op,
     TextMatch,
     compared,
     exact_ticks,
+    has_nan,
     is_nan,
     text_matches,
     with_one_zero,
 )
-from lance_spark.scan.predicates.conditions import RangePruner, in_all, in_any
+from lance_spark.scan.predicates.conditions import Between, Bound, ColumnBound, RangePruner
 from lance_spark.scan.predicates.tree import Column, Predicate
 
 #: The operator that is true if another is false.
@@ -47,10 +49,15 @@ class Compare(Predicate):
         # The pickle of a scalar uses Python's dates, which do not have Arrow's range.
         return _compare, (self.column, self.op, pa.repeat(self.value, 1))
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         if self.column.cast_type is not None or is_nan(self.value):
             return None
         return statistics(self.column.field, self.op, self.value)
+
+    def column_bound(self) -> ColumnBound | None:
+        if self.op in ("==", "!=") or self.column.cast_type is not None or is_nan(self.value):
+            return None
+        return ColumnBound(self.column.field, Bound(self.op, self.value))
 
 
 def _compare(column: Column, op: Op, value: pa.Array) -> Compare:
@@ -81,10 +88,6 @@ class CompareColumns(Predicate):
 
     def negated(self) -> CompareColumns:
         return CompareColumns(self.left, OPPOSITE[self.op], self.right)
-
-
-#: `In` does not use statistics if it has more values.
-_MAX_PRUNED_VALUES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +128,12 @@ class In(Predicate):
     def negated(self) -> In:
         return In(self.column, self.values, self.has_null, not self.inverted)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         if self.inverted:
-            return [] if self.has_null else None
-        if self.column.cast_type is not None or len(self.values) > _MAX_PRUNED_VALUES:
+            return NO_ROWS if self.has_null else None
+        if self.column.cast_type is not None or has_nan(self.values):
             return None
-        if any(is_nan(value) for value in self.values):
-            return None
-        return in_any(statistics(self.column.field, "==", value) for value in self.values)
+        return statistics(self.column.field, "in", self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +172,19 @@ class Match(Predicate):
     def negated(self) -> Match:
         return Match(self.column, self.match, self.text, not self.inverted)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
-        # Texts with a prefix are between the prefix and the next text without it.
-        if self.match != "starts" or self.inverted or self.column.cast_type is not None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
+        if self.inverted or self.column.cast_type is not None:
             return None
-        field, end = self.column.field, _next_after(self.text)
-        rows = statistics(field, ">=", self.text)
-        return in_all((rows, None if end is None else statistics(field, "<", end)))
+        field = self.column.field
+        if self.match == "contains":
+            return statistics(field, "contains", self.text)
+        if self.match != "starts":
+            return None
+        # Texts with a prefix are between the prefix and the next text without it.
+        lower, end = Bound(">=", self.text), _next_after(self.text)
+        if end is None:
+            return statistics(field, *lower)
+        return statistics(field, "between", Between(lower, Bound("<", end)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,7 @@ class IsNull(Predicate):
     def negated(self) -> IsNull:
         return IsNull(self.column, not self.inverted)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         return statistics(self.column.field, "is_not_null" if self.inverted else "is_null", None)
 
 

@@ -192,6 +192,15 @@ def is_nan(value: Any) -> bool:
     return bool(pat.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py())
 
 
+def has_nan(array: pa.Array) -> bool:
+    """Return whether an array has NaN."""
+    if not pat.is_floating(array.type):
+        return False
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.is_nan(array)).as_py())
+
+
 def with_one_zero(array: pa.Array) -> pa.Array:
     """Return floats with one zero and one NaN, because hash kernels distinguish their bits."""
     if not pat.is_floating(array.type):

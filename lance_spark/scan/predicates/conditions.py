@@ -6,20 +6,54 @@ The ranges of a list are in order and do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import flags_of
+from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
 
-#: Returns the rows for which a comparison ``(field, op, value)`` can hold, in order; None if
-#: unknown.
-RangePruner = Callable[[Field, str, Any], "list[range] | None"]
+#: Returns the rows for which a comparison ``(field, op, value)`` can hold; None if unknown.
+#:
+#: | op | value |
+#: | --- | --- |
+#: | ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` | the other side, not null |
+#: | ``between`` | `Between` |
+#: | ``in`` | array without nulls |
+#: | ``contains`` | a part of a text |
+#: | ``is_null``, ``is_not_null`` | None |
+RangePruner = Callable[[Field, str, Any], RowRanges | None]
+#: Comparisons that leave an interval of values, from a lower bound or to an upper bound.
+_LOWER, _UPPER = (">", ">="), ("<", "<=")
+#: A set of more values is not looked up one by one.
+_MAX_VALUES = 100
+
+
+class Bound(NamedTuple):
+    """One side of an interval: the column's values that satisfy ``column op value``."""
+
+    op: str
+    value: Any
+
+
+class Between(NamedTuple):
+    """An interval of values."""
+
+    lower: Bound
+    upper: Bound
+
+
+class ColumnBound(NamedTuple):
+    """A comparison that leaves an interval of the values of a column."""
+
+    field: Field
+    bound: Bound
 
 
 class Condition(Protocol):
@@ -32,8 +66,55 @@ class Condition(Protocol):
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for each row of a batch whether the condition holds; never null."""
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         """Return the rows for which it can hold by statistics; None if they do not decide."""
+
+    def conjuncts(self) -> Iterator[Condition]:
+        """Yield the conditions of which it is the conjunction; itself if it is none."""
+
+    def column_bound(self) -> ColumnBound | None:
+        """Return the comparison with ``<``, ``<=``, ``>`` or ``>=`` that it is; None if not."""
+
+
+def candidates_of_all(conditions: Iterable[Condition], statistics: RangePruner) -> RowRanges | None:
+    """Return the rows for which all conditions can hold by statistics; None if unknown.
+
+    A lower and an upper bound of one column become one question.
+    """
+    bounds: dict[int, tuple[Field, list[Bound], list[Bound]]] = {}
+    answers: list[RowRanges | None] = []
+    for condition in conditions:
+        for part in condition.conjuncts():
+            bound = part.column_bound()
+            if bound is None:
+                answers.append(part.candidates(statistics))
+                continue
+            field = bound.field
+            _, lower, upper = bounds.setdefault(field.id, (field, [], []))
+            (lower if bound.bound.op in _LOWER else upper).append(bound.bound)
+    for field, lower, upper in bounds.values():
+        if len(lower) == len(upper) == 1:
+            answers.append(statistics(field, "between", Between(lower[0], upper[0])))
+        else:
+            answers += [statistics(field, *bound) for bound in (*lower, *upper)]
+    return in_all(answers)
+
+
+def by_comparisons(
+    compare: Callable[[str, Any], RowRanges | None], op: str, value: Any
+) -> RowRanges | None:
+    """Answer a question of a `RangePruner` by statistics that know comparisons with one value.
+
+    Parameters
+    ----------
+    compare : callable
+        Takes the operator, without ``between``, ``in`` and ``contains``, and the value.
+    """
+    if op == "between":
+        return in_all((compare(*value.lower), compare(*value.upper)))
+    if op == "in":
+        return in_any(compare("==", item) for item in value) if len(value) <= _MAX_VALUES else None
+    return None if op == "contains" else compare(op, value)
 
 
 def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -56,7 +137,7 @@ def top_fields(conditions: Iterable[Condition]) -> list[Field]:
     return list({path[0].id: path[0] for path in paths}.values())
 
 
-def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) -> list[range] | None:
+def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) -> RowRanges | None:
     """Return the rows of a data file for which a comparison can hold, by page statistics.
 
     Returns None if the file has no statistics of the field.
@@ -67,53 +148,6 @@ def candidate_ranges(file: DataFileReader, field: Field, op: str, value: Any) ->
     from lance_spark.file.v0_1.statistics import prune
 
     statistics = file.statistics(field.id) if isinstance(file, LegacyFileReader) else None
-    return None if statistics is None else prune(statistics, op, value)  # type: ignore[arg-type]
-
-
-def intersection(left: Sequence[range], right: Sequence[range]) -> list[range]:
-    """Return the rows that are in both lists."""
-    result: list[range] = []
-    first = 0
-    for rows in left:
-        while first < len(right) and right[first].stop <= rows.start:
-            first += 1
-        index = first
-        while index < len(right) and right[index].start < rows.stop:
-            common = range(max(rows.start, right[index].start), min(rows.stop, right[index].stop))
-            if common:
-                result.append(common)
-            index += 1
-    return result
-
-
-def union(lists: Iterable[Sequence[range]]) -> list[range]:
-    """Return the rows that are in any of several lists, with adjacent ranges joined."""
-    result: list[range] = []
-    for rows in sorted((rows for ranges in lists for rows in ranges), key=lambda r: r.start):
-        if result and rows.start <= result[-1].stop:
-            result[-1] = range(result[-1].start, max(result[-1].stop, rows.stop))
-        else:
-            result.append(rows)
-    return result
-
-
-def in_all(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
-    """Return the rows that are in all known lists. None means an unknown list.
-
-    Returns None if all are unknown.
-    """
-    result: list[range] | None = None
-    for rows in lists:
-        if rows is not None:
-            result = list(rows) if result is None else intersection(result, rows)
-    return result
-
-
-def in_any(lists: Iterable[Sequence[range] | None]) -> list[range] | None:
-    """Return the rows that are in any of several lists; None if one of them is unknown."""
-    range_lists: list[Sequence[range]] = []
-    for rows in lists:
-        if rows is None:
-            return None
-        range_lists.append(rows)
-    return union(range_lists)
+    if statistics is None:
+        return None
+    return by_comparisons(partial(prune, statistics), op, value)

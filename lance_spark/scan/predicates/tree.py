@@ -26,10 +26,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import EvaluationError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.comparison import column_at, widened
-from lance_spark.scan.predicates.conditions import RangePruner, in_all, in_any
+from lance_spark.scan.predicates.conditions import (
+    ColumnBound,
+    Condition,
+    RangePruner,
+    candidates_of_all,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +110,16 @@ class Predicate(ABC):
     def negated(self) -> Predicate:
         """Return the predicate with true and false exchanged; null stays null."""
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         """Return the rows for which it can be true by statistics; None if they do not decide."""
+        return None
+
+    def conjuncts(self) -> Iterator[Condition]:
+        """Yield the predicates of which it is the conjunction; itself if it is none."""
+        yield self
+
+    def column_bound(self) -> ColumnBound | None:
+        """Return the comparison with ``<``, ``<=``, ``>`` or ``>=`` that it is; None if not."""
         return None
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -141,9 +155,9 @@ class Constant(Predicate):
     def negated(self) -> Constant:
         return Constant(None if self.value is None else not self.value, self.where_valid)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         if not self.value:
-            return []
+            return NO_ROWS
         return (
             None
             if self.where_valid is None
@@ -173,8 +187,12 @@ class And(Predicate):
     def negated(self) -> Or:
         return Or(tuple(part.negated() for part in self.parts))
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
-        return in_all(part.candidates(statistics) for part in self.parts)
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
+        return candidates_of_all(self.parts, statistics)
+
+    def conjuncts(self) -> Iterator[Condition]:
+        for part in self.parts:
+            yield from part.conjuncts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +218,7 @@ class Or(Predicate):
     def negated(self) -> And:
         return And(tuple(part.negated() for part in self.parts))
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         return in_any(part.candidates(statistics) for part in self.parts)
 
 
@@ -252,7 +270,7 @@ class IsTrue(Predicate):
     def negated(self) -> IsTrue:
         return IsTrue(self.part, not self.inverted)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         return None if self.inverted else self.part.candidates(statistics)
 
 

@@ -11,7 +11,7 @@ integer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.comparison import KERNELS, column_at, kernel_type
-from lance_spark.scan.predicates.conditions import RangePruner, in_any
+from lance_spark.scan.predicates.conditions import Bound, ColumnBound, Condition, RangePruner
 from lance_spark.scan.predicates.literals import to_array, to_scalar
 
 if TYPE_CHECKING:
@@ -77,13 +78,21 @@ class Comparison:
             return result if self.op == "in" else pc.and_(pc.invert(result), array.is_valid())
         return pc.call_function(KERNELS[self.op], [array, value]).fill_null(False)
 
-    def candidates(self, statistics: RangePruner) -> list[range] | None:
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
         """Return the rows for which it can hold by statistics; None if they do not decide."""
         if self.op == "not in":
             return None
-        if self.op != "in":
-            return statistics(self.field, self.op, self.value)
-        return in_any(statistics(self.field, "==", value) for value in self.value)
+        return statistics(self.field, self.op, self.value)
+
+    def conjuncts(self) -> Iterator[Condition]:
+        """Yield the condition itself."""
+        yield self
+
+    def column_bound(self) -> ColumnBound | None:
+        """Return the comparison with ``<``, ``<=``, ``>`` or ``>=`` that it is; None if not."""
+        if self.op not in ("<", "<=", ">", ">="):
+            return None
+        return ColumnBound(self.field, Bound(self.op, self.value))
 
 
 def parse_filters(

@@ -33,10 +33,10 @@ from lance_spark.file.schema.field import Field, reduced_to_path
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
+from lance_spark.scan.indexes.btree import is_btree
 from lance_spark.scan.pruning import zone_maps
 from lance_spark.scan.pruning.btree_bounds import (
     BTreeBounds,
-    is_btree,
     is_less,
     is_ordered,
     min_max,

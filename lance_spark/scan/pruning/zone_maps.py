@@ -32,7 +32,7 @@ Specification: table/index/scalar/zonemap.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -44,17 +44,16 @@ import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.encoding.arrow_blocks import is_variable
-from lance_spark.encoding.rows import RowNumbers, runs_of
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.predicates.conditions import Condition, in_all, intersection
-from lance_spark.scan.pruning.index_cache import all_rows, cached
-from lance_spark.scan.task import FragmentSlice
+from lance_spark.scan.indexes.cache import all_rows, cached
+from lance_spark.scan.predicates.conditions import by_comparisons
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
-from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 
@@ -65,8 +64,6 @@ _VERSIONS = (0,)
 _COLUMNS = ("min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length")
 #: Key in the schema metadata of an index with exact null counts.
 _NULL_BITMAP = "null_bitmap"
-#: A gap of fewer rows between two ranges is read: starting a range again costs as much.
-_MAX_GAP = 16 * 1024
 
 _Flags = npt.NDArray[np.bool_]
 
@@ -102,12 +99,15 @@ class Zones:
     only_nulls: _Flags
     counted: _Flags
 
-    def candidates(self, op: str, value: Any) -> list[range] | None:
+    def candidates(self, op: str, value: Any) -> RowRanges | None:
         """Return the rows for which a comparison can hold; None if unknown."""
+        return by_comparisons(self._candidates, op, value)
+
+    def _candidates(self, op: str, value: Any) -> RowRanges | None:
         possible = self._possible(op, value)
         if possible is None:
             return None
-        return runs_of(self.bounds, possible | ~self.has_bounds)
+        return RowRanges.of_blocks(self.bounds, possible | ~self.has_bounds)
 
     def _possible(self, op: str, value: Any) -> _Flags | None:
         import pyarrow.compute as pc
@@ -137,56 +137,6 @@ class Zones:
         if op in (">", ">=", "!="):
             possible |= self.nan_count > 0
         return possible
-
-
-def candidates(
-    conditions: Sequence[Condition],
-    paths: TablePaths,
-    manifest: Manifest,
-    fragments: Sequence[Fragment],
-) -> dict[int, list[range]] | None:
-    """Return the rows of each fragment for which all conditions can hold, by zone maps.
-
-    Parameters
-    ----------
-    conditions : sequence of Condition
-    paths : TablePaths
-    manifest : Manifest
-    fragments : sequence of Fragment
-        Of the version.
-
-    Returns
-    -------
-    dict of int to list of range, or None
-        Physical rows by the fragment's id. None if no zone map has one of the columns.
-
-    Raises
-    ------
-    CorruptTableError, CorruptFileError, StorageError
-    """
-    if not conditions or manifest.index_section is None or not fragments:
-        return None
-    segments = list(segments_of(manifest))
-    column_paths = {path[-1].id: path for condition in conditions for path in condition.paths}
-    # Computed columns have negative ids, and no index.
-    field_ids = {index.fields[0] for index in segments} & column_paths.keys()
-    if not field_ids:
-        return None
-    if len({fragment.id for fragment in fragments}) < len(fragments):
-        # A zone names its fragment by id. If an id occurs twice, no rows are ruled out.
-        return None
-    starts = starts_of(fragments)
-    zones = {}
-    for field_id in field_ids:
-        of_field = [index for index in segments if index.fields[0] == field_id]
-        zones[field_id] = read_zones(paths, fragments, starts, column_paths[field_id], of_field)
-
-    def statistics(field: Field, op: str, value: Any) -> list[range] | None:
-        of_field = zones.get(field.id)
-        return None if of_field is None else of_field.candidates(op, value)
-
-    rows = in_all(condition.candidates(statistics) for condition in conditions)
-    return None if rows is None else _by_fragment(rows, fragments, starts)
 
 
 def read_zones(
@@ -222,13 +172,6 @@ def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
     return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
 
 
-def segments_of(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
-    """Yield the segments that are zone maps of a supported version."""
-    for index in indexes.read_section(manifest).indices:
-        if is_zone_map(index):
-            yield index
-
-
 def is_zone_map(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment is a zone map of a supported version."""
     return indexes.is_single_column_index(index, _KIND, _VERSIONS)
@@ -239,41 +182,6 @@ def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:
     return fragment.has_overlays and any(
         not set(ids).isdisjoint(overlay.data_file.fields) for overlay in fragment.overlays
     )
-
-
-def narrowed(
-    groups: Sequence[tuple[FragmentSlice, ...]],
-    rows: Mapping[int, Sequence[range]],
-    target_rows: int,
-) -> list[tuple[FragmentSlice, ...]]:
-    """Return groups of slices without the rows that are ruled out.
-
-    Parameters
-    ----------
-    groups : sequence of tuple of FragmentSlice
-    rows : mapping of int to sequence of range
-        The rows to keep, by the fragment's id.
-    target_rows : int
-        Consecutive groups are joined up to this number of rows.
-    """
-    result: list[tuple[FragmentSlice, ...]] = []
-    current: list[FragmentSlice] = []
-    size = 0
-    for group in groups:
-        remaining = [
-            piece._replace(start=part.start, stop=part.stop)
-            for piece in group
-            for part in intersection([range(piece.start, piece.stop)], rows[piece.fragment.id])
-        ]
-        count = sum(piece.num_rows for piece in remaining)
-        if current and size + count > target_rows:
-            result.append(tuple(current))
-            current, size = [], 0
-        current += remaining
-        size += count
-    if current:
-        result.append(tuple(current))
-    return result
 
 
 class _ZoneReader:
@@ -441,24 +349,6 @@ def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
             )
     counted = np.full(file.num_rows, _NULL_BITMAP in file.schema.metadata)
     return pa.table({**columns, "counted": counted})
-
-
-def _by_fragment(
-    rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers
-) -> dict[int, list[range]]:
-    result: dict[int, list[range]] = {fragment.id: [] for fragment in fragments}
-    for part in rows:
-        first, last = np.searchsorted(starts, [part.start, part.stop - 1], side="right") - 1
-        for index in range(int(first), int(last) + 1):
-            base = int(starts[index])
-            start = max(part.start - base, 0)
-            stop = min(part.stop - base, fragments[index].physical_rows)
-            ranges = result[fragments[index].id]
-            if ranges and start - ranges[-1].stop < _MAX_GAP:
-                ranges[-1] = range(ranges[-1].start, stop)
-            elif stop > start:
-                ranges.append(range(start, stop))
-    return result
 
 
 def _bound(values: pa.Array) -> pa.Array:

@@ -146,8 +146,8 @@ def _samples(partitions: Sequence[LancePartition], rows: int) -> Iterator[LanceP
         assert partition.task is not None
         for piece in partition.task.slices:
             while position < piece.num_rows:
-                start = piece.start + max(0, min(position, piece.num_rows - rows))
-                part = piece._replace(start=start, stop=min(piece.stop, start + rows))
+                first = max(0, min(position, piece.num_rows - rows))
+                part = piece.part(first, first + rows)
                 sample = copy(partition)
                 sample.task = replace(partition.task, slices=(part,))
                 # So that no thread prefetches.

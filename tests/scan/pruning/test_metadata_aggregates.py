@@ -16,7 +16,7 @@ from lance.fragment import DataFile
 import lance_spark
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.file.reader import FileReader
-from lance_spark.scan.pruning import index_cache
+from lance_spark.scan.indexes import cache as index_cache
 from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
 from tests.interop.test_overlays import commit, overlay
 

@@ -19,7 +19,7 @@ from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import (
     CommitConflictError,
 )
-from lance_spark.mutations.indices import drop_index
+from lance_spark.mutations.indexes.existing import drop_index
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.options import CommitOptions

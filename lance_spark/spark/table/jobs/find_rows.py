@@ -129,13 +129,15 @@ def select_rows(
 
 
 def candidate_rows(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
-    """Return the rows by fragment that zone maps do not rule out; None without indexes."""
+    """Return the rows by fragment that indexes do not rule out; None without indexes."""
     if dataset._table.manifest.index_section is None:
         return None
     rows: dict[int, BitMap] = {}
     for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, rows_per_task=_ALL_ROWS):
         for piece in task.slices:
-            rows.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
+            bitmap = rows.setdefault(piece.fragment.id, BitMap())
+            for part in piece.ranges:
+                bitmap.add_range(part.start, part.stop)
     return rows
 
 

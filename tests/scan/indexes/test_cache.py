@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from lance_spark.errors import MissingFileError
-from lance_spark.scan.pruning import index_cache
-from lance_spark.scan.pruning.index_cache import IndexCache
+from lance_spark.scan.indexes import cache as index_cache
+from lance_spark.scan.indexes.cache import IndexCache
 
 
 class Files:

@@ -1,0 +1,151 @@
+"""Sets of rows as ranges.
+
+Statistics and indexes answer which rows a condition can hold for. Their answers are combined by
+`in_all` and `in_any`, in which None is an unknown set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.rows import RowNumbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRanges:
+    """Ranges of rows, increasing, not empty, and not adjacent to one another.
+
+    Attributes
+    ----------
+    starts, stops : int64 array
+        First row of each range, and the row after its last.
+    """
+
+    starts: RowNumbers
+    stops: RowNumbers
+
+    @classmethod
+    def of(cls, ranges: Iterable[range]) -> RowRanges:
+        """Return the rows of some ranges, in any order."""
+        bounds = [(rows.start, rows.stop) for rows in ranges if rows]
+        starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
+        return _covered([cls(starts, stops)], 1)
+
+    @classmethod
+    def of_rows(cls, rows: RowNumbers) -> RowRanges:
+        """Return some rows, given as increasing numbers."""
+        breaks = np.flatnonzero(np.diff(rows) != 1)
+        if not len(rows):
+            return cls(rows, rows)
+        return cls(rows[np.append(0, breaks + 1)], rows[np.append(breaks, len(rows) - 1)] + 1)
+
+    @classmethod
+    def of_blocks(cls, bounds: RowNumbers, chosen: npt.NDArray[np.bool_]) -> RowRanges:
+        """Return the rows of the chosen blocks.
+
+        Parameters
+        ----------
+        bounds : int64 array
+            First row of each block, and the end of the last.
+        chosen : bool array
+        """
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]])))
+        rows = bounds[edges]
+        return _covered([cls(rows[::2], rows[1::2])], 1)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int((self.stops - self.starts).sum())
+
+    @property
+    def num_ranges(self) -> int:
+        """The number of ranges."""
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[range]:
+        return map(range, self.starts.tolist(), self.stops.tolist())
+
+    def within(self, start: int, stop: int) -> RowRanges:
+        """Return the rows from `start` to `stop`."""
+        first = int(np.searchsorted(self.stops, start, "right"))
+        last = int(np.searchsorted(self.starts, stop, "left"))
+        if first >= last:
+            return NO_ROWS
+        return RowRanges(
+            np.maximum(self.starts[first:last], start), np.minimum(self.stops[first:last], stop)
+        )
+
+    def part(self, first: int, stop: int) -> RowRanges:
+        """Return rows by their number among the rows of the set, at least one."""
+        ends = np.cumsum(self.stops - self.starts)
+        numbers = np.array([first, min(stop, int(ends[-1])) - 1])
+        index = np.searchsorted(ends, numbers, "right")
+        rows = self.stops[index] - (ends[index] - numbers)
+        return self.within(int(rows[0]), int(rows[1]) + 1)
+
+    def shifted(self, distance: int) -> RowRanges:
+        """Return the rows with a number added."""
+        return RowRanges(self.starts + distance, self.stops + distance)
+
+    def joined(self, gap: int) -> RowRanges:
+        """Return the rows, and the rows between two ranges that are less than `gap` rows apart."""
+        if self.num_ranges < 2:
+            return self
+        is_apart = self.starts[1:] - self.stops[:-1] >= gap
+        return RowRanges(
+            self.starts[np.append(True, is_apart)], self.stops[np.append(is_apart, True)]
+        )
+
+    def mask(self, rows: range) -> npt.NDArray[np.bool_]:
+        """Return for each row of a range whether it is in the set."""
+        part = self.within(rows.start, rows.stop)
+        changes = np.zeros(len(rows) + 1, np.int8)
+        changes[part.starts - rows.start] += 1
+        changes[part.stops - rows.start] -= 1
+        return np.cumsum(changes[:-1], dtype=np.int8).view(np.bool_)
+
+
+NO_ROWS = RowRanges(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def in_all(sets: Iterable[RowRanges | None]) -> RowRanges | None:
+    """Return the rows that are in all known sets; None if all are unknown."""
+    known = [rows for rows in sets if rows is not None]
+    return _covered(known, len(known)) if known else None
+
+
+def in_any(sets: Iterable[RowRanges | None]) -> RowRanges | None:
+    """Return the rows that are in any of several sets; None if one of them is unknown."""
+    known: list[RowRanges] = []
+    for rows in sets:
+        if rows is None:
+            return None
+        known.append(rows)
+    return _covered(known, 1)
+
+
+def _covered(sets: Sequence[RowRanges], count: int) -> RowRanges:
+    """Return the rows that are in at least `count` of some sets.
+
+    The ranges of one set may be in any order and adjacent. If they overlap, `count` is 1.
+    """
+    if len(sets) == 1 and count == 1 and _is_normal(sets[0]):
+        return sets[0]
+    starts = np.concatenate([NO_ROWS.starts, *(rows.starts for rows in sets)])
+    stops = np.concatenate([NO_ROWS.stops, *(rows.stops for rows in sets)])
+    rows, position = np.unique(np.concatenate([starts, stops]), return_inverse=True)
+    changes = np.bincount(position[: len(starts)], minlength=len(rows)) - np.bincount(
+        position[len(starts) :], minlength=len(rows)
+    )
+    is_inside = np.cumsum(changes) >= count
+    edges = np.flatnonzero(np.diff(is_inside, prepend=False))
+    return RowRanges(rows[edges[::2]], rows[edges[1::2]])
+
+
+def _is_normal(rows: RowRanges) -> bool:
+    return bool((rows.starts < rows.stops).all() and (rows.starts[1:] > rows.stops[:-1]).all())

@@ -1,0 +1,1 @@
+"""Indexes of a table: created, listed, described and dropped."""

@@ -1,0 +1,145 @@
+"""The types of indexes that can be created.
+
+| type | index version | rows in its files |
+| --- | --- | --- |
+| BTREE | 0; 1 in tables with stable row ids | row addresses |
+| BITMAP | 0 | row ids |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.scan.indexes import bitmap
+from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
+from lance_spark.scan.indexes.files import SegmentWriter
+from lance_spark.scan.indexes.order import order_of
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_BATCH_ROWS = 1 << 20
+#: Types of single values.
+_SCALARS = (
+    pat.is_integer,
+    pat.is_floating,
+    pat.is_boolean,
+    pat.is_decimal,
+    pat.is_temporal,
+    pat.is_string,
+    pat.is_large_string,
+    pat.is_binary,
+    pat.is_large_binary,
+    pat.is_fixed_size_binary,
+)
+
+#: Writes the files of a segment: values, the row id or address of each, increasing, and parameters.
+Write = Callable[[SegmentWriter, pa.Array, UInt64Array, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """How an index of one type is created.
+
+    Attributes
+    ----------
+    type_name : str
+        As pylance names it, in upper case.
+    type_url : str
+        Of the message in `index_details`.
+    write : callable
+    supports : callable
+        Returns whether the index takes columns of a type.
+    with_addresses : bool
+        Whether the files have row addresses, also in tables with stable row ids.
+    stable_version : int
+        Index version in tables with stable row ids; 0 in other tables.
+    defaults : mapping of str to int
+        Parameters and their default values.
+    """
+
+    type_name: str
+    type_url: str
+    write: Write
+    supports: Callable[[pa.DataType], bool]
+    with_addresses: bool = False
+    stable_version: int = 0
+    defaults: Mapping[str, int] = field(default_factory=dict)
+
+    def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all parameters, with defaults.
+
+        Raises
+        ------
+        InvalidOptionError
+            An option is unknown, or is no positive number.
+        """
+        for name, value in options.items():
+            if name not in self.defaults:
+                known = ", ".join(self.defaults) or "none"
+                raise InvalidOptionError(
+                    f"{self.type_name} index: option {name!r} is unknown; the options are {known}"
+                )
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidOptionError(
+                    f"{self.type_name} index: {name} must be a positive integer, not {value!r}"
+                )
+        return {**self.defaults, **options}
+
+
+def builder_of(index_type: str) -> Builder:
+    """Return the builder of a type.
+
+    Raises
+    ------
+    InvalidInputError
+        No index of the type can be created.
+    """
+    builder = BUILDERS.get(index_type.upper()) if isinstance(index_type, str) else None
+    if builder is None:
+        raise InvalidInputError(
+            f"index type {index_type!r} cannot be created; the types are {', '.join(BUILDERS)}"
+        )
+    return builder
+
+
+def _is_scalar(dtype: pa.DataType) -> bool:
+    return any(test(dtype) for test in _SCALARS)
+
+
+def _write_btree(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    writer = BTreeWriter(segment, values.type, parameters["zone_size"])
+    order = order_of(values)
+    for start in range(0, len(order), _BATCH_ROWS):
+        part = order[start : start + _BATCH_ROWS]
+        writer.write(values.take(pa.array(part)), pa.array(ids[part]))
+    writer.finish()
+
+
+def _write_bitmap(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    bitmap.write(segment, values, ids)
+
+
+BUILDERS = {
+    builder.type_name: builder
+    for builder in (
+        Builder(
+            "BTREE",
+            "/lance.table.BTreeIndexDetails",
+            _write_btree,
+            _is_scalar,
+            with_addresses=True,
+            stable_version=1,
+            defaults={"zone_size": DEFAULT_BATCH_SIZE},
+        ),
+        Builder("BITMAP", "/lance.table.BitmapIndexDetails", _write_bitmap, _is_scalar),
+    )
+}

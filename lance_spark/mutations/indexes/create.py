@@ -1,0 +1,306 @@
+"""Creation of indexes: tasks write one segment each, and the driver commits them together.
+
+A task reads the column of some fragments, with the id or address of each row. Its memory is that of
+the column in these fragments, so that a large table needs more tasks, not larger ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+from pyroaring import BitMap
+
+from lance_spark.arguments import check_least
+from lance_spark.errors import InvalidInputError, UnsupportedTypeError
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mutations.commits import (
+    after_failure,
+    at_version,
+    check_writable,
+    commit_operation,
+    retry_on_conflict,
+)
+from lance_spark.mutations.indexes.builders import Builder, builder_of
+from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
+from lance_spark.proto import table_pb2
+from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
+from lance_spark.scan.indexes.files import SegmentWriter, delete_segment_files
+from lance_spark.scan.plan import select_fragments
+from lance_spark.scan.predicates.comparison import column_at
+from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.fragments.fragment import Fragment, check_unique
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.metadata.create_index import CreateIndex
+
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRequest:
+    """An index to create.
+
+    Attributes
+    ----------
+    column : str
+        Name of a column, or dotted path of a child of structs.
+    index_type : str
+        Such as ``BTREE``; in any case.
+    name : str or None
+        ``<column>_idx`` by default.
+    replace : bool
+        Whether an index of the same name is replaced.
+    train : bool
+        Whether the index covers the rows of the version; else it is empty.
+    fragment_ids : collection of int or None
+        The fragments to cover; None for all.
+    num_segments : int
+        Most segments. Each is written by one task.
+    options : mapping of str to object
+        Parameters of the type.
+    """
+
+    column: str
+    index_type: str
+    name: str | None = None
+    replace: bool = True
+    train: bool = True
+    fragment_ids: Collection[int] | None = None
+    num_segments: int = 1
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexTask(FragmentTask):
+    """Writes one segment of an index over some fragments.
+
+    Attributes
+    ----------
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    index_type : str
+    parameters : mapping of str to object
+    version : tuple of int
+        File version of the table.
+    stable_row_ids : bool
+    """
+
+    path: tuple[Field, ...]
+    index_type: str
+    parameters: Mapping[str, Any]
+    version: tuple[int, int]
+    stable_row_ids: bool
+
+    def run(self) -> table_pb2.IndexMetadata:
+        """Write the files; return the segment without its name and version.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
+        """
+        builder = builder_of(self.index_type)
+        values, ids = self._read(ROW_ADDRESS if builder.with_addresses else ROW_ID)
+        with SegmentWriter(self.open_paths(), self.version) as segment:
+            builder.write(segment, values, ids, self.parameters)
+            files = segment.finish()
+        message = table_pb2.IndexMetadata(
+            fields=[self.path[-1].id],
+            index_version=builder.stable_version if self.stable_row_ids else 0,
+            created_at=time.time_ns() // 1_000_000,
+            files=files,
+        )
+        message.uuid.uuid = segment.id.bytes
+        message.index_details.type_url = builder.type_url
+        # An empty bitmap is not the same as an unknown one.
+        covered = BitMap(fragment.id for fragment in self.fragments)
+        indexes.set_fragment_bitmap(message, covered)
+        return message
+
+    def undo(self, segment: table_pb2.IndexMetadata) -> None:
+        """Delete the files of a segment."""
+        delete_segment_files(self.open_paths(), segment)
+
+    def _read(self, row_field: Field) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.uint64]]]:
+        """Return the values of all live rows, and the id or address of each, increasing."""
+        schema = Schema((*Schema.of_paths([self.path]).fields, row_field))
+        scan = ScanTask(
+            uri=self.uri,
+            lance_schema=schema,
+            slices=tuple(
+                FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in self.fragments
+            ),
+            batch_size=_BATCH_ROWS,
+            base_paths=self.base_paths,
+            storage_options=self.storage_options,
+        )
+        names = [field.name for field in self.path]
+        values, ids = [], []
+        for batch in scan.batches():
+            values.append(_plain(column_at(batch, names)))
+            ids.append(batch.column(batch.num_columns - 1))
+        dtype = _value_type(self.path[-1])
+        column = pa.chunked_array(values, dtype).combine_chunks()
+        words = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
+        order = np.argsort(words, kind="stable")
+        if not np.array_equal(order, np.arange(len(order))):
+            column, words = column.take(pa.array(order)), words[order]
+        return column, words
+
+
+def create_index(
+    table: OpenTable,
+    request: IndexRequest,
+    options: CommitOptions,
+    runner: Runner | None = None,
+) -> OpenTable:
+    """Create an index; see `Dataset.create_scalar_index`."""
+    builder_of(request.index_type).parameters(request.options)
+    check_least("num_segments", request.num_segments, 1)
+
+    def change(current: OpenTable) -> Manifest:
+        tasks = plan_index(current, request)
+        segments = runner_for(current, runner).run(tasks, IndexTask.run, _undo(tasks))
+        return commit_index(current, request, segments, options)
+
+    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+
+
+def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
+    """Return the tasks that write the segments of an index.
+
+    Raises
+    ------
+    InvalidInputError
+        The column or a fragment does not exist, or an index has the name and is not replaced.
+    UnsupportedTypeError
+        Indexes of the type do not take the column.
+    """
+    check_writable(table)
+    builder = builder_of(request.index_type)
+    path = _indexed_path(table, request.column, builder)
+    _removed(table, request, path[-1].id)
+    manifest = table.manifest
+    fragments: Sequence[Fragment] = (
+        counted_fragments(table.paths, manifest) if request.train else ()
+    )
+    check_unique(fragments, manifest.name)
+    selected = select_fragments(fragments, request.fragment_ids)
+    return [
+        IndexTask(
+            uri=table.store.uri,
+            fragments=tuple(group),
+            base_paths=manifest.base_paths,
+            storage_options=table.store.options or {},
+            path=path,
+            index_type=builder.type_name,
+            parameters=builder.parameters(request.options),
+            version=manifest.data_storage_version,
+            stable_row_ids=manifest.flags.stable_row_ids,
+        )
+        for group in _groups(selected, request.num_segments)
+    ]
+
+
+def commit_index(
+    table: OpenTable,
+    request: IndexRequest,
+    segments: Sequence[table_pb2.IndexMetadata],
+    options: CommitOptions,
+) -> Manifest:
+    """Commit the segments of an index, in place of an index of the same name.
+
+    If the commit fails, the files of the segments are deleted.
+
+    Raises
+    ------
+    LanceError
+        Errors of `commit`.
+    """
+    name = request.name or f"{request.column}_idx"
+    for segment in segments:
+        segment.name = name
+        segment.dataset_version = table.version
+    removed = _removed(table, request, segments[0].fields[0])
+
+    def discard() -> None:
+        for segment in segments:
+            delete_segment_files(table.paths, segment)
+
+    with after_failure(discard):
+        return commit_operation(table, CreateIndex(tuple(segments), removed), options)
+
+
+def _undo(tasks: Sequence[IndexTask]) -> Callable[[table_pb2.IndexMetadata], None]:
+    return tasks[0].undo
+
+
+def _removed(
+    table: OpenTable, request: IndexRequest, field_id: int
+) -> tuple[table_pb2.IndexMetadata, ...]:
+    """Return the segments that an index replaces."""
+    name = request.name or f"{request.column}_idx"
+    if name in indexes.SYSTEM_NAMES or not name:
+        raise InvalidInputError(f"{table.store.display}: an index cannot have the name {name!r}")
+    existing = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
+    if existing and not request.replace:
+        raise InvalidInputError(
+            f"{table.store.display}: index {name!r} exists; replace it, or choose another name"
+        )
+    if existing and list(existing[0].fields) != [field_id]:
+        raise InvalidInputError(
+            f"{table.store.display}: index {name!r} exists on another column; drop it first, or "
+            "choose another name"
+        )
+    return tuple(existing)
+
+
+def _indexed_path(table: OpenTable, column: str, builder: Builder) -> tuple[Field, ...]:
+    path = table.schema.path(column)
+    if any(node.logical_type != "struct" for node in path[:-1]):
+        raise InvalidInputError(
+            f"{table.store.display}: column {column!r} is inside a list or map; index the column "
+            "itself"
+        )
+    dtype = _value_type(path[-1])
+    if path[-1].is_blob or not builder.supports(dtype):
+        raise UnsupportedTypeError(
+            f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
+            f"of type {path[-1].arrow_field.type}"
+        )
+    return path
+
+
+def _value_type(field: Field) -> pa.DataType:
+    dtype = field.arrow_field.type
+    if isinstance(dtype, pa.BaseExtensionType):
+        dtype = dtype.storage_type
+    return dtype.value_type if pat.is_dictionary(dtype) else dtype
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    return array.cast(array.type.value_type) if pat.is_dictionary(array.type) else array
+
+
+def _groups(fragments: Sequence[Fragment], count: int) -> list[list[Fragment]]:
+    """Return consecutive fragments in at most `count` groups of about equally many rows."""
+    total = sum(fragment.physical_rows for fragment in fragments)
+    groups: list[list[Fragment]] = [[]]
+    rows = 0
+    for fragment in fragments:
+        if groups[-1] and rows * count >= total * len(groups):
+            groups.append([])
+        groups[-1].append(fragment)
+        rows += fragment.physical_rows
+    return groups

@@ -1,0 +1,115 @@
+"""BITMAP indexes: a set of rows for each distinct value.
+
+The only file, `bitmap_page_lookup.lance`, has a row for each value, null first, then ascending:
+
+| column | content |
+| --- | --- |
+| keys | the value; NaN and both zeros are values of their own |
+| bitmaps | binary; the rows with the value as a row address map (`row_sets`) |
+
+The schema metadata `lance:index_stats` is the JSON ``{"num_bitmaps": n}``.
+
+Specification: table/index/scalar/bitmap.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.scan.indexes.comparing import holds, typed
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.order import order_of
+from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+FILE = "bitmap_page_lookup.lance"
+KEYS, BITMAPS = "keys", "bitmaps"
+OPS = frozenset({"==", "<", "<=", ">", ">=", "between", "in", "is_null", "is_not_null"})
+_STATISTICS = "lance:index_stats"
+#: Rows of a batch that is written.
+_BATCH_ROWS = 4096
+
+
+def search(
+    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
+) -> UInt64Array | None:
+    """Return the row ids for which a comparison holds; see `search.Search`."""
+    keys = files.cached(FILE, _read_keys, lambda keys: int(keys.nbytes))
+    if keys is None or keys.type != dtype:
+        return None
+    if op in ("is_null", "is_not_null"):
+        matches = keys.is_null() if op == "is_null" else keys.is_valid()
+    else:
+        sides = typed(op, value, dtype)
+        if sides is None:
+            return None
+        matches = _matches(keys, op, sides)
+    rows = np.flatnonzero(matches.fill_null(False).to_numpy(zero_copy_only=False))
+    union = RowSet.union(_read_sets(files, rows))
+    return union.words() if union.num_rows <= limit else None
+
+
+def _matches(keys: pa.Array, op: str, sides: Any) -> pa.BooleanArray:
+    import pyarrow.compute as pc
+
+    if op == "in":
+        return pc.is_in(keys, value_set=sides)
+    (first_op, first), *others = sides
+    matches = holds(keys, first_op, first)
+    for other_op, other in others:
+        matches = pc.and_(matches, holds(keys, other_op, other))
+    return matches
+
+
+def _read_keys(files: IndexFiles) -> pa.Array:
+    with closing(files.open(FILE)) as file:
+        return read_columns(file, {KEYS: None}).column(0)
+
+
+def _read_sets(files: IndexFiles, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[RowSet]:
+    if not len(rows):
+        return
+    with closing(files.open(FILE)) as file:
+        (data,) = file.read([named(file, BITMAPS, pa.binary())], rows)
+        name = file.source.name
+    if data.null_count:
+        raise CorruptFileError(f"{name}: {BITMAPS} must not be null; rebuild the index")
+    for item in data.to_pylist():
+        yield RowSet.decode(item, name)
+
+
+def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
+    """Write the file of an index.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+    values : pa.Array
+    ids : uint64 array
+        Row id or address of each value, increasing.
+    """
+    schema = pa.schema([pa.field(KEYS, values.type), pa.field(BITMAPS, pa.binary())])
+    writer = segment.create(FILE, schema)
+    encoded = values.dictionary_encode(null_encoding="encode")
+    keys = encoded.dictionary
+    codes = encoded.indices.to_numpy()
+    # A stable sort keeps the ids of each key in order.
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(keys) + 1))
+    sorted_ids = ids[order]
+    key_order = order_of(keys)
+    for start in range(0, len(keys), _BATCH_ROWS):
+        part = key_order[start : start + _BATCH_ROWS]
+        sets = [
+            RowSet.of(sorted_ids[bounds[key] : bounds[key + 1]]).encode() for key in part.tolist()
+        ]
+        columns = [keys.take(pa.array(part)), pa.array(sets, pa.binary())]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+    writer.set_metadata(_STATISTICS, json.dumps({"num_bitmaps": len(keys)}, separators=(",", ":")))

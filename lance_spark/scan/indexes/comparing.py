@@ -1,0 +1,64 @@
+"""Comparisons of the values in indexes, with the meaning that they have in conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.scan.predicates.comparison import compared, has_nan, is_nan, with_one_zero
+from lance_spark.scan.predicates.conditions import Bound
+
+#: The comparisons that a `between` consists of, or one comparison.
+Bounds = list[Bound]
+
+
+def typed(op: str, value: Any, dtype: pa.DataType) -> Bounds | pa.Array | None:
+    """Return the other side of a comparison in the type of an index.
+
+    Parameters
+    ----------
+    op : str
+        As for `conditions.RangePruner`, without ``is_null``, ``is_not_null`` and ``contains``.
+    value : object
+    dtype : pa.DataType
+
+    Returns
+    -------
+    list of Bound, pa.Array or None
+        An array for ``in``. None if a value is not of the type, or is NaN.
+    """
+    if op == "in":
+        if value.type != dtype or has_nan(value):
+            return None
+        return with_both_zeros(value)
+    bounds = value if op == "between" else [Bound(op, value)]
+    scalars = [Bound(bound.op, _scalar(bound.value, dtype)) for bound in bounds]
+    return None if any(bound.value is None for bound in scalars) else scalars
+
+
+def holds(values: pa.Array, op: str, value: pa.Scalar) -> pa.BooleanArray:
+    """Return for which values a comparison holds; null for null."""
+    if pat.is_float16(values.type):
+        values, value = values.cast(pa.float32()), value.cast(pa.float32())
+    return compared(values, op, value)  # type: ignore[arg-type]
+
+
+def with_both_zeros(values: pa.Array) -> pa.Array:
+    """Return a set of floats with both zeros, if it has one of them."""
+    if not pat.is_floating(values.type):
+        return values
+    zeros = pa.array([0.0, -0.0], values.type)
+    values = with_one_zero(values)
+    return pa.concat_arrays([values, zeros]) if 0.0 in values.to_pylist() else values
+
+
+def _scalar(value: Any, dtype: pa.DataType) -> pa.Scalar | None:
+    try:
+        scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, dtype)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if not scalar.is_valid or scalar.type != dtype or is_nan(scalar):
+        return None
+    return scalar

@@ -1,0 +1,203 @@
+"""The files of one segment of an index.
+
+They are data files of version 2 below _indices/ in a folder with the segment's uuid as name. Their
+parameters are metadata of the schema, or global buffers whose numbers are such metadata.
+
+Specification: table/index, "Index files".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError, StorageError
+from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.file.writer import FileWriter
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.cache import all_rows, cached
+from lance_spark.storage.write.output import OutputFile
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import INDICES, TablePaths
+
+#: File versions of tables that index files can have, too; others have `_DEFAULT_VERSION`.
+_VERSIONS = ((2, 0), (2, 1), (2, 2))
+_DEFAULT_VERSION = (2, 2)
+_MAX_DIGITS = 20
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFiles:
+    """Opens the files of a segment.
+
+    Attributes
+    ----------
+    paths : TablePaths
+    segment : table_pb2.IndexMetadata
+    """
+
+    paths: TablePaths
+    segment: table_pb2.IndexMetadata
+
+    def open(self, name: str) -> DataFileReader:
+        """Open a file; the caller closes it.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+        base = self.segment.base_id if self.segment.HasField("base_id") else None
+        folder = indexes.uuid_of(self.segment)
+        return open_file(self.paths.open_index_file(f"{folder}/{name}", base))
+
+    def cached(
+        self, name: str, read: Callable[[IndexFiles], _T], size: Callable[[_T], int]
+    ) -> _T | None:
+        """Return the parsed content of a file, from the cache if possible; None if it is missing.
+
+        Parameters
+        ----------
+        name : str
+        read : callable
+            Reads the file.
+        size : callable
+            Returns the bytes of a content.
+        """
+        return cached(self.paths, self.segment, name, lambda *_: read(self), size)
+
+
+def read_columns(file: DataFileReader, types: Mapping[str, pa.DataType | None]) -> pa.RecordBatch:
+    """Return columns of an index file with all its rows.
+
+    Parameters
+    ----------
+    file : DataFileReader
+    types : mapping of str to DataType or None
+        Names of the columns, and their types; None for any type.
+
+    Raises
+    ------
+    CorruptFileError
+        A column is missing, or has another type.
+    """
+    fields = [named(file, name, dtype) for name, dtype in types.items()]
+    return pa.RecordBatch.from_arrays(file.read(fields, all_rows(file)), list(types))
+
+
+def named(file: DataFileReader, name: str, dtype: pa.DataType | None = None) -> Field:
+    """Return the field of a column of an index file.
+
+    Raises
+    ------
+    CorruptFileError
+        The column is missing, or has another type.
+    """
+    existing = next((field for field in file.schema.fields if field.name == name), None)
+    if existing is None or (dtype is not None and existing.arrow_field.type != dtype):
+        raise CorruptFileError(
+            f"{file.source.name}: column {name!r} is missing or not {dtype}; rebuild the index"
+        )
+    return existing
+
+
+def number_in(file: DataFileReader, key: str, default: int | None = None) -> int:
+    """Return a number in the metadata of an index file.
+
+    Raises
+    ------
+    CorruptFileError
+        The entry is no number, or is missing without a default.
+    """
+    text = file.schema.metadata.get(key)
+    if text is None and default is not None:
+        return default
+    if text is None or len(text) > _MAX_DIGITS or not text.isdigit():
+        shown = None if text is None else text[:40]
+        raise CorruptFileError(
+            f"{file.source.name}: {key}={shown!r} must be a number; rebuild the index"
+        )
+    return int(text)
+
+
+class SegmentWriter:
+    """Writes the files of a new segment; deletes them if the block raises an error.
+
+    Parameters
+    ----------
+    paths : TablePaths
+        Opens the table's files.
+    version : tuple of int
+        File version of the table.
+
+    Attributes
+    ----------
+    id : uuid.UUID
+        The segment's uuid.
+    """
+
+    def __init__(self, paths: TablePaths, version: tuple[int, int]) -> None:
+        self.id = uuid.uuid4()
+        self._paths = paths
+        self._version = version if version in _VERSIONS else _DEFAULT_VERSION
+        self._outputs: dict[str, tuple[OutputFile, FileWriter]] = {}
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(
+        self,
+        error: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        for output, _ in self._outputs.values():
+            output.abort()
+        with suppress(StorageError):
+            self._paths.store.delete([f"{INDICES}/{self.id}/{name}" for name in self._outputs])
+
+    def create(self, name: str, schema: pa.Schema | Schema) -> FileWriter:
+        """Return the writer of a new file. `finish` completes it.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            The file cannot store a column.
+        StorageError
+        """
+        lance_schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
+        output = self._paths.store.open_output(f"{INDICES}/{self.id}/{name}")
+        try:
+            writer = FileWriter(output, lance_schema, self._version)
+        except BaseException:
+            output.abort()
+            raise
+        self._outputs[name] = output, writer
+        return writer
+
+    def finish(self) -> list[table_pb2.IndexFile]:
+        """Complete all files, and return their names and sizes."""
+        files = []
+        for name, (output, writer) in self._outputs.items():
+            written = writer.finish()
+            output.close()
+            files.append(table_pb2.IndexFile(path=name, size_bytes=written.size_bytes))
+        return files
+
+
+def delete_segment_files(paths: TablePaths, segment: table_pb2.IndexMetadata) -> None:
+    """Delete the files of a segment that no version refers to; cleanup deletes what stays."""
+    folder = indexes.uuid_of(segment)
+    with suppress(StorageError):
+        paths.store.delete([f"{INDICES}/{folder}/{file.path}" for file in segment.files])
