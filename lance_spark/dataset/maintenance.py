@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.dataset.history import HistoryMethods
@@ -305,6 +305,54 @@ class MaintenanceMethods(HistoryMethods):
             commit_message, transaction_properties, conflict_retries, max_retries=max_retries
         )
         return self._committed(create_index(self._table, request, commit_options))
+
+    def optimize_indices(
+        self,
+        index_names: Sequence[str] | None = None,
+        *,
+        num_indices_to_merge: int = 1,
+        retrain: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 5,
+        max_retries: int = 20,
+    ) -> Self:
+        """Extend indexes to the fragments that they do not cover.
+
+        Parameters
+        ----------
+        index_names : sequence of str, optional
+            Names of indexes; by default all that this release can create.
+        num_indices_to_merge : int
+            Number of the newest segments of an index that become one with the new rows: the rows
+            of their fragments are read again.
+        retrain : bool
+            Whether to create the indexes again over all fragments, in place of their segments.
+        commit_message, transaction_properties, conflict_retries, max_retries
+            As for `create_scalar_index`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed; this version if all rows are covered.
+
+        Raises
+        ------
+        InvalidInputError
+            An index does not exist, or this release cannot create its type.
+        CommitConflictError
+            Another client changed an index, or rewrote fragments in all attempts.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        from lance_spark.mutations.indexes.optimize import OptimizeRequest, optimize_indices
+
+        request = OptimizeRequest(
+            names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
+        )
+        options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+        )
+        return self._committed(optimize_indices(self._table, request, options))
 
     def drop_index(
         self,

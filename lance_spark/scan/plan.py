@@ -55,7 +55,7 @@ class UsedIndex(NamedTuple):
     num_rows: int
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.index_type} of {self.column}): {self.num_rows:,} rows"
+        return f"{self.name} ({self.index_type}): {self.num_rows} rows"
 
 
 class ScanPlan(NamedTuple):

@@ -44,6 +44,8 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
 _BATCH_ROWS = 1 << 16
+#: Rows that a segment has at most by default, if fragments are not larger.
+_MAX_SEGMENT_ROWS = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ def create_index(
 
     def change(current: OpenTable) -> Manifest:
         tasks = plan_index(current, request)
-        segments = runner_for(current, runner).run(tasks, IndexTask.run, _undo(tasks))
+        segments = runner_for(current, runner).run(tasks, IndexTask.run, undo_of(tasks))
         return commit_index(current, request, segments, options)
 
     return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
@@ -189,12 +191,36 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     builder = builder_of(request.index_type)
     path = _indexed_path(table, request.column, builder)
     _removed(table, request, path[-1].id)
-    manifest = table.manifest
-    fragments: Sequence[Fragment] = (
-        counted_fragments(table.paths, manifest) if request.train else ()
-    )
-    check_unique(fragments, manifest.name)
+    fragments = current_fragments(table) if request.train else ()
     selected = select_fragments(fragments, request.fragment_ids)
+    parameters = builder.parameters(request.options)
+    return segment_tasks(table, builder, path, selected, parameters, request.num_segments)
+
+
+def current_fragments(table: OpenTable) -> Sequence[Fragment]:
+    """Return the fragments of a version with their row counts.
+
+    Raises
+    ------
+    CorruptTableError
+        Two fragments have the same id.
+    CorruptFileError, StorageError
+    """
+    fragments = counted_fragments(table.paths, table.manifest)
+    check_unique(fragments, table.manifest.name)
+    return fragments
+
+
+def segment_tasks(
+    table: OpenTable,
+    builder: Builder,
+    path: tuple[Field, ...],
+    fragments: Sequence[Fragment],
+    parameters: Mapping[str, Any],
+    num_segments: int,
+) -> list[IndexTask]:
+    """Return tasks that together cover some fragments; one task if there are none."""
+    manifest = table.manifest
     return [
         IndexTask(
             uri=table.store.uri,
@@ -203,12 +229,18 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
             storage_options=table.store.options or {},
             path=path,
             index_type=builder.type_name,
-            parameters=builder.parameters(request.options),
+            parameters=parameters,
             version=manifest.data_storage_version,
             stable_row_ids=manifest.flags.stable_row_ids,
         )
-        for group in _groups(selected, request.num_segments)
+        for group in _groups(fragments, num_segments)
     ]
+
+
+def default_segments(table: OpenTable, parallelism: int) -> int:
+    """Return a number of segments: one for each task that runs at once, and none too large."""
+    rows = sum(fragment.physical_rows for fragment in table.manifest.fragments)
+    return max(parallelism, -(-rows // _MAX_SEGMENT_ROWS), 1)
 
 
 def commit_index(
@@ -229,18 +261,38 @@ def commit_index(
     name = request.name or f"{request.column}_idx"
     for segment in segments:
         segment.name = name
-        segment.dataset_version = table.version
     removed = _removed(table, request, segments[0].fields[0])
+    return commit_segments(table, segments, removed, options)
+
+
+def commit_segments(
+    table: OpenTable,
+    segments: Sequence[table_pb2.IndexMetadata],
+    removed: Sequence[table_pb2.IndexMetadata],
+    options: CommitOptions,
+) -> Manifest:
+    """Commit segments, which have their names, in place of others.
+
+    If the commit fails, the files of the segments are deleted.
+
+    Raises
+    ------
+    LanceError
+        Errors of `commit`.
+    """
+    for segment in segments:
+        segment.dataset_version = table.version
 
     def discard() -> None:
         for segment in segments:
             delete_segment_files(table.paths, segment)
 
     with after_failure(discard):
-        return commit_operation(table, CreateIndex(tuple(segments), removed), options)
+        return commit_operation(table, CreateIndex(tuple(segments), tuple(removed)), options)
 
 
-def _undo(tasks: Sequence[IndexTask]) -> Callable[[table_pb2.IndexMetadata], None]:
+def undo_of(tasks: Sequence[IndexTask]) -> Callable[[table_pb2.IndexMetadata], None]:
+    """Return a function that deletes the files of a segment that one of the tasks wrote."""
     return tasks[0].undo
 
 
@@ -266,6 +318,18 @@ def _removed(
 
 def _indexed_path(table: OpenTable, column: str, builder: Builder) -> tuple[Field, ...]:
     path = table.schema.path(column)
+    check_column(table, path, builder)
+    return path
+
+
+def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) -> None:
+    """Raise an error if indexes of a type do not take a column.
+
+    Raises
+    ------
+    InvalidInputError, UnsupportedTypeError
+    """
+    column = ".".join(node.name for node in path)
     if any(node.logical_type != "struct" for node in path[:-1]):
         raise InvalidInputError(
             f"{table.store.display}: column {column!r} is inside a list or map; index the column "
@@ -277,7 +341,6 @@ def _indexed_path(table: OpenTable, column: str, builder: Builder) -> tuple[Fiel
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"
         )
-    return path
 
 
 def _value_type(field: Field) -> pa.DataType:

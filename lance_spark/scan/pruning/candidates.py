@@ -120,7 +120,7 @@ def find_candidates(
         return None if column is None else column.candidates(op, value)
 
     rows = candidates_of_all(conditions, statistics)
-    return None if rows is None else Candidates(table.by_fragment(rows), tuple(table.used))
+    return None if rows is None else Candidates(table.by_fragment(rows), tuple(table.used.values()))
 
 
 def narrowed(
@@ -175,7 +175,7 @@ class _Table:
         self.fragments = fragments
         self.stable_row_ids = manifest.flags.stable_row_ids
         self.starts = zone_maps.starts_of(fragments)
-        self.used: list[UsedIndex] = []
+        self.used: dict[str, UsedIndex] = {}
         self._find_rows = find_rows
         ids = np.array([fragment.id for fragment in fragments], np.uint64)
         self._order = np.argsort(ids)
@@ -315,5 +315,10 @@ class _Column:
         return covered
 
     def _note(self, index: table_pb2.IndexMetadata, num_rows: int) -> None:
-        name = ".".join(node.name for node in self._path)
-        self._table.used.append(UsedIndex(index.name, indexes.type_of_index(index), name, num_rows))
+        """Note that an index answered; of several answers, the one with the fewest rows."""
+        existing = self._table.used.get(index.name)
+        if existing is None or num_rows < existing.num_rows:
+            column = ".".join(node.name for node in self._path)
+            self._table.used[index.name] = UsedIndex(
+                index.name, indexes.type_of_index(index), column, num_rows
+            )

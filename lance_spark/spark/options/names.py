@@ -36,6 +36,7 @@ READ_NAMES = (
     "with_row_address",
     "fragment_ids",
     "whole_fragments",
+    "use_scalar_index",
     "scan_metrics",
     *FEED_NAMES,
 )
@@ -94,7 +95,7 @@ SYNONYMS = {
 #: a stream.
 IGNORED = frozenset(
     {"block_size", "index_cache_size", "metadata_cache_size", "executor_credential_refresh"}
-    | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
+    | {"pushdownfilters", "topn_push_down"}
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
     | {"checkpointlocation", "queryname"}
 )

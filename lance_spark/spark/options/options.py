@@ -117,6 +117,8 @@ class ReadOptions:
         Fragments to read; all fragments if None.
     whole_fragments : bool
         Whether all rows of a fragment are in one Spark partition.
+    use_scalar_index : bool
+        Whether indexes rule out rows.
     scan_metrics : bool
         Whether each task prints to its log what it read.
     feed : mapping of str to str
@@ -145,6 +147,7 @@ class ReadOptions:
     with_row_address: bool = False
     fragment_ids: tuple[int, ...] | None = None
     whole_fragments: bool = False
+    use_scalar_index: bool = True
     scan_metrics: bool = False
     feed: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -192,6 +195,7 @@ class ReadOptions:
             with_row_address=flag("with_row_address", plain),
             fragment_ids=fragment_ids(plain.get("fragment_ids")),
             whole_fragments=flag("whole_fragments", plain),
+            use_scalar_index=flag("use_scalar_index", plain, default=True),
             scan_metrics=flag("scan_metrics", plain),
             feed={name: plain[name] for name in FEED_NAMES if name in plain},
             storage_options=parts.storage,

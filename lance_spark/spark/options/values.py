@@ -37,9 +37,9 @@ def whole_number(
     )
 
 
-def flag(name: str, plain: Mapping[str, str]) -> bool:
-    """Return whether the option is true; false if it is not given."""
-    return parse_flag(name, plain.get(name, "false"))
+def flag(name: str, plain: Mapping[str, str], *, default: bool = False) -> bool:
+    """Return whether the option is true; `default` if it is not given."""
+    return parse_flag(name, plain.get(name, str(default)))
 
 
 def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:

@@ -41,6 +41,8 @@ The reply takes the place of the first partition. Its pickle holds the text
 | ` columnar=C` | before the semicolon, if the request asks for it: `yes`, or the reason why not |
 | ` ordered=O` | before the semicolon, if the rows of each partition are in an order: parts such |
 | | as `id:ASCENDING:NULLS_FIRST`, with commas between them |
+| ` indexes=I` | before the semicolon, if indexes rule out rows: what EXPLAIN shows of them, as a |
+| | part of a URL |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 

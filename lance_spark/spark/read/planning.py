@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.field import Field
     from lance_spark.scan.nearest_rows import NearestRows
+    from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.top_rows import FirstRows
     from lance_spark.scan.vector_distances import Distance
@@ -118,6 +119,8 @@ class PlanReply(InputPartition):
         Whether Spark is to ask for rows, and make the groups itself.
     ordered : sequence of SortOrder
         The order of the rows of each partition.
+    indexes : sequence of UsedIndex
+        The indexes that rule out rows.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class PlanReply(InputPartition):
         columnar: str | None = None,
         has_many_groups: bool = False,
         ordered: Sequence[SortOrder] = (),
+        indexes: Sequence[UsedIndex] = (),
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
@@ -141,6 +145,8 @@ class PlanReply(InputPartition):
             text += " groups=many"
         if ordered:
             text += " ordered=" + ",".join(map(str, ordered))
+        if indexes:
+            text += " indexes=" + quote(", ".join(map(str, indexes)))
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
@@ -179,6 +185,8 @@ class Plan:
         Filters besides the filters of the request.
     ordered : tuple of SortOrder
         The order of the rows of each task, if it is known.
+    indexes : list of UsedIndex
+        The indexes that rule out rows; complete after `partitions`.
     """
 
     dataset: Dataset
@@ -191,6 +199,7 @@ class Plan:
     request: Request
     pushed: tuple[Predicate, ...]
     ordered: tuple[SortOrder, ...] = ()
+    indexes: list[UsedIndex] = field(default_factory=list)
 
     @property
     def reported_order(self) -> tuple[SortOrder, ...]:
@@ -331,7 +340,7 @@ class Plan:
         columns = self.columns
         if residual is not None:
             columns = paths_for(self.schema, residual.schema, self.table)
-        return self.dataset.plan(
+        plan = self.dataset._plan(
             columns,
             rows_per_task=self.options.target_rows,
             min_partitions=_target_partitions(self.request.parallelism),
@@ -340,7 +349,10 @@ class Plan:
             blob_handling=self.options.blob_handling,
             fragment_ids=self.options.fragment_ids,
             whole_fragments=self.options.whole_fragments,
+            use_scalar_index=self.options.use_scalar_index,
         )
+        self.indexes.extend(plan.indexes)
+        return plan.tasks
 
     def _size(self, rows: int) -> int | None:
         from lance_spark.spark.read.estimate import estimated_size

@@ -131,6 +131,7 @@ class LanceReader(TaskObject, DataSourceReader):
             self.columnar,
             are_many,
             plan.reported_order if stream is None else (),
+            plan.indexes,
         )
         return [reply, *partitions]
 

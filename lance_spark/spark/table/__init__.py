@@ -16,6 +16,7 @@ from lance_spark.spark.table.base import ChangeResult, option_texts
 from lance_spark.spark.table.bases import BaseMethods
 from lance_spark.spark.table.columns import ColumnMethods
 from lance_spark.spark.table.history import HistoryMethods
+from lance_spark.spark.table.indexes import IndexMethods
 from lance_spark.spark.table.maintenance import MaintenanceMethods
 from lance_spark.spark.table.rows import RowMethods
 from lance_spark.storage.uri import parse_uri
@@ -39,7 +40,9 @@ if not TYPE_CHECKING:
 
 
 @names_table_by(lambda table: parse_uri(table.path).display)
-class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, BaseMethods):
+class LanceTable(
+    RowMethods, ColumnMethods, MaintenanceMethods, IndexMethods, HistoryMethods, BaseMethods
+):
     """A Lance table that a Spark session reads and changes; returned by `forPath`.
 
     Each call opens the newest version, unless the options name a version.

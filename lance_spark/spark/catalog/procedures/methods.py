@@ -7,18 +7,18 @@ namespace and name of a table, because the table may not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 
 from lance_spark.dataset.dataset import open_dataset
-from lance_spark.errors import InvalidInputError, UnsupportedError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
-from lance_spark.spark.catalog.procedures.table import INDEX_COLUMNS
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
@@ -139,31 +139,12 @@ def set_unenforced_primary_key(
 
 def describe_indices(table: LanceTable) -> Any:
     """List the indexes, and how many fragments and rows they cover."""
-    dataset = table.dataset()
-    fragments = {fragment.id for fragment in dataset.fragments}
-    num_rows = dataset.count_rows()
-    rows = []
-    for index in dataset.describe_indices():
-        covered = {number for part in index.segments for number in part.fragment_ids or ()}
-        num_covered = len(fragments & covered)
-        rows.append(
-            (
-                index.name,
-                list(index.field_names),
-                index.index_type,
-                num_covered,
-                index.num_rows_indexed,
-                len(fragments) - num_covered,
-                num_rows - index.num_rows_indexed,
-                index.num_segments,
-            )
-        )
-    return table._data_frame(rows, INDEX_COLUMNS)
+    return table.indexes()
 
 
 def drop_index(table: LanceTable, name: str, **options: Any) -> tuple[str, str]:
     """Drop an index. Vacuum removes its files."""
-    table.dataset().drop_index(name, **options)
+    table.dropIndex(name, **options)
     return name, "dropped"
 
 
@@ -173,23 +154,34 @@ def create_index(
     method: str,
     columns: Sequence[str],
     options: Mapping[str, str] | None = None,
-) -> NoReturn:
-    """Refuse: this release creates no indexes."""
-    raise _no_index(table, f"index {name} of type {method} cannot be created")
+    **commit: Any,
+) -> tuple[int, str]:
+    """Create an index of a column, in place of an index of the same name."""
+    if len(columns) != 1:
+        raise InvalidInputError(
+            f"table {table.path}: an index has one column, not {len(columns)}: {list(columns)}"
+        )
+    values = _index_options(table, options)
+    table.createIndex(columns[0], method, name, **values, **commit)
+    return _coverage(table, name)
 
 
 def optimize_index(
-    table: LanceTable, name: str, options: Mapping[str, str] | None = None
-) -> NoReturn:
-    """Refuse: this release extends no indexes."""
-    raise _no_index(table, f"index {name} cannot be optimized")
+    table: LanceTable, name: str, options: Mapping[str, str] | None = None, **commit: Any
+) -> tuple[int, str]:
+    """Extend an index to the rows that it does not cover, and merge its newest segments."""
+    values = _index_options(table, options, {"num_indices_to_merge", "retrain", "num_segments"})
+    table.optimizeIndices([name], **values, **commit)
+    return _coverage(table, name)
 
 
 def refresh_index(
-    table: LanceTable, name: str, options: Mapping[str, str] | None = None
-) -> NoReturn:
-    """Refuse: this release extends no indexes."""
-    raise _no_index(table, f"index {name} cannot be refreshed")
+    table: LanceTable, name: str, options: Mapping[str, str] | None = None, **commit: Any
+) -> tuple[int, str]:
+    """Extend an index to the rows that it does not cover, by new segments."""
+    values = _index_options(table, options, {"num_segments"})
+    table.optimizeIndices([name], num_indices_to_merge=0, **values, **commit)
+    return _coverage(table, name)
 
 
 def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) -> Any:
@@ -289,8 +281,28 @@ def _is_key(field: pa.Field) -> bool:
     return _PRIMARY_KEY.encode() in metadata or f"{_PRIMARY_KEY}:position".encode() in metadata
 
 
-def _no_index(table: LanceTable, problem: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"table {table.path}: {problem} by this release; use pylance, whose indexes this release "
-        "reads, lists and drops"
-    )
+def _index_options(
+    table: LanceTable, options: Mapping[str, str] | None, known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return the options of a statement as arguments: numbers, true and false, and texts."""
+    values: dict[str, Any] = {}
+    for name, text in (options or {}).items():
+        if known is not None and name not in known:
+            raise InvalidOptionError(
+                f"table {table.path}: option {name!r} of the index is unknown; the options are "
+                f"{', '.join(sorted(known))}"
+            )
+        try:
+            value = json.loads(text.lower())
+        except ValueError:
+            value = text
+        values[name] = value if isinstance(value, int | float) else text
+    return values
+
+
+def _coverage(table: LanceTable, name: str) -> tuple[int, str]:
+    """Return how many fragments an index covers, and its name."""
+    dataset = table.dataset()
+    (index,) = [index for index in dataset.describe_indices() if index.name == name]
+    covered = {number for part in index.segments for number in part.fragment_ids or ()}
+    return len(covered & {fragment.id for fragment in dataset.fragments}), name

@@ -17,6 +17,7 @@ from lance_spark.spark.table.history import (
     HISTORY_COLUMNS,
     TAG_COLUMNS,
 )
+from lance_spark.spark.table.indexes import INDEX_COLUMNS
 from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, VACUUM_COLUMNS
 
 #: A changed table: the number of the new version, or of the newest if nothing changed.
@@ -29,11 +30,8 @@ _CHANGE = {**_COMMIT, "conflict_retries": "int"}
 _TABLE = {"table": "string"}
 _OPENING = {"branch": "string", "table_options": "map<string, string>"}
 _INDEX = {"name": "string"}
-INDEX_COLUMNS = (
-    "name string, fields array<string>, index_type string, num_indexed_fragments long, "
-    "num_indexed_rows long, num_unindexed_fragments long, num_unindexed_rows long, "
-    "num_segments long"
-)
+_INDEX_OPTIONS = {"options": "map<string, string>", **_CHANGE}
+_COVERAGE = "fragments_indexed long, index_name string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +218,12 @@ PROCEDURES: Mapping[str, Procedure] = {
     "drop_index": Procedure(_INDEX, _COMMIT, "index_name string, status string"),
     "create_index": Procedure(
         {**_INDEX, "method": "string", "columns": "array<string>"},
-        {"options": "map<string, string>"},
+        _INDEX_OPTIONS,
+        _COVERAGE,
+        has_jobs=True,
     ),
-    "optimize_index": Procedure(_INDEX, {"options": "map<string, string>"}),
-    "refresh_index": Procedure(_INDEX, {"options": "map<string, string>"}),
+    "optimize_index": Procedure(_INDEX, _INDEX_OPTIONS, _COVERAGE, has_jobs=True),
+    "refresh_index": Procedure(_INDEX, _INDEX_OPTIONS, _COVERAGE, has_jobs=True),
     # Names
     "register_table": Procedure({"location": "string"}, result="location string", opens=False),
     "deregister_table": Procedure(result="location string", opens=False),

@@ -47,7 +47,7 @@ final class PlanReply {
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
               + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: ordered=([^ ;]+))?"
-              + "(?: stream=(\\d+))?;");
+              + "(?: indexes=([^ ;]+))?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -78,6 +78,9 @@ final class PlanReply {
   /** Whether Spark is to ask for rows, and make the groups itself. */
   final boolean hasManyGroups;
 
+  /** The indexes that rule out rows, as EXPLAIN shows them; null if there are none. */
+  final String indexes;
+
   /** The order of the rows of each partition; empty if it is unknown. */
   final SortOrder[] ordered;
 
@@ -94,6 +97,7 @@ final class PlanReply {
       String columnar,
       boolean hasManyGroups,
       SortOrder[] ordered,
+      String indexes,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -107,6 +111,7 @@ final class PlanReply {
     this.columnar = columnar;
     this.hasManyGroups = hasManyGroups;
     this.ordered = ordered;
+    this.indexes = indexes;
     this.driverRows = driverRows;
   }
 
@@ -211,9 +216,10 @@ final class PlanReply {
         text.group(7) == null ? null : decoded(text.group(7)),
         text.group(8) != null,
         orders(text.group(9)),
-        text.group(10) == null
+        text.group(10) == null ? null : decoded(text.group(10)),
+        text.group(11) == null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(10)), output));
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(11)), output));
   }
 
   /** Returns the order that a text such as "id:ASCENDING:NULLS_FIRST,name:..." names. */

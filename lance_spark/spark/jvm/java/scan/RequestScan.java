@@ -99,6 +99,9 @@ public class RequestScan
       text.append(" partitions=").append(planned.partitions.length);
       text.append(" fragments=").append(planned.scannedFragments);
       text.append(" skipped=").append(planned.fragments - planned.scannedFragments);
+      if (planned.indexes != null) {
+        text.append(" indexes=[").append(planned.indexes).append("]");
+      }
       if (planned.columnar != null) {
         text.append(" columnar=").append(planned.columnar);
       }

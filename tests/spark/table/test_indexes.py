@@ -1,0 +1,148 @@
+"""Indexes of `LanceTable` and of SQL: created by tasks, asked by queries, read by pylance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedTypeError
+from lance_spark.spark.table import LanceTable
+from tests.spark.sql.catalogs import TestCatalog
+
+ROWS, FRAGMENTS = 60_000, 6
+
+
+def rows(ids: np.ndarray) -> pa.Table:
+    return pa.table(
+        {
+            "id": ids,
+            "word": pa.array([f"w{number % 7_001:04}" for number in ids.tolist()]),
+            "g": pa.array(ids % 300, mask=ids % 11 == 0),
+            "st": pa.StructArray.from_arrays([pa.array(ids * 3)], ["a"]),
+            "list": pa.array([[number] for number in ids.tolist()]),
+        }
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    rng = np.random.default_rng(5)
+    data = rows(rng.permutation(ROWS))
+    lance.write_dataset(data, str(path), max_rows_per_file=ROWS // FRAGMENTS)
+    lance_spark.open_dataset(str(path)).delete("id % 17 = 3")
+    return path
+
+
+def count(path: Path, text: str, **options: Any) -> int:
+    return lance_spark.open_dataset(str(path)).to_table(["id"], filter=text, **options).num_rows
+
+
+def test_an_index_is_made_by_tasks_and_used(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    version = table.createIndex("id", "btree", num_segments=3).version
+    table.createIndex("word", "BTREE", "words")
+    table.createIndex("st.a", "BTREE")
+    assert table.createIndex("g", "bitmap").version == version + 3
+    listed = {row.name: row for row in table.indexes().collect()}
+    assert set(listed) == {"id_idx", "words", "st.a_idx", "g_idx"}
+    assert listed["id_idx"].num_segments == 3
+    assert listed["st.a_idx"].fields == ["st.a"]
+    assert all(row.num_indexed_rows == count(path, "true") for row in listed.values())
+    oracle = lance.dataset(str(path))
+    frame = table.toDF()
+    for text in ("id = 41", "word = 'w0007'", "st.a = 300", "g = 5 AND id < 3000", "g IS NULL"):
+        assert "ScalarIndexQuery" in oracle.scanner(filter=text).explain_plan()
+        expected = count(path, text, use_scalar_index=False)
+        assert oracle.count_rows(text) == expected
+        assert frame.where(text).count() == expected
+        assert len(frame.where(text).collect()) == expected
+    plain = table.toDF(use_scalar_index=False)
+    assert plain.where("id = 41").count() == 1
+
+
+def test_indexes_are_extended(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    table.createIndex("id", "BTREE", num_segments=2)
+    lance.dataset(str(path)).insert(rows(np.arange(ROWS, ROWS + 500)))
+
+    def coverage() -> tuple[int, int, int]:
+        (row,) = table.indexes().collect()
+        return row.num_segments, row.num_indexed_fragments, row.num_unindexed_rows
+
+    assert coverage() == (2, FRAGMENTS, 500)
+    assert table.optimizeIndices(num_indices_to_merge=0, num_segments=1).version == 5
+    assert coverage() == (3, FRAGMENTS + 1, 0)
+    # Nothing to do is no version.
+    assert table.optimizeIndices().version == 5
+    lance.dataset(str(path)).insert(rows(np.arange(ROWS + 500, ROWS + 600)))
+    table.optimizeIndices(["id_idx"], num_segments=1)
+    assert coverage() == (3, FRAGMENTS + 2, 0)
+    table.optimizeIndices(retrain=True, num_segments=1)
+    assert coverage() == (1, FRAGMENTS + 2, 0)
+    for text in ("id = 60123", "id = 60555", "id BETWEEN 59990 AND 60010"):
+        assert "ScalarIndexQuery" in lance.dataset(str(path)).scanner(filter=text).explain_plan()
+        assert table.toDF().where(text).count() == count(path, text, use_scalar_index=False)
+        assert lance.dataset(str(path)).count_rows(text) == table.toDF().where(text).count()
+    table.dropIndex("id_idx")
+    assert table.indexes().count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (("nope", "BTREE"), InvalidInputError, "'nope'"),
+        (("id", "fm"), InvalidInputError, "index type 'fm' cannot be created"),
+        (("list", "BTREE"), UnsupportedTypeError, "does not take column 'list'"),
+        (("list.item", "BTREE"), InvalidInputError, "list.item"),
+        (("id", "BTREE", "word_idx"), InvalidInputError, "exists on another column"),
+        (("id", "BTREE", "__lance_frag_reuse"), InvalidInputError, "cannot have the name"),
+    ],
+)
+def test_wrong_indexes_are_refused(
+    spark: Any, path: Path, arguments: tuple[str, ...], error: type[Exception], says: str
+) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    version = table.createIndex("word", "BTREE").version
+    with pytest.raises(error, match=says):
+        table.createIndex(*arguments)
+    with pytest.raises(InvalidOptionError, match="option 'pages' is unknown"):
+        table.createIndex("id", "BTREE", pages=3)
+    with pytest.raises(InvalidInputError, match="'word_idx' exists; replace it"):
+        table.createIndex("word", "BTREE", replace=False)
+    assert table.dataset().version == version
+
+
+def test_statements(spark: Any, tmp_path: Path) -> None:
+    catalog = TestCatalog.of(spark, "indexed", tmp_path)
+    catalog.sql("CREATE TABLE CAT.t AS SELECT id, id % 7 AS g FROM range(0, 9000, 1, 3)")
+    created = catalog.sql(
+        "ALTER TABLE CAT.t CREATE INDEX i USING btree (id) WITH (zone_size = 512)"
+    )
+    assert created == [(3, "i")]
+    assert catalog.sql("CALL CAT.system.create_index('t', 'j', 'bitmap', array('g'))") == [(3, "j")]
+    catalog.sql("INSERT INTO CAT.t SELECT id, 1 FROM range(9000, 9010, 1, 1)")
+    assert catalog.sql("ALTER TABLE CAT.t REFRESH INDEX i") == [(4, "i")]
+    assert catalog.sql("ALTER TABLE CAT.t OPTIMIZE INDEX j WITH (retrain = true)") == [(4, "j")]
+    shown = {row[0]: tuple(row)[1:] for row in catalog.sql("SHOW INDEXES IN CAT.t")}
+    assert shown["i"][:6] == (["id"], "BTree", 4, 9010, 0, 0)
+    assert shown["j"][1] == "Bitmap"
+    assert catalog.sql("SELECT g FROM CAT.t WHERE id = 9004") == [(1,)]
+    assert catalog.pylance("t").count_rows("id >= 8999") == 11
+    assert catalog.sql("ALTER TABLE CAT.t DROP INDEX i") == [("i", "dropped")]
+
+
+def test_changes_find_rows_by_the_index(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    table.createIndex("id", "BTREE")
+    assert table.delete("id = 41").num_deleted_rows == 1
+    assert table.update("id IN (42, 43, 44)", {"word": "'new'"}).num_updated_rows == 3
+    assert table.toDF().where("word = 'new'").count() == 3
+    assert table.toDF().where("id BETWEEN 40 AND 44").count() == 4
+    assert lance.dataset(str(path)).count_rows("id >= 40 AND id <= 44") == 4
