@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,9 @@ _LZ4_HEADS = (
     (1 << 20, bytes.fromhex("04224d18606051")),
     (1 << 22, bytes.fromhex("04224d18607073")),
 )
+#: Bytes before a Zstandard frame, and the first bytes that tell how a buffer is stored.
+_HEAD = 8
+_NOTHING = np.zeros(0, np.uint8)
 #: Literal bytes at the end of every LZ4 block that has as many.
 _LZ4_LITERALS = 5
 
@@ -161,34 +164,96 @@ def claimed_size(scheme: str, head: bytes) -> int | None:
     return None if _is_bare(np.frombuffer(head, np.uint8)) else int.from_bytes(head[:8], "little")
 
 
-def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
-    """Return the bytes that many buffers were compressed from; see `decompress`.
+class Decompressed(NamedTuple):
+    """The contents of buffers: content i is ``data[starts[i] : starts[i] + sizes[i]]``."""
 
-    `max_size` is the total. One call decompresses many adjacent frames or blocks.
+    data: Bytes
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+
+
+def decompress_many(
+    scheme: str,
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    stored: npt.NDArray[np.int64],
+    max_size: int,
+) -> Decompressed:
+    """Return the bytes that many buffers were compressed from; each begins at a multiple of 8.
+
+    One call of the compressor decompresses many frames or blocks; see `decompress`.
+
+    Parameters
+    ----------
+    scheme : str
+        ``lz4`` or ``zstd``.
+    data : uint8 array
+        Buffer i is ``data[starts[i] : starts[i] + stored[i]]``.
+    starts, stored : int64 array
+    max_size : int
+        Maximum bytes of all contents together.
+
+    Raises
+    ------
+    CorruptFileError
+        A buffer does not have this scheme, or the contents are larger than `max_size`.
     """
-    if len(buffers) < 2 or any(len(data) < 8 for data in buffers):
-        return _one_by_one(scheme, buffers, max_size)
-    if scheme == "zstd" and any(_is_bare(data) for data in buffers):
-        return _one_by_one(scheme, buffers, max_size)
-    prefix = 4 if scheme == "lz4" else 8
-    sizes = [int.from_bytes(data[:prefix].tobytes(), "little") for data in buffers]
+    bounds = zip(starts.tolist(), (starts + stored).tolist(), strict=True)
+    buffers = [data[start:stop] for start, stop in bounds]
+    sizes = _claimed_sizes(scheme, data, starts, stored)
+    if sizes is None:
+        return _joined(_one_by_one(scheme, buffers, max_size))
+    # Each call has about as many bytes.
+    groups = np.cumsum(sizes) // _TOGETHER
+    heads = np.flatnonzero(np.diff(groups, prepend=-1))
     pieces: list[Bytes] = []
     bytes_left = max_size
-    begin = size = 0
-    for i, of_next in enumerate([*sizes[1:], _TOGETHER + 1], 1):
-        size += sizes[i - 1]
-        if size + of_next <= _TOGETHER:
-            continue
+    for begin, end in zip(heads.tolist(), [*heads[1:].tolist(), len(buffers)], strict=True):
+        size = int(sizes[begin:end].sum())
         if size > bytes_left:
             raise CorruptFileError(f"compressed buffers claim to hold more than {max_size} bytes")
-        if scheme == "lz4":
-            pieces += _decompress_blocks(buffers[begin:i], sizes[begin:i], bytes_left)
-        else:
-            text = decompress_frames([data[8:] for data in buffers[begin:i]], size)
-            pieces += _cut(text, sizes[begin:i])
+        text = _decompress_group(
+            scheme, buffers[begin:end], stored[begin:end], sizes[begin:end], bytes_left
+        )
+        pieces.append(text)
         bytes_left -= size
-        begin, size = i, 0
-    return pieces
+    return _aligned(pieces, sizes)
+
+
+def _claimed_sizes(
+    scheme: str, data: Bytes, starts: npt.NDArray[np.int64], stored: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64] | None:
+    """Return the lengths that buffers claim; None if one of them must be looked at alone."""
+    if len(starts) < 2 or int(stored.min()) <= _HEAD:
+        return None
+    heads = data[starts[:, None] + np.arange(_HEAD)]
+    if scheme == "lz4":
+        words = heads[:, :_LZ4_PREFIX].copy().view("<u4").reshape(-1)
+        sizes: npt.NDArray[np.int64] = words.astype(np.int64)
+        return None if (sizes > (stored - _LZ4_PREFIX) * _LZ4_RATIO).any() else sizes
+    is_bare = (heads[:, :4] == np.frombuffer(ZSTD_MAGIC, np.uint8)).all(axis=1)
+    claims = heads.view("<u8").reshape(-1)
+    limit = np.minimum((stored - _HEAD) * _ZSTD_RATIO, MAX_SIZE)
+    if is_bare.any() or (claims > limit.astype(np.uint64)).any():
+        return None
+    return claims.astype(np.int64)
+
+
+def _decompress_group(
+    scheme: str,
+    buffers: Sequence[Bytes],
+    stored: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    max_size: int,
+) -> Bytes:
+    """Return the contents of buffers, one after the other."""
+    if scheme == "zstd":
+        return decompress_frames([data[_HEAD:] for data in buffers], int(sizes.sum()))
+    text = decompress_lz4_blocks(buffers, stored, sizes) if len(buffers) > 1 else None
+    if text is None:
+        # Decompressed one by one, so that the error names the buffer.
+        text = np.concatenate([_NOTHING, *_one_by_one(scheme, buffers, max_size)])
+    return text
 
 
 def _one_by_one(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
@@ -199,23 +264,28 @@ def _one_by_one(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[By
     return pieces
 
 
-def _cut(text: Bytes, sizes: Sequence[int]) -> list[Bytes]:
-    ends = list(accumulate(sizes))
-    return [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+def _joined(contents: Sequence[Bytes]) -> Decompressed:
+    return _aligned(contents, np.array([len(content) for content in contents], np.int64))
 
 
-def _decompress_blocks(
-    buffers: Sequence[Bytes], sizes: Sequence[int], max_size: int
-) -> list[Bytes]:
-    for data, size in zip(buffers, sizes, strict=True):
-        _check_claim(size, len(data) - 4, _LZ4_RATIO, max_size)
-    text = decompress_lz4_blocks(buffers, np.array(sizes)) if len(buffers) > 1 else None
-    # Decompressed one by one, so that the error names the buffer.
-    return _one_by_one("lz4", buffers, max_size) if text is None else _cut(text, sizes)
+def _aligned(pieces: Sequence[Bytes], sizes: npt.NDArray[np.int64]) -> Decompressed:
+    """Return contents, which follow one another in some pieces, at multiples of 8 bytes."""
+    text = pieces[0] if len(pieces) == 1 else np.concatenate([_NOTHING, *pieces])
+    room = (sizes + 7) // 8 * 8
+    starts = np.cumsum(room) - room
+    if np.array_equal(room, sizes):
+        return Decompressed(text, starts, sizes)
+    data = np.empty(int(room.sum()), np.uint8)
+    ends = np.cumsum(sizes)
+    for start, begin, end in zip(
+        starts.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True
+    ):
+        data[start : start + end - begin] = text[begin:end]
+    return Decompressed(data, starts, sizes)
 
 
 def decompress_lz4_blocks(
-    buffers: Sequence[Bytes], sizes: npt.NDArray[np.int64]
+    buffers: Sequence[Bytes], stored: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8] | None:
     """Return the content of all blocks; None if they must be decompressed one by one.
 
@@ -223,10 +293,12 @@ def decompress_lz4_blocks(
     ----------
     buffers : sequence of uint8 arrays
         Blocks with their length before compression in front.
+    stored : int64 array
+        Bytes of each buffer.
     sizes : int64 array
-        These lengths, which the caller has checked to be possible.
+        The lengths before compression, which the caller has checked to be possible.
     """
-    stored = np.array([len(data) for data in buffers]) - _LZ4_PREFIX
+    stored = stored - _LZ4_PREFIX
     if int(stored.min()) < _LZ4_LITERALS or int(sizes.min()) < _LZ4_LITERALS:
         return None
     largest = max(int(stored.max()), int(sizes.max()))

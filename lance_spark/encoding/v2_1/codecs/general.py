@@ -122,18 +122,7 @@ def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> Chu
     CorruptFileError
         A buffer does not have this scheme, or the buffers hold more than `max_size` bytes.
     """
-    stored = [
-        buffer.data[start : start + size]
-        for start, size in zip(buffer.starts.tolist(), buffer.sizes.tolist(), strict=True)
-    ]
-    pieces: list[Bytes] = decompress_many(scheme, stored, max_size)
-    sizes: npt.NDArray[np.int64] = np.array([len(piece) for piece in pieces], np.int64)
-    room = (sizes + 7) // 8 * 8
-    starts = np.cumsum(room) - room
-    data = np.empty(int(room.sum()), np.uint8)
-    for start, piece in zip(starts.tolist(), pieces, strict=True):
-        data[start : start + len(piece)] = piece
-    return ChunkBuffer(data, starts, sizes)
+    return ChunkBuffer(*decompress_many(scheme, buffer.data, buffer.starts, buffer.sizes, max_size))
 
 
 # Writing
