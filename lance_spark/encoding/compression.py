@@ -236,7 +236,8 @@ def _claimed_sizes(
     limit = np.minimum((stored - _HEAD) * _ZSTD_RATIO, MAX_SIZE)
     if is_bare.any() or (claims > limit.astype(np.uint64)).any():
         return None
-    return claims.astype(np.int64)
+    sizes = claims.astype(np.int64)
+    return sizes
 
 
 def _decompress_group(
