@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rows.partial_overwrite import (
@@ -80,13 +81,15 @@ def test_statistics_are_asked_for_each_column() -> None:
     columns = partition_columns(schema, ["a", "b"], "t")
     values = pa.record_batch({"0": pa.array([1, 2]), "1": pa.array(["x", None])})
 
-    def statistics(field: Any, op: str, value: Any) -> list[range] | None:
+    def statistics(field: Any, op: str, value: Any) -> RowRanges:
         if field.name == "a":
-            return [range(10)] if value.as_py() == 1 else [range(20, 30)]
-        return [range(5, 8)] if op == "is_null" else [range(7, 25)]
+            return RowRanges.of([range(10) if value.as_py() == 1 else range(20, 30)])
+        return RowRanges.of([range(5, 8) if op == "is_null" else range(7, 25)])
 
     condition = InPartitions(columns, values)
-    assert condition.candidates(statistics) == [range(5, 10), range(20, 25)]
+    candidates = condition.candidates(statistics)
+    assert candidates is not None
+    assert list(candidates) == [range(5, 10), range(20, 25)]
     assert condition.candidates(lambda *_: None) is None
     assert condition.negated().candidates(statistics) is None
 

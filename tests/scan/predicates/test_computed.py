@@ -15,6 +15,7 @@ import pytest
 
 import lance_spark
 from lance_spark.dataset.write import write_dataset
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.scan.predicates.expressions.kernels import dates
 from lance_spark.scan.predicates.sql import SqlSettings, parse_predicate
@@ -185,14 +186,16 @@ def test_bounds_on_a_column_use_statistics(dataset: lance_spark.Dataset) -> None
     def asked(text: str) -> list[str]:
         ops: list[str] = []
 
-        def statistics(field: Any, op: str, value: Any) -> list[range]:
+        def statistics(field: Any, op: str, value: Any) -> RowRanges:
             ops.append(op)
-            return []
+            return NO_ROWS
 
         parse_predicate(text, schema, SqlSettings()).candidates(statistics)
         return ops
 
-    assert asked("n > 5 AND n + 1 > 6")[0] == ">"
+    assert asked("n > 5 AND n + 1 > 6") == [">"]
+    assert asked("n > 5 AND n <= 9 AND n IS NOT NULL") == ["is_not_null", "between"]
+    assert asked("n IN (5, 9)") == ["in"]
     assert asked("n > 2 + 3") == [">"]
     assert asked("n + 0 > 5") == []
 
