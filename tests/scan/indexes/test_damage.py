@@ -1,0 +1,104 @@
+"""Damaged indexes: the scan leaves them out with a warning, and returns the right rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.scan.indexes import cache
+
+ROWS = 20_000
+FILES = {
+    "BTREE": ["page_lookup.lance", "page_data.lance"],
+    "BITMAP": ["bitmap_page_lookup.lance"],
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A table with an index of the type that the test names."""
+    path = tmp_path / "t.lance"
+    table = pa.table({"id": np.arange(ROWS), "g": np.arange(ROWS) % 500})
+    lance.write_dataset(table, str(path), max_rows_per_file=6_000)
+    index_type = request.node.callspec.params["index_type"]
+    lance_spark.open_dataset(str(path)).create_scalar_index("g", index_type)
+    return path
+
+
+def truncated(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def garbled(file: Path) -> None:
+    file.write_bytes(np.random.default_rng(1).bytes(file.stat().st_size))
+
+
+def replaced(file: Path) -> None:
+    """Put a data file of other columns in the place of an index file."""
+    table = pa.table({"other": range(10)})
+    other = file.parent / "other.lance"
+    lance.write_dataset(table, str(other))
+    (data,) = (other / "data").iterdir()
+    file.write_bytes(data.read_bytes())
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, truncated, garbled, replaced])
+@pytest.mark.parametrize(
+    ("index_type", "name"), [(kind, name) for kind, names in FILES.items() for name in names]
+)
+def test_damaged_files(
+    path: Path,
+    index_type: str,
+    name: str,
+    damage: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (file,) = path.glob(f"_indices/*/{name}")
+    damage(file)
+    cache._CACHE.clear()
+    dataset = lance_spark.open_dataset(str(path))
+    for text in ("g = 7", "g IN (1, 2)", "g BETWEEN 3 AND 4", "g IS NULL"):
+        expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)
+        assert dataset.to_table(["id"], filter=text).equals(expected)
+        assert "index: " not in dataset.explain(filter=text)
+    # Files of another layout may be those of a later release.
+    if damage is not replaced:
+        assert "index 'g_idx' is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("index_type", list(FILES))
+def test_unknown_versions_are_left_out(
+    path: Path, index_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = lance_spark.open_dataset(str(path))
+    (index,) = lance.dataset(str(path)).describe_indices()
+    segment = index.segments[0]
+    newer = lance.Index(
+        uuid=segment.uuid,
+        name="g_idx",
+        fields=[1],
+        dataset_version=segment.dataset_version_at_last_update,
+        fragment_ids=set(segment.fragment_ids),
+        index_version=9,
+        index_details=(index.type_url, b""),
+    )
+    old = lance.Index(
+        uuid=segment.uuid,
+        name="g_idx",
+        fields=[1],
+        dataset_version=segment.dataset_version_at_last_update,
+        fragment_ids=set(segment.fragment_ids),
+        index_version=segment.index_version,
+    )
+    operation = lance.LanceOperation.CreateIndex([newer], [old])
+    lance.LanceDataset.commit(str(path), operation, read_version=dataset.version)
+    dataset = lance_spark.open_dataset(str(path))
+    assert dataset.to_table(["id"], filter="g = 7").num_rows == ROWS // 500
+    assert "index 'g_idx' is ignored: its version 9 is unknown" in caplog.text
