@@ -236,8 +236,8 @@ def _claimed_sizes(
     limit = np.minimum((stored - _HEAD) * _ZSTD_RATIO, MAX_SIZE)
     if is_bare.any() or (claims > limit.astype(np.uint64)).any():
         return None
-    sizes = claims.astype(np.int64)
-    return sizes
+    result: npt.NDArray[np.int64] = claims.astype(np.int64)
+    return result
 
 
 def _decompress_group(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -34,16 +35,19 @@ def test_unions(sets: list[set[int]]) -> None:
 
 
 @given(WORDS, st.data())
-def test_damaged_bytes_are_errors(words: set[int], data: st.DataObject) -> None:
+def test_truncated_sets_are_errors(words: set[int], data: st.DataObject) -> None:
     stored = bytearray(row_set({*words, 5}).encode())
     kept = data.draw(st.integers(0, len(stored) - 1))
     with pytest.raises(CorruptFileError, match="rebuild the index"):
         RowSet.decode(bytes(stored[:kept]), "f")
+
+
+@given(WORDS, st.data())
+def test_changed_bytes_do_no_harm(words: set[int], data: st.DataObject) -> None:
+    stored = bytearray(row_set({*words, 5}).encode())
     stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
-    try:
+    with suppress(CorruptFileError, UnsupportedFeatureError):
         RowSet.decode(bytes(stored), "f")
-    except (CorruptFileError, UnsupportedFeatureError) as error:
-        assert "rebuild the index" in str(error)
 
 
 def test_whole_fragments_are_not_read() -> None:
