@@ -115,7 +115,7 @@ class IndexTask(FragmentTask):
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=builder.stable_version if self.stable_row_ids else 0,
+            index_version=builder.version_in(stable_row_ids=self.stable_row_ids),
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )

@@ -176,15 +176,15 @@ class Match(Predicate):
         if self.inverted or self.column.cast_type is not None:
             return None
         field = self.column.field
-        if self.match == "contains":
-            return statistics(field, "contains", self.text)
-        if self.match != "starts":
+        if self.match == "like":
             return None
-        # Texts with a prefix are between the prefix and the next text without it.
-        lower, end = Bound(">=", self.text), _next_after(self.text)
-        if end is None:
-            return statistics(field, *lower)
-        return statistics(field, "between", Between(lower, Bound("<", end)))
+        rows = None
+        if self.match == "starts":
+            # Texts with a prefix are between the prefix and the next text without it.
+            lower, end = Bound(">=", self.text), _next_after(self.text)
+            question = lower if end is None else ("between", Between(lower, Bound("<", end)))
+            rows = statistics(field, *question)
+        return statistics(field, "contains", self.text) if rows is None else rows
 
 
 @dataclass(frozen=True, slots=True)
