@@ -15,6 +15,7 @@ Specification: table/index/scalar/ngram.md.
 
 from __future__ import annotations
 
+import itertools
 from contextlib import closing
 from typing import Any
 
@@ -95,13 +96,12 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
     postings: dict[int, BitMap64] = {}
     nulls = ids[values.is_null().to_numpy(zero_copy_only=False)]
     if len(nulls):
-        postings[_NULL] = BitMap64(nulls)
+        postings[_NULL] = BitMap64(nulls, optimize=False)
     for tokens, rows in Tokenizer().tokens(values):
         starts = np.flatnonzero(np.diff(tokens, prepend=np.uint32(0xFFFFFFFF)))
-        stops = [*starts[1:].tolist(), len(tokens)]
+        bounds = itertools.pairwise([*starts.tolist(), len(tokens)])
         words = ids[rows]
-        keys = tokens[starts].tolist()
-        for key, start, stop in zip(keys, starts.tolist(), stops, strict=True):
+        for key, (start, stop) in zip(tokens[starts].tolist(), bounds, strict=True):
             postings.setdefault(key, BitMap64()).update(words[start:stop])
     schema = pa.schema(
         [

@@ -126,15 +126,15 @@ class Tokenizer:
 def tokens_of_text(text: str) -> list[int]:
     """Return the tokens that an index has for each text with a part; none if it does not decide.
 
-    Letters are folded only if they consist of an ASCII letter and marks, because all releases of
-    Lance agree on these.
+    Only letters of Latin-1 and Latin Extended-A are folded that consist of an ASCII letter and
+    marks: all releases of Lance agree on these.
     """
     codes: list[int] = []
     for char in text:
-        decomposed = unicodedata.normalize("NFD", char)
-        letter = decomposed[0].lower()
-        is_plain = ord(char) < 0x180 and all(map(unicodedata.combining, decomposed[1:]))
-        codes.append(_ascii_code(letter) if is_plain and letter.isascii() else _SEPARATOR)
+        # The lower case of some capital letters is a letter and a mark, which separates.
+        letter = unicodedata.normalize("NFD", char.lower())[0]
+        is_plain = ord(char) < 0x180 and len(char.lower()) == 1 and letter.isascii()
+        codes.append(_ascii_code(letter) if is_plain else _SEPARATOR)
     array = np.array(codes, np.int16)
     tokens, _ = _windows(array, np.zeros(len(array), np.int64))
     return list(dict.fromkeys(tokens.tolist()))
