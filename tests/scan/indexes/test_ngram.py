@@ -6,6 +6,7 @@ import contextlib
 import logging
 import random
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.scan.indexes import ngram_tokens
+from lance_spark.scan.indexes.cache import _CACHE
 from lance_spark.scan.indexes.ngram_tokens import tokens_of_text
 from tests.scan.indexes.rewritten import content, index_file, rewrite
 
@@ -23,9 +25,9 @@ CHARACTERS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000
 UNUSUAL = "ÆßẞŒŁĸŋİıſŉΣK\u0301\u0307㏞ﬃⱽᴭ⑴⒈Ａ１🄰𝚤𝐀\U0001ccd6\ua7f1½ªⅣ"
 
 
-def build(path: Path, texts: list[str | None] | pa.Array, who: str, version: str = "2.1") -> None:
+def build(path: Path, texts: list[str | None] | pa.Array, who: str, **options: Any) -> None:
     table = pa.table({"i": np.arange(len(texts)), "s": texts})
-    lance.write_dataset(table, str(path), max_rows_per_file=1 << 21, data_storage_version=version)
+    lance.write_dataset(table, str(path), **{"max_rows_per_file": 1 << 21, **options})
     if who == "own":
         lance_spark.open_dataset(str(path)).create_scalar_index("s", "ngram")
     else:
@@ -46,14 +48,14 @@ def random_texts(seed: int, count: int) -> list[str | None]:
     return [None if rng.random() < 0.05 else random_text(rng) for _ in range(count)]
 
 
-def rows(path: Path, condition: str, **options: bool) -> list[int]:
-    table = lance_spark.open_dataset(str(path)).to_table(["i"], filter=condition, **options)
+def rows(path: Path, condition: str) -> list[int]:
+    table = lance_spark.open_dataset(str(path)).to_table(["i"], filter=condition)
     return sorted(table["i"].to_pylist())
 
 
-def same_files(tmp_path: Path, texts: list[str | None] | pa.Array, version: str = "2.1") -> None:
+def same_files(tmp_path: Path, texts: list[str | None] | pa.Array, **options: Any) -> None:
     for who in ("own", "pylance"):
-        build(tmp_path / who, texts, who, version)
+        build(tmp_path / who, texts, who, **options)
     own, other = content(tmp_path / "own"), content(tmp_path / "pylance")
     assert own.schema.equals(other.schema, check_metadata=True)
     assert own.equals(other)
@@ -63,14 +65,13 @@ def test_every_character_is_folded_as_by_pylance(tmp_path: Path) -> None:
     same_files(tmp_path, [f"q7{chr(point)}z9" for point in CHARACTERS])
 
 
-@pytest.mark.parametrize("chunk", [5, 97, 1 << 22])
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize(("chunk", "version"), [(5, "2.0"), (97, "2.1"), (1 << 22, "2.2")])
 def test_files_are_those_of_pylance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, version: str
 ) -> None:
     monkeypatch.setattr(ngram_tokens, "CHUNK_BYTES", chunk)
     texts = random_texts(chunk, 60 if chunk == 5 else 2000)
-    same_files(tmp_path, [*texts, "x" * 3000 + "é" * 3000], version)
+    same_files(tmp_path, [*texts, "x" * 3000 + "é" * 3000], data_storage_version=version)
 
 
 def test_other_columns(tmp_path: Path) -> None:
@@ -129,6 +130,54 @@ def test_no_matching_row_is_lost(tmp_path: Path, who: str) -> None:
     assert used > 10
 
 
+@pytest.fixture(
+    scope="module",
+    params=[(who, stable) for who in ("own", "pylance") for stable in (False, True)],
+    ids=str,
+)
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table that was changed after its index was made."""
+    who, stable = request.param
+    path = tmp_path_factory.mktemp("ngram") / "t.lance"
+    words = ["apple", "Banana", "crème brûlée", "d-e-f", ""]
+    texts = [
+        None if number % 17 == 3 else f"{words[number % 5]} {number % 800} {words[number % 3]}"
+        for number in range(6000)
+    ]
+    build(path, texts, who, max_rows_per_file=2500, enable_stable_row_ids=stable)
+    lance_spark.open_dataset(str(path)).delete("i % 31 = 5")
+    dataset = lance.dataset(str(path))
+    dataset.insert(pa.table({"i": np.arange(20), "s": ["apple 799"] * 20}))
+    dataset.update({"s": "'BANANA 798'"}, where="i % 1000 = 1")
+    return path
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "contains(s, '799')",
+        "s LIKE '%na 798%'",
+        "contains(s, 'NANA 798')",
+        "contains(s, 'brûlée 12')",
+        "contains(s, '799') AND i < 3000",
+        "contains(s, '799') OR contains(s, '121')",
+        "contains(s, 'nothing')",
+        "s LIKE 'apple 795%'",
+        "s LIKE '% 799 apple'",
+        "s LIKE 'apple%79_ %nana'",
+        "s LIKE '%crème%brûlée 32%'",
+    ],
+)
+def test_both_clients_use_an_index(table: Path, condition: str) -> None:
+    dataset, oracle = lance_spark.open_dataset(str(table)), lance.dataset(str(table))
+    unindexed = dataset.to_table(["i"], filter=condition, use_scalar_index=False)
+    expected = sorted(unindexed["i"].to_pylist())
+    assert rows(table, condition) == expected
+    assert sorted(oracle.to_table(["i"], filter=condition)["i"].to_pylist()) == expected
+    assert "  index: s_idx (NGRAM of s)" in dataset.explain(filter=condition)
+    assert "ScalarIndexQuery" in oracle.scanner(filter=condition).explain_plan()
+
+
 def test_a_long_part(tmp_path: Path) -> None:
     text = "".join(f"{number:04}" for number in range(500))
     build(tmp_path / "t", [text, text[:-1], "0000"], "own")
@@ -178,6 +227,6 @@ def test_damaged_bytes(tmp_path: Path) -> None:
         changed = bytearray(data)
         changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         file.write_bytes(changed[: rng.choice([len(data), len(data), rng.randrange(len(data))])])
-        lance_spark.scan.indexes.cache._CACHE.clear()  # type: ignore[attr-defined]
+        _CACHE.clear()
         with contextlib.suppress(LanceError):
             rows(path, "contains(s, 'abc')")
