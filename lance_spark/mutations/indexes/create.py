@@ -272,7 +272,7 @@ def _indexed_path(table: OpenTable, column: str, builder: Builder) -> tuple[Fiel
             "itself"
         )
     dtype = _value_type(path[-1])
-    if path[-1].is_blob or not builder.supports(dtype):
+    if path[-1].has_blobs or not builder.supports(dtype):
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"

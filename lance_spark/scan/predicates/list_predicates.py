@@ -83,9 +83,11 @@ def item_column(column: Column) -> Column:
     Raises
     ------
     InvalidInputError
-        The column has another type.
+        The column has another type, or has blobs.
     """
     dtype = column.field.arrow_field.type
+    if column.field.has_blobs:
+        raise InvalidInputError(f"filter: column {column} has blobs, which are not searched")
     if not (pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype)):
         raise InvalidInputError(f"filter on {str(column)!r}: {dtype} is not a list")
     children = column.field.children
