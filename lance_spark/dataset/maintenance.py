@@ -243,8 +243,11 @@ class MaintenanceMethods(HistoryMethods):
         column : str
             Name of a column, or dotted path of a child of structs.
         index_type : str
-            ``BTREE`` (comparisons and ranges of any column of single values) or ``BITMAP`` (the
-            same, for columns of few different values).
+            ``BTREE`` (comparisons and ranges of any column of single values), ``BITMAP`` (the
+            same, for columns of few different values), ``LABEL_LIST`` (``array_contains``,
+            ``arrays_overlap``, ``array_has``, ``array_has_any`` and ``array_has_all`` of a column
+            of lists), or ``NGRAM`` (``LIKE '%text%'`` and ``contains`` of a column of strings, for
+            texts with three letters or digits of ASCII in a row).
         name : str, optional
             Name of the index; ``<column>_idx`` by default.
         replace : bool

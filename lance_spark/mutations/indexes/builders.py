@@ -4,6 +4,8 @@
 | --- | --- | --- |
 | BTREE | 0; 1 in tables with stable row ids | row addresses |
 | BITMAP | 0 | row ids |
+| LABEL_LIST | 1 | row ids |
+| NGRAM | 0 | row ids |
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.scan.indexes import bitmap
+from lance_spark.scan.indexes import bitmap, label_list, ngram
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import order_of
@@ -56,8 +58,10 @@ class Builder:
         Returns whether the index takes columns of a type.
     with_addresses : bool
         Whether the files have row addresses, also in tables with stable row ids.
-    stable_version : int
-        Index version in tables with stable row ids; 0 in other tables.
+    version : int
+        Index version.
+    stable_version : int or None
+        Another index version in tables with stable row ids.
     defaults : mapping of str to int
         Parameters and their default values.
     """
@@ -67,7 +71,8 @@ class Builder:
     write: Write
     supports: Callable[[pa.DataType], bool]
     with_addresses: bool = False
-    stable_version: int = 0
+    version: int = 0
+    stable_version: int | None = None
     defaults: Mapping[str, int] = field(default_factory=dict)
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +95,12 @@ class Builder:
                 )
         return {**self.defaults, **options}
 
+    def version_in(self, *, stable_row_ids: bool) -> int:
+        """Return the index version in tables with or without stable row ids."""
+        if stable_row_ids and self.stable_version is not None:
+            return self.stable_version
+        return self.version
+
 
 def builder_of(index_type: str) -> Builder:
     """Return the builder of a type.
@@ -111,6 +122,15 @@ def _is_scalar(dtype: pa.DataType) -> bool:
     return any(test(dtype) for test in _SCALARS)
 
 
+def _is_list_of_scalars(dtype: pa.DataType) -> bool:
+    # Other clients refuse lists of a fixed size.
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype)) and _is_scalar(dtype.value_type)
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
+
+
 def _write_btree(
     segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
 ) -> None:
@@ -128,6 +148,18 @@ def _write_bitmap(
     bitmap.write(segment, values, ids)
 
 
+def _write_label_list(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    label_list.write(segment, values, ids)
+
+
+def _write_ngram(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    ngram.write(segment, values, ids)
+
+
 BUILDERS = {
     builder.type_name: builder
     for builder in (
@@ -141,5 +173,13 @@ BUILDERS = {
             defaults={"zone_size": DEFAULT_BATCH_SIZE},
         ),
         Builder("BITMAP", "/lance.table.BitmapIndexDetails", _write_bitmap, _is_scalar),
+        Builder(
+            "LABEL_LIST",
+            "/lance.table.LabelListIndexDetails",
+            _write_label_list,
+            _is_list_of_scalars,
+            version=1,
+        ),
+        Builder("NGRAM", "/lance.table.NGramIndexDetails", _write_ngram, _is_text),
     )
 }

@@ -117,7 +117,7 @@ class IndexTask(FragmentTask):
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=builder.stable_version if self.stable_row_ids else 0,
+            index_version=builder.version_in(stable_row_ids=self.stable_row_ids),
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )
@@ -336,7 +336,7 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
             "itself"
         )
     dtype = _value_type(path[-1])
-    if path[-1].is_blob or not builder.supports(dtype):
+    if path[-1].has_blobs or not builder.supports(dtype):
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"

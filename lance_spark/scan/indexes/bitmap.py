@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
+from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.comparing import holds, typed
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.order import order_of
@@ -41,7 +43,7 @@ def search(
     files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
 ) -> UInt64Array | None:
     """Return the row ids for which a comparison holds; see `search.Search`."""
-    keys = files.cached(FILE, _read_keys, lambda keys: int(keys.nbytes))
+    keys = cached_keys(files)
     if keys is None or keys.type != dtype:
         return None
     if op in ("is_null", "is_not_null"):
@@ -52,7 +54,7 @@ def search(
             return None
         matches = _matches(keys, op, sides)
     rows = np.flatnonzero(matches.fill_null(False).to_numpy(zero_copy_only=False))
-    union = RowSet.union(_read_sets(files, rows))
+    union = RowSet.union(read_sets(files, rows))
     return union.words() if union.num_rows <= limit else None
 
 
@@ -68,12 +70,23 @@ def _matches(keys: pa.Array, op: str, sides: Any) -> pa.BooleanArray:
     return matches
 
 
+def cached_keys(files: IndexFiles) -> pa.Array | None:
+    """Return the distinct values of a segment; None if the file is missing."""
+    return files.cached(FILE, _read_keys, lambda keys: int(keys.nbytes))
+
+
 def _read_keys(files: IndexFiles) -> pa.Array:
     with closing(files.open(FILE)) as file:
         return read_columns(file, {KEYS: None}).column(0)
 
 
-def _read_sets(files: IndexFiles, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[RowSet]:
+def read_sets(files: IndexFiles, rows: RowNumbers) -> Iterator[RowSet]:
+    """Yield the sets of the values in some rows of the file, which increase.
+
+    Raises
+    ------
+    CorruptFileError, UnsupportedFeatureError, StorageError
+    """
     if not len(rows):
         return
     with closing(files.open(FILE)) as file:
@@ -85,15 +98,15 @@ def _read_sets(files: IndexFiles, rows: np.ndarray[Any, np.dtype[np.int64]]) -> 
         yield RowSet.decode(item, name)
 
 
-def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
-    """Write the file of an index.
+def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> FileWriter:
+    """Write the file of an index; return its writer, which the segment finishes.
 
     Parameters
     ----------
     segment : SegmentWriter
     values : pa.Array
     ids : uint64 array
-        Row id or address of each value, increasing.
+        Row id or address of each value, increasing; equal for values of one row.
     """
     schema = pa.schema([pa.field(KEYS, values.type), pa.field(BITMAPS, pa.binary())])
     writer = segment.create(FILE, schema)
@@ -113,3 +126,4 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
         columns = [keys.take(pa.array(part)), pa.array(sets, pa.binary())]
         writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
     writer.set_metadata(_STATISTICS, json.dumps({"num_bitmaps": len(keys)}, separators=(",", ":")))
+    return writer

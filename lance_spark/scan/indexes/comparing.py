@@ -20,7 +20,7 @@ def typed(op: str, value: Any, dtype: pa.DataType) -> Bounds | pa.Array | None:
     Parameters
     ----------
     op : str
-        As for `conditions.RangePruner`, without ``is_null``, ``is_not_null`` and ``contains``.
+        ``in``, ``between``, or a comparison; see `conditions.RangePruner`.
     value : object
     dtype : pa.DataType
 

@@ -45,7 +45,7 @@ class RowSet:
 
     @classmethod
     def of(cls, words: UInt64Array) -> RowSet:
-        """Return a set of words, given in increasing order."""
+        """Return a set of words, given in increasing order; equal words may repeat."""
         return cls(
             {high: BitMap(low.astype(np.uint32)) for high, low in offsets_by_fragment(words)}
         )
@@ -96,6 +96,20 @@ class RowSet:
             for high, bitmap in rows.bitmaps.items():
                 by_high.setdefault(high, []).append(bitmap)
         return cls({high: BitMap.union(*bitmaps) for high, bitmaps in by_high.items()})
+
+    @classmethod
+    def intersection(cls, sets: Iterable[RowSet]) -> RowSet:
+        """Return the words that are in each of several sets, of which there is at least one."""
+        first, *others = sets
+        common = {high for high in first.bitmaps if all(high in rows.bitmaps for rows in others)}
+        return cls(
+            {
+                high: BitMap.intersection(
+                    first.bitmaps[high], *(rows.bitmaps[high] for rows in others)
+                )
+                for high in common
+            }
+        )
 
     @property
     def num_rows(self) -> int:

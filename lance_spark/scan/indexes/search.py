@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.scan.indexes import bitmap, btree_search
+from lance_spark.scan.indexes import bitmap, btree_search, label_list, ngram
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -44,4 +44,6 @@ class IndexType:
 SEARCHED: Mapping[str, IndexType] = {
     "BTREE": IndexType((0, 1), btree_search.OPS, btree_search.search),
     "BITMAP": IndexType((0,), bitmap.OPS, bitmap.search),
+    "LABEL_LIST": IndexType((1,), label_list.OPS, label_list.search),
+    "NGRAM": IndexType((0,), ngram.OPS, ngram.search),
 }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.comparison import (
     Op,
@@ -18,12 +18,15 @@ from lance_spark.scan.predicates.comparison import (
     exact_ticks,
     has_nan,
     is_nan,
+    like_parts,
     text_matches,
     with_one_zero,
 )
 from lance_spark.scan.predicates.conditions import Between, Bound, ColumnBound, RangePruner
 from lance_spark.scan.predicates.tree import Column, Predicate
 
+#: Most parts of a pattern that an index is asked for.
+_MAX_PARTS = 4
 #: The operator that is true if another is false.
 OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -176,15 +179,17 @@ class Match(Predicate):
         if self.inverted or self.column.cast_type is not None:
             return None
         field = self.column.field
-        if self.match == "contains":
-            return statistics(field, "contains", self.text)
-        if self.match != "starts":
-            return None
-        # Texts with a prefix are between the prefix and the next text without it.
-        lower, end = Bound(">=", self.text), _next_after(self.text)
-        if end is None:
-            return statistics(field, *lower)
-        return statistics(field, "between", Between(lower, Bound("<", end)))
+        if self.match == "like":
+            assert isinstance(self.text, str)
+            parts = sorted(like_parts(self.text), key=len)[-_MAX_PARTS:]
+            return in_all(statistics(field, "contains", part) for part in parts)
+        rows = None
+        if self.match == "starts":
+            # Texts with a prefix are between the prefix and the next text without it.
+            lower, end = Bound(">=", self.text), _next_after(self.text)
+            question = lower if end is None else ("between", Between(lower, Bound("<", end)))
+            rows = statistics(field, *question)
+        return statistics(field, "contains", self.text) if rows is None else rows
 
 
 @dataclass(frozen=True, slots=True)

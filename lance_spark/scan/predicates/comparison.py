@@ -42,6 +42,9 @@ _MATCHERS: dict[TextMatch, str] = {
 _LINE_ENDS = "\\n\\r\\x{85}\\x{2028}\\x{2029}"
 _SETS = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0b\\f\\r"}
 _CONTROLS = {"n": "\\n", "t": "\\t", "r": "\\r", "f": "\\f"}
+#: What `like_regex` puts around a pattern, and what the pattern consists of.
+_LIKE_START, _LIKE_END = "(?s)\\A", "\\z"
+_LIKE_PIECE = re.compile(r"\.\*|\\.|.", re.DOTALL)
 _REPEATED = re.compile(r"[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\}")
 
 
@@ -184,7 +187,21 @@ def like_regex(pattern: str, escape: str = "\\") -> tuple[TextMatch, str]:
         if first is None and last:
             return "ends", text
     regex = [".*" if part is None else re.escape(part) if part else "." for part in parts]
-    return "like", f"(?s)\\A{''.join(regex)}\\z"
+    return "like", f"{_LIKE_START}{''.join(regex)}{_LIKE_END}"
+
+
+def like_parts(regex: str) -> list[str]:
+    """Return the texts that every text has that matches a regular expression of `like_regex`.
+
+    Other regular expressions have none.
+    """
+    if not regex.startswith(_LIKE_START):
+        return []
+    inner = regex[len(_LIKE_START) : -len(_LIKE_END)]
+    pieces = _LIKE_PIECE.findall(inner)
+    # A dot is any character, so that it ends a part.
+    text = "".join("\0" if piece in (".", ".*") else piece[-1] for piece in pieces)
+    return [part for part in text.split("\0") if part]
 
 
 def is_nan(value: Any) -> bool:

@@ -27,10 +27,13 @@ from lance_spark.file.schema.field import Field
 #: | ``between`` | `Between` |
 #: | ``in`` | array without nulls |
 #: | ``contains`` | a part of a text |
+#: | ``has_any``, ``has_all`` | array without nulls; a list has one, or all, of its values |
 #: | ``is_null``, ``is_not_null`` | None |
 RangePruner = Callable[[Field, str, Any], RowRanges | None]
 #: Comparisons that leave an interval of values, from a lower bound or to an upper bound.
 _LOWER, _UPPER = (">", ">="), ("<", "<=")
+#: Questions about parts of values.
+_SEARCHES = ("contains", "has_any", "has_all")
 #: A set of more values is not looked up one by one.
 _MAX_VALUES = 100
 
@@ -108,13 +111,13 @@ def by_comparisons(
     Parameters
     ----------
     compare : callable
-        Takes the operator, without ``between``, ``in`` and ``contains``, and the value.
+        Takes the operator of a comparison with one value, and the value.
     """
     if op == "between":
         return in_all((compare(*value.lower), compare(*value.upper)))
     if op == "in":
         return in_any(compare("==", item) for item in value) if len(value) <= _MAX_VALUES else None
-    return None if op == "contains" else compare(op, value)
+    return None if op in _SEARCHES else compare(op, value)
 
 
 def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -9,9 +9,9 @@
 | `SameTruth` | if two conditions have the same truth value |
 | `And`, `Or`, `Known`, `Constant` | |
 
-The first three rows are in `column_predicates`; `expressions.conditionals` has conditions on
-computed values. A filter keeps the rows for which a predicate is true. NaN equals NaN and is
-greater than all other values.
+The first three rows are in `column_predicates`; `list_predicates` searches lists, and
+`expressions.conditionals` has conditions on computed values. A filter keeps the rows for which a
+predicate is true. NaN equals NaN and is greater than all other values.
 
 `candidates` returns the rows that statistics do not rule out. A `RangePruner` answers this for a
 comparison of one column. Negations are first moved down to the conditions.

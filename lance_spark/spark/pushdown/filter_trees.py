@@ -8,7 +8,8 @@
 | `{"op": "like", "args": [...], "escape": character}` | SQL's LIKE |
 
 Operations are `and`, `or`, `not`, `=`, `<=>`, `<`, `<=`, `>`, `>=`, `in`, `is_null`, `is_not_null`,
-`is_nan`, `starts_with`, `ends_with` and `contains`. The texts of literals are dates in days,
+`is_nan`, `starts_with`, `ends_with`, `contains`, and, of a column of lists and literals,
+`array_contains` and `arrays_overlap`. The texts of literals are dates in days,
 timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hexadecimal digits,
 and numbers as Java writes them. Both sides of a comparison have the same Spark type. Dates and
 timestamps stay numbers, because Spark's range is larger than Python's.
@@ -27,7 +28,10 @@ import pyarrow.types as pat
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.column_predicates import In, IsNan, IsNull
+from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
+from lance_spark.scan.predicates.sql import lists
+from lance_spark.scan.predicates.sql_settings import DEFAULTS
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
 from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
@@ -147,6 +151,8 @@ class _TreeParser:
         self._operations: dict[str, Callable[[dict[str, Any], list[Any]], Predicate]] = {
             "<=>": lambda tree, args: self._null_safe(tree, *_two(tree, args)),
             "in": self._in,
+            "array_contains": self._array_contains,
+            "arrays_overlap": self._arrays_overlap,
             "is_null": lambda tree, args: IsNull(self._column(_one(tree, args))),
             "is_nan": self._is_nan,
             "is_not_null": lambda tree, args: IsNull(self._column(_one(tree, args)), inverted=True),
@@ -227,6 +233,23 @@ class _TreeParser:
         if not pat.is_floating(coercion.dtype_of(column.field)):
             raise refused("is_nan is only for floating-point numbers", tree)
         return IsNan(column)
+
+    def _array_contains(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
+        left, right = _two(tree, args)
+        return self._search(tree, lists.array_contains, left, [right])
+
+    def _arrays_overlap(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
+        if not all(isinstance(argument, dict) for argument in args) or not args:
+            raise refused("a filter is malformed", tree)
+        return self._search(tree, lists.arrays_overlap, args[0], args[1:])
+
+    def _search(
+        self, tree: dict[str, Any], build: lists.Build, array: Any, items: list[Any]
+    ) -> Predicate:
+        try:
+            return build(self._column(array), [literal(item) for item in items], DEFAULTS)
+        except NoCommonTypeError as error:
+            raise refused(str(error), tree) from None
 
     def _match(self, match_kind: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):

@@ -31,7 +31,7 @@ from lance_spark.scan.predicates.expressions.conditionals import (
 from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
 from lance_spark.scan.predicates.literal_casts import CastError, cast
-from lance_spark.scan.predicates.sql import computed
+from lance_spark.scan.predicates.sql import computed, lists
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql.literals import CAST_FUNCTIONS, cast_to, typed_literal
 from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, Value
@@ -85,6 +85,7 @@ class _Binder:
             "ilike": self._like,
             "rlike": self._rlike,
             **dict.fromkeys(_MATCHERS, self._match),
+            **dict.fromkeys((*lists.OF_VALUE, *lists.OF_ARRAY), self._list_search),
         }
 
     def predicate(self, node: Node) -> Predicate:
@@ -352,6 +353,30 @@ class _Binder:
         values = [computed.value_of(left), computed.value_of(text)]
         return _as_predicate(computed.FUNCTIONS[node.detail][1](values, self._settings))
 
+    # Lists
+
+    def _list_search(self, node: Apply) -> Predicate:
+        name, (first, second) = node.detail, node.args
+        if name == "arrays_overlap" and _is_array(first):
+            first, second = second, first
+        column = self.operand(first)
+        if not isinstance(column, Column):
+            raise self._error(node, f"{name} takes a column of lists; leave it to DataFrame.where")
+        if name in lists.OF_VALUE:
+            return lists.OF_VALUE[name](column, [self._literal(second)], self._settings)
+        if isinstance(second, Apply) and _is_array(second):
+            items = list(map(self._literal, second.args))
+            return lists.OF_ARRAY[name](column, items, self._settings)
+        if name != "arrays_overlap" and self._literal(second).value is None:
+            return Constant(None)
+        raise self._error(second, f"{name} takes an array of literals, such as array(1, 2)")
+
+    def _literal(self, node: Node) -> Typed:
+        operand = _as_typed(self.operand(node))
+        if not isinstance(operand, Typed):
+            raise self._error(node, "lists are searched only for literals; use DataFrame.where")
+        return operand
+
     # Casts and functions
 
     def _call(self, node: Apply) -> Operand:
@@ -427,6 +452,10 @@ def _as_typed(operand: Operand) -> Operand:
         It is an interval of years or months.
     """
     return operand.typed() if isinstance(operand, Interval) else operand
+
+
+def _is_array(node: Node) -> bool:
+    return isinstance(node, Apply) and node.op == "call" and node.detail in ("array", "make_array")
 
 
 def _as_predicate(value: Expression) -> Predicate:

@@ -202,12 +202,12 @@ class _Parser(TokenCursor):
         node = self._apply(offset, "is", [left], word.upper)
         return self._apply(offset, "not", [node]) if inverted else node
 
-    def _arguments(self) -> list[Node]:
+    def _arguments(self, end: str = ")") -> list[Node]:
         """Parse expressions separated by commas, and the closing bracket."""
         arguments = [self._logic()]
         while self._accept(","):
             arguments.append(self._logic())
-        self._expect(")")
+        self._expect(end)
         return arguments
 
     # Values
@@ -271,6 +271,10 @@ class _Parser(TokenCursor):
                 raise self._error("rows of several values are not supported in a predicate")
             self._expect(")")
             return node
+        if token.is_sign("["):
+            # As Lance's other filters write arrays; Spark has no such literals.
+            items = [] if self._accept("]") else self._arguments("]")
+            return self._apply(token.offset, "call", items, "array")
         if token.category == "name":
             return Name(token.offset, 1, (token.value,))
         if token.category == "word":

@@ -18,6 +18,7 @@ from tests.interop.predicates.listed.conditions import (
     NULLS,
     PREDICATE_FUNCTIONS,
 )
+from tests.interop.predicates.listed.lists import LISTS
 from tests.interop.predicates.listed.values import COERCION, FLOATS, LITERALS, TIMES
 from tests.support.spark.versions import HAS_TIME
 
@@ -36,6 +37,7 @@ SUBJECTS: dict[str, list[str]] = {
     "conditionals": CONDITIONALS,
     "dates": DATES,
     "casts": CASTS,
+    "lists": LISTS,
     "intervals": [text for text in SPANS if HAS_TIME or "time_" not in text],
     **({"times of day": HOURS} if HAS_TIME else {}),
 }

@@ -4,6 +4,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.ArrayContains;
+import org.apache.spark.sql.catalyst.expressions.ArraysOverlap;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
 import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
@@ -27,6 +29,8 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -95,6 +99,14 @@ final class Expressions {
       }
       return form;
     }
+    if (e instanceof ArrayContains) {
+      return arrayContains(left(e), right(e));
+    }
+    if (e instanceof ArraysOverlap) {
+      return left(e) instanceof Literal
+          ? arraysOverlap(right(e), left(e))
+          : arraysOverlap(left(e), right(e));
+    }
     return e.dataType() instanceof BooleanType ? value(e) : null;
   }
 
@@ -132,6 +144,29 @@ final class Expressions {
       return null;
     }
     return Forms.operation(name, new Object[] {column(left(e), false), value(right(e))});
+  }
+
+  private static Map arrayContains(Expression array, Expression value) {
+    if (!value.dataType().equals(((ArrayType) array.dataType()).elementType())) {
+      return null;
+    }
+    return Forms.operation("array_contains", new Object[] {column(array, true), literal(value)});
+  }
+
+  private static Map arraysOverlap(Expression array, Expression other) {
+    DataType type = ((ArrayType) array.dataType()).elementType();
+    if (!(other instanceof Literal)
+        || ((Literal) other).value() == null
+        || !type.equals(((ArrayType) other.dataType()).elementType())) {
+      return null;
+    }
+    ArrayData items = (ArrayData) ((Literal) other).value();
+    Object[] arguments = new Object[items.numElements() + 1];
+    arguments[0] = column(array, true);
+    for (int i = 0; i < items.numElements(); i++) {
+      arguments[i + 1] = Forms.literal(items.isNullAt(i) ? null : items.get(i, type), type);
+    }
+    return Forms.operation("arrays_overlap", arguments);
   }
 
   private static Map value(Expression e) {

@@ -1,0 +1,118 @@
+"""NGRAM indexes: the rows whose texts have three certain characters in a row.
+
+The only file, `ngram_postings.lance`, has a row for each token (`ngram_tokens`), ascending:
+
+| column | content |
+| --- | --- |
+| tokens | uint32 |
+| posting_list | binary; the rows as a 64-bit Roaring bitmap in the portable form |
+
+Token 0 has the rows with null. A text with a certain part has all tokens of that part. So the rows
+that have them all are candidates, and a part without tokens leaves all rows.
+
+Specification: table/index/scalar/ngram.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.ngram_tokens import Tokenizer, tokens_of_text
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+FILE = "ngram_postings.lance"
+TOKENS, POSTINGS = "tokens", "posting_list"
+OPS = frozenset({"contains"})
+#: The token of rows with null.
+_NULL = 0
+#: Most tokens of a part that are looked up.
+_MAX_TOKENS = 64
+#: Tokens of a batch that is written.
+_BATCH_ROWS = 512
+_UNCOMPRESSED = {"lance-encoding:compression": "none"}
+
+
+def search(
+    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
+) -> UInt64Array | None:
+    """Return the row ids whose text may have a part; see `search.Search`."""
+    wanted = tokens_of_text(value) if isinstance(value, str) else []
+    if not wanted:
+        return None
+    tokens = files.cached(FILE, _read_tokens, lambda tokens: int(tokens.nbytes))
+    if tokens is None:
+        return None
+    # Fewer tokens leave more rows, but not fewer.
+    step = -(-len(wanted) // _MAX_TOKENS)
+    wanted_tokens = np.array(wanted[::step], np.uint32)
+    places = np.minimum(np.searchsorted(tokens, wanted_tokens), max(len(tokens) - 1, 0))
+    if not len(tokens) or (tokens[places] != wanted_tokens).any():
+        return np.empty(0, np.uint64)
+    rows = _intersection(files, np.sort(places))
+    return np.frombuffer(rows.to_array(), np.uint64) if len(rows) <= limit else None
+
+
+def _read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    with closing(files.open(FILE)) as file:
+        column = read_columns(file, {TOKENS: pa.uint32()}).column(0)
+        name = file.source.name
+    tokens: np.ndarray[Any, np.dtype[np.uint32]] = column.fill_null(0).to_numpy()
+    if column.null_count or (tokens[1:] <= tokens[:-1]).any():
+        raise CorruptFileError(f"{name}: {TOKENS} must ascend, and not be null; rebuild the index")
+    return tokens
+
+
+def _intersection(files: IndexFiles, places: np.ndarray[Any, np.dtype[np.int64]]) -> BitMap64:
+    with closing(files.open(FILE)) as file:
+        (data,) = file.read([named(file, POSTINGS, pa.binary())], places)
+        name = file.source.name
+    try:
+        return BitMap64.intersection(*(BitMap64.deserialize(item.as_py()) for item in data))
+    except (ValueError, TypeError, IndexError, MemoryError) as error:
+        raise CorruptFileError(
+            f"{name}: a posting list is damaged ({error}); rebuild the index"
+        ) from None
+
+
+def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
+    """Write the file of an index.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+    values : pa.Array
+        Strings.
+    ids : uint64 array
+        Row id or address of each value, increasing.
+    """
+    postings: dict[int, BitMap64] = {}
+    nulls = ids[values.is_null().to_numpy(zero_copy_only=False)]
+    if len(nulls):
+        postings[_NULL] = BitMap64(nulls, optimize=False)
+    for tokens, rows in Tokenizer().tokens(values):
+        starts = np.flatnonzero(np.diff(tokens, prepend=np.uint32(0xFFFFFFFF)))
+        bounds = itertools.pairwise([*starts.tolist(), len(tokens)])
+        words = ids[rows]
+        for key, (start, stop) in zip(tokens[starts].tolist(), bounds, strict=True):
+            postings.setdefault(key, BitMap64()).update(words[start:stop])
+    schema = pa.schema(
+        [
+            pa.field(TOKENS, pa.uint32()),
+            pa.field(POSTINGS, pa.binary(), nullable=False, metadata=_UNCOMPRESSED),
+        ]
+    )
+    writer = segment.create(FILE, schema)
+    ordered = sorted(postings)
+    for first in range(0, len(ordered), _BATCH_ROWS):
+        part = ordered[first : first + _BATCH_ROWS]
+        lists = [postings.pop(token).serialize() for token in part]
+        columns = [pa.array(part, pa.uint32()), pa.array(lists, pa.binary())]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))

@@ -1,0 +1,199 @@
+"""The tokens of texts in NGRAM indexes: numbers of three characters that follow one another.
+
+Each character is changed to lower case and folded to ASCII. Only three letters or digits of ASCII
+in a row are a token; other characters separate. With the codes a, b, c of its characters a token is
+``(a * 37 + b) * 37 + c``:
+
+| character after folding | code |
+| --- | --- |
+| 0 to 9 | 1 to 10 |
+| a to z | 11 to 36 |
+| A to Z | (byte - 86) modulo 256 |
+
+A character is folded to the ASCII characters of its compatibility decomposition (NFKD), in which
+the letters of `_LETTERS` have replacements. Some capital letters appear only by the decomposition,
+and stay capital. A character without ASCII characters separates.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.rows import RowNumbers
+
+#: Bytes of texts whose tokens are found at once.
+CHUNK_BYTES = 4 * 1024 * 1024
+_BASE = 37
+#: The code of a character that separates.
+_SEPARATOR = -1
+#: Bytes before a chunk that hold the two last characters before it, and a part of another.
+_OVERLAP = 11
+#: Replacements of letters without decomposition. Old releases of Python lack some decompositions.
+_LETTERS = {
+    **{ord(letter): text for letter, text in zip("đðħıĸłŋøŧ", "ddhiklnot", strict=True)},
+    **{ord(letter): text for letter, text in zip("ĐÐĦŁŊØŦ", "DDHLNOT", strict=True)},
+    **dict(zip(range(0x1CCD6, 0x1CCFA), "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", strict=True)),
+    ord("æ"): "ae",
+    ord("Æ"): "AE",
+    ord("œ"): "oe",
+    ord("Œ"): "OE",
+    ord("þ"): "th",
+    ord("Þ"): "TH",
+    ord("ß"): "ss",
+    0xA7F1: "S",
+}
+
+_Codes = npt.NDArray[np.int16]
+_Tokens = npt.NDArray[np.uint32]
+
+
+class Tokenizer:
+    """Finds the tokens of texts. Remembers how characters are folded."""
+
+    def __init__(self) -> None:
+        # For each code point, the part of `_codes` with its codes. No codes: not yet known.
+        self._starts = np.zeros(0x110000, np.int32)
+        self._lengths = np.zeros(0x110000, np.uint8)
+        self._codes = np.array([_ascii_code(chr(point)) for point in range(128)], np.int16)
+        self._starts[:128] = np.arange(128)
+        self._lengths[:128] = 1
+
+    def tokens(self, values: pa.Array) -> Iterator[tuple[_Tokens, RowNumbers]]:
+        """Yield the distinct tokens of texts, with the number of the text; sorted by both.
+
+        Each pair is of a part of the texts. A token of a text may occur in two pairs.
+
+        Parameters
+        ----------
+        values : pa.Array
+            Strings; null has no tokens.
+        """
+        texts = values.cast(pa.large_string()).fill_null("")
+        _, offset_buffer, data_buffer = texts.buffers()
+        if not len(texts) or data_buffer is None:
+            return
+        offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset :][: len(texts) + 1]
+        data = np.frombuffer(data_buffer, np.uint8)
+        first, end = int(offsets[0]), int(offsets[-1])
+        for position in range(first, end, CHUNK_BYTES):
+            # Three characters across the start of the chunk belong to the chunk.
+            start = _whole_character(data, max(position - _OVERLAP, first))
+            stop = _whole_character(data, min(position + CHUNK_BYTES, end))
+            codes, rows = self._characters(data, offsets, start, stop)
+            yield _distinct(*_windows(codes, rows))
+
+    def _characters(
+        self, data: npt.NDArray[np.uint8], offsets: RowNumbers, start: int, stop: int
+    ) -> tuple[_Codes, RowNumbers]:
+        """Return the codes of the folded characters of a range of bytes, and the text of each."""
+        first = int(np.searchsorted(offsets, start, "right")) - 1
+        last = int(np.searchsorted(offsets, stop, "left"))
+        bounds = np.clip(offsets[first : last + 1], start, stop)
+        rows = np.repeat(np.arange(first, last), bounds[1:] - bounds[:-1])
+        part = data[start:stop]
+        if part.max(initial=0) < 128:
+            return self._codes[part], rows
+        positions = np.flatnonzero((part & 0xC0) != 0x80)
+        points = _code_points(part, positions)
+        rows = rows[positions]
+        self._learn(points)
+        lengths = self._lengths[points].astype(np.int64)
+        starts = self._starts[points]
+        if lengths.max(initial=1) == 1:
+            return self._codes[starts], rows
+        ends = np.cumsum(lengths)
+        indices = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)
+        return self._codes[indices], np.repeat(rows, lengths)
+
+    def _learn(self, points: npt.NDArray[np.uint32]) -> None:
+        """Fold the code points that were not yet seen."""
+        is_new = np.zeros(len(self._lengths), np.bool_)
+        is_new[points] = True
+        new = np.flatnonzero(is_new & (self._lengths == 0))
+        codes: list[int] = []
+        for point in new.tolist():
+            folded = _folded_codes(point)
+            self._starts[point], self._lengths[point] = len(self._codes) + len(codes), len(folded)
+            codes += folded
+        self._codes = np.concatenate([self._codes, np.array(codes, np.int16)])
+
+
+def tokens_of_text(text: str) -> list[int]:
+    """Return the tokens that an index has for each text with a part; none if it does not decide.
+
+    Only letters of Latin-1 and Latin Extended-A are folded that consist of an ASCII letter and
+    marks: all releases of Lance agree on these.
+    """
+    codes: list[int] = []
+    for char in text:
+        # The lower case of some capital letters is a letter and a mark, which separates.
+        letter = unicodedata.normalize("NFD", char.lower())[0]
+        is_plain = ord(char) < 0x180 and len(char.lower()) == 1 and letter.isascii()
+        codes.append(_ascii_code(letter) if is_plain else _SEPARATOR)
+    array = np.array(codes, np.int16)
+    tokens, _ = _windows(array, np.zeros(len(array), np.int64))
+    return list(dict.fromkeys(tokens.tolist()))
+
+
+def _ascii_code(char: str) -> int:
+    if not char.isalnum():
+        return _SEPARATOR
+    char = char.lower()
+    return ord(char) - (47 if char.isdigit() else 86)
+
+
+def _folded_codes(point: int) -> list[int]:
+    codes: list[int] = []
+    # Bytes that are not UTF-8 may give surrogates, and numbers past the last code point.
+    for char in chr(point).lower():
+        decomposed = unicodedata.normalize("NFKD", char)
+        folded = [part if part.isascii() else _LETTERS.get(ord(part), "") for part in decomposed]
+        codes += [_folded_code(letter) for letter in "".join(folded)] or [_SEPARATOR]
+    return codes
+
+
+def _folded_code(letter: str) -> int:
+    if not letter.isalnum():
+        return _SEPARATOR
+    return ord(letter) - 47 if letter.isdigit() else (ord(letter) - 86) & 255
+
+
+def _code_points(data: npt.NDArray[np.uint8], positions: RowNumbers) -> npt.NDArray[np.uint32]:
+    """Return the code points of the UTF-8 characters that begin at some positions."""
+    padded = np.concatenate([data, np.zeros(3, np.uint8)])
+    first, *others = (padded[positions + index].astype(np.uint32) for index in range(4))
+    tails = [other & 0x3F for other in others]
+    two = (first & 0x1F) << 6 | tails[0]
+    three = (first & 0x0F) << 12 | tails[0] << 6 | tails[1]
+    four = (first & 0x07) << 18 | tails[0] << 12 | tails[1] << 6 | tails[2]
+    conditions = [first < 0x80, first < 0xE0, first < 0xF0]
+    points = np.select(conditions, [first, two, three], four)
+    return np.minimum(points, 0x10FFFF)
+
+
+def _whole_character(data: npt.NDArray[np.uint8], position: int) -> int:
+    """Return a position, or the start of the character that it is inside of."""
+    for start in range(position, max(position - 4, -1), -1):
+        if start == len(data) or data[start] & 0xC0 != 0x80:
+            return start
+    return position
+
+
+def _windows(codes: _Codes, rows: RowNumbers) -> tuple[npt.NDArray[np.int64], RowNumbers]:
+    """Return the tokens of characters with the text of each."""
+    is_letter = codes >= 0
+    is_token = is_letter[:-2] & is_letter[1:-1] & is_letter[2:] & (rows[:-2] == rows[2:])
+    starts = np.flatnonzero(is_token)
+    first, second, third = (codes[starts + index].astype(np.int64) for index in range(3))
+    return (first * _BASE + second) * _BASE + third, rows[starts]
+
+
+def _distinct(tokens: npt.NDArray[np.int64], rows: RowNumbers) -> tuple[_Tokens, RowNumbers]:
+    keys = np.sort(tokens << 40 | rows)
+    keys = keys[np.diff(keys, prepend=-1) != 0]
+    return (keys >> 40).astype(np.uint32), keys & ((1 << 40) - 1)
