@@ -47,7 +47,10 @@ class RowSet:
     def of(cls, words: UInt64Array) -> RowSet:
         """Return a set of words, given in increasing order; equal words may repeat."""
         return cls(
-            {high: BitMap(low.astype(np.uint32)) for high, low in offsets_by_fragment(words)}
+            {
+                high: BitMap(low.astype(np.uint32), optimize=False)
+                for high, low in offsets_by_fragment(words)
+            }
         )
 
     @classmethod
