@@ -266,8 +266,8 @@ def _read_filters(file: DataFileReader, rows: RowNumbers) -> pa.Array:
     is_power = (sizes & (sizes - 1)) == 0
     if filters.null_count or not (is_power & (sizes >= _MIN_BYTES) & (sizes <= _MAX_BYTES)).all():
         raise CorruptFileError(
-            f"{file.source.name}: the size of a Bloom filter must be a power of two from "
-            f"{_MIN_BYTES} to {_MAX_BYTES} bytes; rebuild the index"
+            f"{file.source.name}: a Bloom filter must not be null, and its size must be a power of "
+            f"two from {_MIN_BYTES} to {_MAX_BYTES} bytes; rebuild the index"
         )
     return filters
 
@@ -300,8 +300,9 @@ def may_have(files: IndexFiles, content: FilterFile, rows: RowNumbers, values: p
 
 
 def _windows(files: IndexFiles, content: FilterFile, rows: RowNumbers) -> Iterator[pa.Array]:
-    if content.filters is not None:
-        yield content.filters.take(pa.array(rows))
+    filters = content.filters
+    if filters is not None:
+        yield filters if len(rows) == len(filters) else filters.take(pa.array(rows))
         return
     count = max(_WINDOW_BYTES // content.filter_size, 1)
     with closing(files.open(FILE)) as file:

@@ -2,6 +2,10 @@
 
 `lance_spark.scan.indexes.bloom_filter` has the layout of the index, `zone_places` says which rows
 of the table a zone has.
+
+Nulls are found by `has_null` of each zone. The null bitmap of the index is not used: after a
+compaction that kept the addresses in the index, pylance merges null bitmaps with old addresses.
+Zones with old addresses do not have all live rows of a fragment, so that they are ignored.
 """
 
 from __future__ import annotations
