@@ -78,6 +78,8 @@ _BATCH_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 #: Filters of a file up to this size are kept with its zones.
 _KEPT_BYTES = 8 * 1024 * 1024
+#: Values that are added to filters at once.
+_HASHED_VALUES = 1 << 18
 #: Blocks that are compared at once.
 _COMPARED_BLOCKS = 1 << 18
 
@@ -182,13 +184,15 @@ def _filters_of(values: pa.Array, bounds: RowNumbers, size: int) -> pa.Array:
     if values.null_count:
         zone = zone[values.is_valid().to_numpy(zero_copy_only=False)]
         values = values.drop_null()
-    value_hashes = hashes(values)
     num_blocks = size // _BLOCK_BYTES
-    blocks = zone * num_blocks + _block_of(value_hashes, np.uint64(num_blocks)).astype(np.int64)
     words = np.zeros((count * num_blocks, _BLOCK_WORDS), np.uint32)
-    masks = _masks(value_hashes)
-    for number in range(_BLOCK_WORDS):
-        np.bitwise_or.at(words[:, number], blocks, masks[:, number])
+    for start in range(0, len(values), _HASHED_VALUES):
+        value_hashes = hashes(values.slice(start, _HASHED_VALUES))
+        blocks = _block_of(value_hashes, np.uint64(num_blocks)).astype(np.int64)
+        blocks += zone[start : start + _HASHED_VALUES] * num_blocks
+        masks = _masks(value_hashes)
+        for number in range(_BLOCK_WORDS):
+            np.bitwise_or.at(words[:, number], blocks, masks[:, number])
     offsets = np.arange(count + 1, dtype=np.int32) * size
     data = words.astype("<u4", copy=False)
     return pa.Array.from_buffers(

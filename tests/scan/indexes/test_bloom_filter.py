@@ -214,6 +214,16 @@ def test_filters_that_are_not_kept_in_memory(
     ]
 
 
+def test_values_are_added_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.lance"
+    lance.write_dataset(typed_rows(1000), str(path))
+    dataset = lance_spark.open_dataset(str(path))
+    dataset = dataset.create_scalar_index("s", "BLOOMFILTER", "whole", number_of_items=400)
+    monkeypatch.setattr(bloom_filter, "_HASHED_VALUES", 70)
+    dataset.create_scalar_index("s", "BLOOMFILTER", "parts", number_of_items=400)
+    assert IndexContent.read(path, "parts") == IndexContent.read(path, "whole")
+
+
 def test_filters_of_several_sizes(tmp_path: Path) -> None:
     """As other clients may merge them."""
     path = tmp_path / "t.lance"
