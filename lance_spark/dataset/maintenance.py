@@ -244,10 +244,13 @@ class MaintenanceMethods(HistoryMethods):
             Name of a column, or dotted path of a child of structs.
         index_type : str
             ``BTREE`` (comparisons and ranges of any column of single values), ``BITMAP`` (the
-            same, for columns of few different values), ``LABEL_LIST`` (``array_contains``,
-            ``arrays_overlap``, ``array_has``, ``array_has_any`` and ``array_has_all`` of a column
-            of lists), or ``NGRAM`` (``LIKE '%text%'`` and ``contains`` of a column of strings, for
-            texts with three letters or digits of ASCII in a row).
+            same, for columns of few different values), ``ZONEMAP`` (bounds of some thousand
+            consecutive rows each: small, for values that come in order), ``BLOOMFILTER`` (equality
+            with values in any order; of integers, float32, float64, strings, binary, dates, times
+            and timestamps), ``LABEL_LIST`` (``array_contains``, ``arrays_overlap``, ``array_has``,
+            ``array_has_any`` and ``array_has_all`` of a column of lists), or ``NGRAM`` (``LIKE
+            '%text%'`` and ``contains`` of a column of strings, for texts with three letters or
+            digits of ASCII in a row). No index takes a dictionary column.
         name : str, optional
             Name of the index; ``<column>_idx`` by default.
         replace : bool
@@ -268,6 +271,10 @@ class MaintenanceMethods(HistoryMethods):
             Maximum number of times to retry the commit after other clients committed first.
         **options
             ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
+            ``rows_per_zone``: live rows of a zone of a ZONEMAP index; 8,192 by default.
+            ``number_of_items``: live rows of a zone of a BLOOMFILTER index; 8,192 by default.
+            ``probability``: how often, from 0 to 1, a zone without a value is searched for it by a
+            BLOOMFILTER index; 0.00057 by default, for which a filter takes four bytes a row.
 
         Returns
         -------

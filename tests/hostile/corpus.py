@@ -265,6 +265,7 @@ def write_tables() -> None:
         "old": _old,
         "moved": _moved,
         "indexed": _indexed,
+        "filtered": _filtered,
         "overlaid": _overlaid,
         "spread": _spread,
         "blobs_2_0": partial(_blobs, version="2.0"),
@@ -317,6 +318,14 @@ def _indexed(path: Path) -> None:
     dataset = lance.write_dataset(rows(0, 9_000), str(path), max_rows_per_file=3_000)
     dataset.create_scalar_index("i", "BTREE")
     dataset.create_scalar_index("s", "ZONEMAP")
+
+
+def _filtered(path: Path) -> None:
+    """Bloom filters of less than a kilobyte."""
+    lance.write_dataset(rows(0, 9_000), str(path), max_rows_per_file=3_000)
+    lance_spark.open_dataset(str(path)).create_scalar_index(
+        "i", "BLOOMFILTER", number_of_items=1000, probability=0.1
+    )
 
 
 def _overlaid(path: Path) -> None:

@@ -297,6 +297,7 @@ def targets() -> Iterator[TableTarget]:
     yield _made("zone_map", "indexed", one_of("_indices/*/zonemap.lance"), older, known)
     yield _made("btree", "indexed", one_of("_indices/*/page_lookup.lance"), older, known)
     yield _made("btree_pages", "indexed", one_of("_indices/*/page_data.lance"), older, known, 1)
+    yield _made("filters", "filtered", one_of("_indices/*/bloomfilter.lance"), older, known)
     yield _made("data", "plain", largest("data/*.lance"), older, (scan, filtered, shown))
     yield _made("far", "plain", largest("data/*.lance"), older, (far,), 1)
     yield _made("joined", "old", one_of("data/*.lance"), older, (scan, filtered, shown), 1)

@@ -6,6 +6,8 @@
 | BITMAP | 0 | row ids |
 | LABEL_LIST | 1 | row ids |
 | NGRAM | 0 | row ids |
+| ZONEMAP | 0 | row addresses |
+| BLOOMFILTER | 0 | row addresses |
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.scan.indexes import bitmap, label_list, ngram
+from lance_spark.scan.indexes import bitmap, bloom_filter, label_list, ngram, zone_map, zones
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: Greatest number of rows in a part of an index, such as a page or zone.
+MAX_NUMBER = 1 << 24
 _BATCH_ROWS = 1 << 20
 #: Types of single values.
 _SCALARS = (
@@ -41,6 +45,12 @@ _SCALARS = (
 
 #: Writes the files of a segment: values, the row id or address of each, increasing, and parameters.
 Write = Callable[[SegmentWriter, pa.Array, UInt64Array, Mapping[str, Any]], None]
+#: Returns the bytes of the message in `index_details`: type of the column, and parameters.
+Details = Callable[[pa.DataType, Mapping[str, Any]], bytes]
+
+
+def _no_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
+    return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +72,10 @@ class Builder:
         Index version.
     stable_version : int or None
         Another index version in tables with stable row ids.
-    defaults : mapping of str to int
-        Parameters and their default values.
+    defaults : mapping of str to int or float
+        Parameters and their default values. An int default stands for an integer from 1 to
+        `MAX_NUMBER`, a float default for a number between 0 and 1.
+    details : callable
     """
 
     type_name: str
@@ -73,7 +85,8 @@ class Builder:
     with_addresses: bool = False
     version: int = 0
     stable_version: int | None = None
-    defaults: Mapping[str, int] = field(default_factory=dict)
+    defaults: Mapping[str, int | float] = field(default_factory=dict)
+    details: Details = _no_details
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.
@@ -81,7 +94,7 @@ class Builder:
         Raises
         ------
         InvalidOptionError
-            An option is unknown, or is no positive number.
+            An option is unknown or out of range.
         """
         for name, value in options.items():
             if name not in self.defaults:
@@ -89,9 +102,13 @@ class Builder:
                 raise InvalidOptionError(
                     f"{self.type_name} index: option {name!r} is unknown; the options are {known}"
                 )
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if isinstance(self.defaults[name], float):
+                is_valid, expected = _is_fraction(value), "a number between 0 and 1"
+            else:
+                is_valid, expected = _is_count(value), f"an integer from 1 to {MAX_NUMBER}"
+            if not is_valid:
                 raise InvalidOptionError(
-                    f"{self.type_name} index: {name} must be a positive integer, not {value!r}"
+                    f"{self.type_name} index: {name} must be {expected}, not {value!r}"
                 )
         return {**self.defaults, **options}
 
@@ -116,6 +133,14 @@ def builder_of(index_type: str) -> Builder:
             f"index type {index_type!r} cannot be created; the types are {', '.join(BUILDERS)}"
         )
     return builder
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_NUMBER
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, float) and 0 < value < 1
 
 
 def _is_scalar(dtype: pa.DataType) -> bool:
@@ -160,6 +185,24 @@ def _write_ngram(
     ngram.write(segment, values, ids)
 
 
+def _write_zone_map(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    zone_map.write(segment, values, ids, parameters["rows_per_zone"])
+
+
+def _zone_map_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
+    return zone_map.details(dtype, parameters["rows_per_zone"])
+
+
+def _write_bloom_filter(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    bloom_filter.write(
+        segment, values, ids, parameters["number_of_items"], parameters["probability"]
+    )
+
+
 BUILDERS = {
     builder.type_name: builder
     for builder in (
@@ -181,5 +224,25 @@ BUILDERS = {
             version=1,
         ),
         Builder("NGRAM", "/lance.table.NGramIndexDetails", _write_ngram, _is_text),
+        Builder(
+            "ZONEMAP",
+            "/lance.table.ZoneMapIndexDetails",
+            _write_zone_map,
+            _is_scalar,
+            with_addresses=True,
+            defaults={"rows_per_zone": zones.DEFAULT_ROWS},
+            details=_zone_map_details,
+        ),
+        Builder(
+            "BLOOMFILTER",
+            "/lance.index.pb.BloomFilterIndexDetails",
+            _write_bloom_filter,
+            bloom_filter.supports,
+            with_addresses=True,
+            defaults={
+                "number_of_items": zones.DEFAULT_ROWS,
+                "probability": bloom_filter.DEFAULT_PROBABILITY,
+            },
+        ),
     )
 }

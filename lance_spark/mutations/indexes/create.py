@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
@@ -123,6 +122,7 @@ class IndexTask(FragmentTask):
         )
         message.uuid.uuid = segment.id.bytes
         message.index_details.type_url = builder.type_url
+        message.index_details.value = builder.details(values.type, self.parameters)
         # An empty bitmap is not the same as an unknown one.
         covered = BitMap(fragment.id for fragment in self.fragments)
         indexes.set_fragment_bitmap(message, covered)
@@ -344,16 +344,13 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
 
 
 def _value_type(field: Field) -> pa.DataType:
+    # pylance cannot search indexes of dictionaries: no type of index takes them.
     dtype = field.arrow_field.type
-    if isinstance(dtype, pa.BaseExtensionType):
-        dtype = dtype.storage_type
-    return dtype.value_type if pat.is_dictionary(dtype) else dtype
+    return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    if isinstance(array.type, pa.BaseExtensionType):
-        array = array.storage
-    return array.cast(array.type.value_type) if pat.is_dictionary(array.type) else array
+    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
 
 
 def _groups(fragments: Sequence[Fragment], count: int) -> list[list[Fragment]]:

@@ -1,12 +1,16 @@
 """The rows of a table for which conditions can hold, by its indexes.
 
 Rows of all fragments are numbered consecutively, in the table's order, so that a condition is
-evaluated once for the whole table. A comparison is answered by the first of these that can:
+evaluated once for the whole table. The indexes that answer a comparison:
 
 | index | answer |
 | --- | --- |
 | of `lance_spark.scan.indexes.search`, such as BTREE | the rows for which the comparison holds |
 | zone map | the zones that may have such rows |
+| Bloom filter | the zones that may have some values, or nulls |
+
+The first index of `search` that can answer is the only one that is asked. Otherwise the answers of
+zone maps and Bloom filters are combined.
 
 An index answers for the fragments that its bitmap names. All rows of other fragments are
 candidates, and so are the rows of fragments with overlays of the column. A scan evaluates the
@@ -17,25 +21,25 @@ damaged, or whose version is unknown, is left out with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.types as pat
 from pyroaring import BitMap
 
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all, in_any
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptError, MissingFileError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.search import SEARCHED, IndexType
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
-from lance_spark.scan.pruning import zone_maps
+from lance_spark.scan.pruning import bloom_filters, zone_maps
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid, starts_of
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -54,6 +58,52 @@ FindRows = Callable[[UInt64Array], tuple[npt.NDArray[np.bool_], UInt64Array]]
 _SELECTIVE = 16
 #: Rows that an index may always leave.
 _FEW_ROWS = 64 * 1024
+
+
+class _Zones(Protocol):
+    """Zones of one column."""
+
+    def candidates(self, op: str, value: Any) -> RowRanges | None:
+        """Return the rows for which a comparison can hold; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ZonedType:
+    """A type of index that describes zones.
+
+    Attributes
+    ----------
+    name : str
+    versions : collection of int
+        Supported versions.
+    ops : collection of str
+        Comparisons that it answers.
+    read : callable
+        Returns the zones of a column; see `zone_maps.read_zones`.
+    """
+
+    name: str
+    versions: Collection[int]
+    ops: Collection[str]
+    read: Callable[
+        [
+            TablePaths,
+            Sequence[Fragment],
+            RowNumbers,
+            tuple[Field, ...],
+            Sequence[table_pb2.IndexMetadata],
+        ],
+        _Zones | None,
+    ]
+
+
+#: The order in which they are asked.
+_ZONED = (
+    _ZonedType(zone_maps.KIND, zone_maps.VERSIONS, zone_maps.OPS, zone_maps.read_zones),
+    _ZonedType(
+        bloom_filters.KIND, bloom_filters.VERSIONS, bloom_filters.OPS, bloom_filters.read_filters
+    ),
+)
 
 
 class Candidates(NamedTuple):
@@ -174,7 +224,7 @@ class _Table:
         self.paths = paths
         self.fragments = fragments
         self.stable_row_ids = manifest.flags.stable_row_ids
-        self.starts = zone_maps.starts_of(fragments)
+        self.starts = starts_of(fragments)
         self.used: dict[str, UsedIndex] = {}
         self._find_rows = find_rows
         ids = np.array([fragment.id for fragment in fragments], np.uint64)
@@ -237,7 +287,8 @@ class _Column:
         self._path = path
         dtype = path[-1].arrow_field.type
         self._dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
-        self._zone_maps = [index for index in segments if zone_maps.is_zone_map(index)]
+        self._segments = segments
+        self._zones: dict[str, tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]] = {}
         self._searched = [
             (index_type, [index for index in segments if indexes.type_of_index(index) == name])
             for name, index_type in SEARCHED.items()
@@ -250,19 +301,37 @@ class _Column:
                 rows = self._search(index_type, segments, op, value)
                 if rows is not None:
                     return rows
-        rows = None if self._zones is None else self._zones.candidates(op, value)
+        return in_all([self._by_zones(index_type, op, value) for index_type in _ZONED])
+
+    def _by_zones(self, index_type: _ZonedType, op: str, value: Any) -> RowRanges | None:
+        """Return the rows that the zones of one type leave; None if they do not decide."""
+        if op not in index_type.ops:
+            return None
+        segments, zones = self._zones_of(index_type)
+        rows = None if zones is None else zones.candidates(op, value)
         if rows is not None:
-            self._note(self._zone_maps[0], rows.num_rows)
+            self._note(segments[0], rows.num_rows)
         return rows
 
-    @cached_property
-    def _zones(self) -> zone_maps.Zones | None:
-        if not self._zone_maps:
-            return None
-        table = self._table
-        return zone_maps.read_zones(
-            table.paths, table.fragments, table.starts, self._path, self._zone_maps
-        )
+    def _zones_of(
+        self, index_type: _ZonedType
+    ) -> tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]:
+        """Return the segments of one type, and their zones; None if no zones are usable."""
+        if index_type.name not in self._zones:
+            table = self._table
+            segments = [
+                segment
+                for segment in self._segments
+                if indexes.type_of_index(segment) == index_type.name
+                and _is_known(segment, index_type.versions)
+            ]
+            zones = None
+            if segments:
+                zones = index_type.read(
+                    table.paths, table.fragments, table.starts, self._path, segments
+                )
+            self._zones[index_type.name] = segments, zones
+        return self._zones[index_type.name]
 
     def _search(
         self,
@@ -276,12 +345,7 @@ class _Column:
         answered = np.zeros(len(table.fragments), np.bool_)
         answers = []
         for segment in segments:
-            if segment.index_version not in index_type.versions:
-                _LOG.warning(
-                    "index %r is ignored: its version %d is unknown",
-                    segment.name,
-                    segment.index_version,
-                )
+            if not _is_known(segment, index_type.versions):
                 continue
             covered = self._covered(segment) & ~answered
             if not covered.any():
@@ -291,7 +355,7 @@ class _Column:
             files = IndexFiles(table.paths, segment)
             try:
                 words = index_type.search(files, self._dtype, op, value, limit)
-            except (CorruptError, MissingFileError, UnsupportedError) as error:
+            except INDEX_ERRORS as error:
                 _LOG.warning("index %r is ignored: %s", segment.name, error)
                 continue
             if words is None:
@@ -310,7 +374,7 @@ class _Column:
         covered[self._table.positions_of(segment)] = True
         field_ids = {node.id for node in self._path}
         for position in self._table.with_overlays:
-            if zone_maps.is_overlaid(fragments[position], field_ids):
+            if is_overlaid(fragments[position], field_ids):
                 covered[position] = False
         return covered
 
@@ -322,3 +386,13 @@ class _Column:
             self._table.used[index.name] = UsedIndex(
                 index.name, indexes.type_of_index(index), column, num_rows
             )
+
+
+def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bool:
+    """Return whether the version of a segment is supported; warn if it is not."""
+    if segment.index_version in versions:
+        return True
+    _LOG.warning(
+        "index %r is ignored: its version %d is unknown", segment.name, segment.index_version
+    )
+    return False

@@ -43,6 +43,7 @@ from lance_spark.scan.pruning.btree_bounds import (
     read_bounds,
 )
 from lance_spark.scan.pruning.zone_maps import Zones
+from lance_spark.scan.pruning.zone_places import is_overlaid, starts_of
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
@@ -183,7 +184,7 @@ class _ColumnStatistics:
         if not any(is_btree(index) or zone_maps.is_zone_map(index) for index in segments):
             return None
         trees, unknown = _trees(table, fragments, path, segments)
-        starts = zone_maps.starts_of(fragments)
+        starts = starts_of(fragments)
         of_trees = cls(path, starts, trees, None, np.zeros(0, np.bool_))
         if not unknown:
             return of_trees
@@ -237,7 +238,7 @@ def _trees(
     for covered, segment in sorted(candidates, key=lambda pair: len(pair[0]), reverse=True):
         if not covered or not covered <= unknown:
             continue
-        if any(zone_maps.is_overlaid(fragments[index], field_ids) for index in covered):
+        if any(is_overlaid(fragments[index], field_ids) for index in covered):
             continue
         tree = read_bounds(table.paths, segment)
         rows = sum(fragments[index].num_rows for index in covered)

@@ -1,0 +1,330 @@
+"""BLOOMFILTER indexes: a Bloom filter of the values of each zone.
+
+The only file, `bloomfilter.lance`, has a row for each zone:
+
+| column | content |
+| --- | --- |
+| fragment_id, zone_start, zone_length | see `zones` |
+| has_null | bool |
+| bloom_filter_data | binary; the filter |
+
+No column is null. The schema metadata `bloomfilter_item` is the number of live rows of a zone, and
+`bloomfilter_probability` the share of other values that a filter seems to have.
+
+A filter is a split block Bloom filter as in Parquet. Its size is a power of two of bytes. It
+consists of blocks of 8 words of 32 bits. A value sets one bit in each word of one block. The upper
+half of its hash (`xxhash`) chooses the block, the lower half the bits. Nulls set no bits.
+The bytes of a value are hashed as Arrow has them. So both zeros are values of their own.
+
+Specification: table/index/scalar/bloom_filter.md; Parquet, "Parquet Bloom Filter".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.open import DataFileReader
+from lance_spark.scan.indexes.cache import all_rows
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.xxhash import hashes
+from lance_spark.scan.indexes.zones import (
+    PLACE_COLUMNS,
+    PLACE_FIELDS,
+    ZonedRows,
+    add_null_bitmap,
+    with_integers,
+)
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+FILE = "bloomfilter.lance"
+HAS_NULL, FILTER = "has_null", "bloom_filter_data"
+DEFAULT_PROBABILITY = 0.00057
+_SUPPORTED = (
+    pat.is_integer,
+    pat.is_float32,
+    pat.is_float64,
+    pat.is_string,
+    pat.is_large_string,
+    pat.is_binary,
+    pat.is_large_binary,
+    pat.is_date,
+    pat.is_time,
+    pat.is_timestamp,
+)
+_BLOCK_WORDS = 8
+_BLOCK_BYTES = 4 * _BLOCK_WORDS
+_MIN_BYTES, _MAX_BYTES = _BLOCK_BYTES, 128 * 1024 * 1024
+#: Values of a block that set nearly all of its bits.
+_FULL_BLOCK = 1024
+_SALTS = np.array(
+    [
+        *(0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D),
+        *(0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
+    ],
+    np.uint32,
+)
+#: Bytes of filters that are made, or read, at once, unless one filter is larger.
+_BATCH_BYTES = 1024 * 1024
+_WINDOW_BYTES = 16 * 1024 * 1024
+#: Filters of a file up to this size are kept with its zones.
+_KEPT_BYTES = 8 * 1024 * 1024
+#: Values that are added to filters at once.
+_HASHED_VALUES = 1 << 18
+#: Blocks that are compared at once.
+_COMPARED_BLOCKS = 1 << 18
+
+_Flags = npt.NDArray[np.bool_]
+
+
+def supports(dtype: pa.DataType) -> bool:
+    """Return whether values of a type can be hashed."""
+    return any(test(dtype) for test in _SUPPORTED)
+
+
+def filter_bytes(number_of_items: int, probability: float) -> int:
+    """Return the size of a filter: the least with the probability, as pylance computes it.
+
+    Specification: Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters".
+
+    Parameters
+    ----------
+    number_of_items : int
+        Most values.
+    probability : float
+        Share of other values that the filter seems to have, at most.
+    """
+    size = _MIN_BYTES
+    while size < _MAX_BYTES and _false_share(number_of_items, size) > probability:
+        size *= 2
+    return size
+
+
+def _false_share(number_of_items: int, size: int) -> float:
+    """Return the expected share of other values that a filter of some bytes seems to have."""
+    mean = number_of_items * _BLOCK_BYTES / size
+    if mean > _FULL_BLOCK:
+        return 1.0
+    # The number of values in a block has a Poisson distribution.
+    count = np.arange(int(mean + 12 * math.sqrt(mean)) + 50)
+    log_factorials = np.cumsum(np.log(np.maximum(count, 1)))
+    chance = np.exp(count * math.log(mean) - mean - log_factorials)
+    is_set = 1 - (1 - 1 / 32) ** count
+    return float((chance * is_set**_BLOCK_WORDS).sum())
+
+
+def write(
+    segment: SegmentWriter,
+    values: pa.Array,
+    addresses: UInt64Array,
+    number_of_items: int,
+    probability: float,
+) -> None:
+    """Write the file of an index.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+    values : pa.Array
+    addresses : uint64 array
+        Row address of each value, increasing.
+    number_of_items : int
+        Live rows of a zone.
+    probability : float
+        See `filter_bytes`.
+    """
+    zones = ZonedRows.of(addresses, number_of_items)
+    size = filter_bytes(number_of_items, probability)
+    fields = [
+        *PLACE_FIELDS,
+        pa.field(HAS_NULL, pa.bool_(), nullable=False),
+        pa.field(FILTER, pa.binary(), nullable=False),
+    ]
+    schema = pa.schema(fields)
+    writer = segment.create(FILE, schema)
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    has_null = pa.array(zones.counts(is_null) > 0)
+    columns = [*zones.place_columns(), has_null]
+    batch_zones = max(_BATCH_BYTES // size, 1)
+    for first in range(0, zones.num_zones, batch_zones):
+        bounds = zones.bounds[first : first + batch_zones + 1]
+        filters = _filters_of(values.slice(bounds[0], bounds[-1] - bounds[0]), bounds, size)
+        batch = [column.slice(first, len(filters)) for column in columns]
+        writer.write(pa.RecordBatch.from_arrays([*batch, filters], schema=schema))
+    writer.set_metadata("bloomfilter_item", str(number_of_items))
+    # Without an exponent, as other clients write it.
+    text = np.format_float_positional(probability, trim="-")
+    writer.set_metadata("bloomfilter_probability", text)
+    add_null_bitmap(writer, values, addresses)
+
+
+def _filters_of(values: pa.Array, bounds: RowNumbers, size: int) -> pa.Array:
+    """Return the filters of some zones.
+
+    Parameters
+    ----------
+    values : pa.Array
+        The values of all zones.
+    bounds : int64 array
+        First row of each zone, and the row after the last zone, counted from any row.
+    size : int
+        Bytes of each filter.
+    """
+    count = len(bounds) - 1
+    zone = np.repeat(np.arange(count), np.diff(bounds))
+    if values.null_count:
+        zone = zone[values.is_valid().to_numpy(zero_copy_only=False)]
+        values = values.drop_null()
+    num_blocks = size // _BLOCK_BYTES
+    words = np.zeros((count * num_blocks, _BLOCK_WORDS), np.uint32)
+    for start in range(0, len(values), _HASHED_VALUES):
+        value_hashes = hashes(values.slice(start, _HASHED_VALUES))
+        blocks = _block_of(value_hashes, np.uint64(num_blocks)).astype(np.int64)
+        blocks += zone[start : start + _HASHED_VALUES] * num_blocks
+        masks = _masks(value_hashes)
+        for number in range(_BLOCK_WORDS):
+            np.bitwise_or.at(words[:, number], blocks, masks[:, number])
+    offsets = np.arange(count + 1, dtype=np.int32) * size
+    data = words.astype("<u4", copy=False)
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _block_of(value_hashes: UInt64Array, num_blocks: UInt64Array | np.uint64) -> UInt64Array:
+    """Return the block of each value in a filter of some blocks."""
+    half = np.uint64(32)
+    return ((value_hashes >> half) * num_blocks) >> half
+
+
+def _masks(value_hashes: UInt64Array) -> npt.NDArray[np.uint32]:
+    """Return the bit in each word of a block that a value sets."""
+    low = value_hashes.astype(np.uint32)[:, None]
+    return np.uint32(1) << ((low * _SALTS) >> np.uint32(27))
+
+
+@dataclass(frozen=True, slots=True)
+class FilterFile:
+    """The zones of an index, and their filters if they are few.
+
+    Attributes
+    ----------
+    zones : pa.Table
+        The columns of the file without the filters.
+    filter_size : int
+        Bytes of the first filter.
+    filters : pa.Array or None
+        None if they are read when they are needed.
+    """
+
+    zones: pa.Table
+    filter_size: int
+    filters: pa.Array | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        filters = 0 if self.filters is None else self.filters.nbytes
+        return int(self.zones.nbytes + filters)
+
+
+def cached_file(files: IndexFiles) -> FilterFile | None:
+    """Return the content of a segment's file; None if the file is missing.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
+    return files.cached(FILE, _read_file, lambda content: content.nbytes)
+
+
+def _read_file(files: IndexFiles) -> FilterFile:
+    with closing(files.open(FILE)) as file:
+        places = dict.fromkeys(PLACE_COLUMNS)
+        zones = pa.Table.from_batches([read_columns(file, {**places, HAS_NULL: pa.bool_()})])
+        if zones[HAS_NULL].null_count:
+            raise CorruptFileError(
+                f"{file.source.name}: {HAS_NULL} must not be null; rebuild the index"
+            )
+        zones = with_integers(zones, PLACE_COLUMNS, file.source.name)
+        num_zones = len(all_rows(file))
+        first = _read_filters(file, np.arange(min(num_zones, 1)))
+        size = first.nbytes if num_zones else _MIN_BYTES
+        if num_zones * size > _KEPT_BYTES:
+            return FilterFile(zones, size, None)
+        return FilterFile(zones, size, _read_filters(file, np.arange(num_zones)))
+
+
+def _read_filters(file: DataFileReader, rows: RowNumbers) -> pa.Array:
+    (filters,) = file.read([named(file, FILTER, pa.binary())], rows)
+    sizes = np.diff(_offsets_of(filters))
+    is_power = (sizes & (sizes - 1)) == 0
+    if filters.null_count or not (is_power & (sizes >= _MIN_BYTES) & (sizes <= _MAX_BYTES)).all():
+        raise CorruptFileError(
+            f"{file.source.name}: a Bloom filter must not be null, and its size must be a power of "
+            f"two from {_MIN_BYTES} to {_MAX_BYTES} bytes; rebuild the index"
+        )
+    return filters
+
+
+def _offsets_of(filters: pa.Array) -> RowNumbers:
+    offsets = np.frombuffer(filters.buffers()[1], np.int32)
+    return offsets[filters.offset : filters.offset + len(filters) + 1].astype(np.int64)
+
+
+def may_have(files: IndexFiles, content: FilterFile, rows: RowNumbers, values: pa.Array) -> _Flags:
+    """Return which zones may have one of some values.
+
+    Parameters
+    ----------
+    files : IndexFiles
+    content : FilterFile
+        The content of the file.
+    rows : int64 array
+        Rows of the zones in the file, increasing.
+    values : pa.Array
+        Without nulls; of the type of the column.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
+    value_hashes = hashes(values)
+    parts = [_may_have(filters, value_hashes) for filters in _windows(files, content, rows)]
+    return np.concatenate([np.zeros(0, np.bool_), *parts])
+
+
+def _windows(files: IndexFiles, content: FilterFile, rows: RowNumbers) -> Iterator[pa.Array]:
+    filters = content.filters
+    if filters is not None:
+        yield filters if len(rows) == len(filters) else filters.take(pa.array(rows))
+        return
+    count = max(_WINDOW_BYTES // content.filter_size, 1)
+    with closing(files.open(FILE)) as file:
+        for start in range(0, len(rows), count):
+            yield _read_filters(file, rows[start : start + count])
+
+
+def _may_have(filters: pa.Array, value_hashes: UInt64Array) -> _Flags:
+    offsets = _offsets_of(filters)
+    data = np.frombuffer(filters.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    words = data.view("<u4").reshape(-1, _BLOCK_WORDS)
+    first = ((offsets[:-1] - offsets[0]) // _BLOCK_BYTES)[:, None]
+    num_blocks = (np.diff(offsets) // _BLOCK_BYTES).astype(np.uint64)[:, None]
+    masks = _masks(value_hashes)
+    possible = np.zeros(len(filters), np.bool_)
+    count = max(_COMPARED_BLOCKS // max(len(filters), 1), 1)
+    for start in range(0, len(value_hashes), count):
+        part = slice(start, start + count)
+        blocks = first + _block_of(value_hashes[part], num_blocks).astype(np.int64)
+        possible |= ((words[blocks] & masks[part]) == masks[part]).all(axis=2).any(axis=1)
+    return possible

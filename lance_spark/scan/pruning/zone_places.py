@@ -1,0 +1,222 @@
+"""Places the zones of indexes among the rows of a table.
+
+Rows of all fragments are numbered consecutively, in the table's order. The zones of a fragment
+(`lance_spark.scan.indexes.zones`) follow one another; rows outside of all zones were deleted when
+the index was built. So a zone is extended up to the start of the next zone. A fragment is ignored
+if a live row is outside of all zones, if the segment's bitmap does not name the fragment, or if it
+has overlays of the column.
+
+In releases until 2025 `zone_length` is the number of live rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptError, MissingFileError, UnsupportedError
+from lance_spark.proto import table_pb2
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.deletions import read_deletions
+
+_LOG = logging.getLogger(__name__)
+
+_Flags = npt.NDArray[np.bool_]
+
+#: Errors of an index without which a scan gives the same rows.
+INDEX_ERRORS = (CorruptError, MissingFileError, UnsupportedError)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedZones:
+    """All rows of a table, divided into zones and into fragments without zones.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First row of each part, and the number of all rows.
+    is_zone : bool array
+        Whether the part is a zone.
+    columns : pa.Table
+        The columns of each zone; null for a fragment without zones.
+    """
+
+    bounds: RowNumbers
+    is_zone: _Flags
+    columns: pa.Table
+
+
+def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
+    """Return the number of each fragment's first row, and the number of all rows."""
+    return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
+
+
+def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:
+    """Return whether overlays of a fragment have new values of some fields, given by id."""
+    return fragment.has_overlays and any(
+        not set(ids).isdisjoint(overlay.data_file.fields) for overlay in fragment.overlays
+    )
+
+
+class ZonePlacer:
+    """Places the zones of one column.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragments : sequence of Fragment
+        Of the version.
+    starts : int64 array
+        The result of `starts_of` for the fragments.
+    field_ids : collection of int
+        Ids of the fields from the top-level field to the column.
+    """
+
+    def __init__(
+        self,
+        paths: TablePaths,
+        fragments: Sequence[Fragment],
+        starts: RowNumbers,
+        field_ids: Collection[int],
+    ) -> None:
+        self._paths = paths
+        self._fragments = fragments
+        self._starts = starts
+        self._field_ids = field_ids
+        self._index_of = {fragment.id: index for index, fragment in enumerate(fragments)}
+        self._fragment_ids = BitMap(self._index_of)
+
+    def place(
+        self,
+        segments: Sequence[table_pb2.IndexMetadata],
+        read: Callable[[table_pb2.IndexMetadata], pa.Table | None],
+    ) -> PlacedZones | None:
+        """Return the zones of segments; None if no segment has usable zones.
+
+        A segment that is damaged is left out with a warning.
+
+        Parameters
+        ----------
+        segments : sequence of IndexMetadata
+        read : callable
+            Returns the zones of a segment, with integers in the columns `zones.PLACE_COLUMNS`. The
+            tables of all segments have the same columns. None if the segment is not usable.
+
+        Raises
+        ------
+        CorruptTableError, CorruptFileError, StorageError
+            A deletion file is damaged or missing.
+        """
+        tables = []
+        covered: set[int] = set()
+        for segment in segments:
+            positions = self._covered(segment) - covered
+            if not positions:
+                continue
+            try:
+                table = read(segment)
+            except INDEX_ERRORS as error:
+                _LOG.warning("index %r is ignored: %s", segment.name, error)
+                continue
+            if table is None:
+                continue
+            table = self._usable(table, positions)
+            covered |= set(table["position"].to_numpy().tolist())
+            tables.append(table)
+        return self._parts(pa.concat_tables(tables), covered) if covered else None
+
+    def _covered(self, segment: table_pb2.IndexMetadata) -> set[int]:
+        """Return the positions of the fragments that a segment describes."""
+        bitmap = indexes.fragment_bitmap(segment)
+        # A bitmap of few bytes can have millions of ids, most of which no fragment has.
+        named = BitMap() if bitmap is None else bitmap & self._fragment_ids
+        positions = [self._index_of[fragment_id] for fragment_id in named]
+        return {
+            position
+            for position in positions
+            if not is_overlaid(self._fragments[position], self._field_ids)
+        }
+
+    def _usable(self, table: pa.Table, positions: set[int]) -> pa.Table:
+        """Return the zones of wanted fragments that have all their live rows in zones.
+
+        The zones are in the table's order. The columns `position` of the fragment and `first_row`
+        are added.
+        """
+        # Too large numbers become negative, and are found to be wrong.
+        ids, start, length = (
+            table[name].to_numpy().astype(np.int64)
+            for name in ("fragment_id", "zone_start", "zone_length")
+        )
+        stop = start + length
+        fragment = np.array([self._index_of.get(number, -1) for number in ids.tolist()], np.int64)
+        order = np.lexsort([start, fragment])
+        order = order[np.isin(fragment[order], list(positions))]
+        order = order[self._has_all_live(fragment[order], start[order], stop[order])]
+        first = self._starts[fragment[order]] + start[order]
+        # The rows before the first zone of a fragment are deleted, and become part of the zone.
+        heads = np.flatnonzero(np.diff(fragment[order], prepend=-1))
+        first[heads] = self._starts[fragment[order][heads]]
+        return (
+            table.take(pa.array(order))
+            .append_column("position", pa.array(fragment[order]))
+            .append_column("first_row", pa.array(first))
+        )
+
+    def _has_all_live(self, fragment: RowNumbers, start: RowNumbers, stop: RowNumbers) -> _Flags:
+        """Return for each zone whether the zones of its fragment have all live rows.
+
+        Parameters
+        ----------
+        fragment : int64 array
+            Position of each zone's fragment. The zones of a fragment follow one another.
+        start, stop : int64 arrays
+            Rows of each zone in its fragment.
+        """
+        heads = np.flatnonzero(np.diff(fragment, prepend=-1))
+        if not len(heads):
+            return np.zeros(0, np.bool_)
+        sizes = np.diff(heads, append=len(fragment))
+        fragments = [self._fragments[index] for index in fragment[heads].tolist()]
+        rows = np.array([fragment.physical_rows for fragment in fragments])
+        is_wrong = (start < 0) | (stop < start) | (stop > np.repeat(rows, sizes))
+        is_wrong[:-1] |= (fragment[:-1] == fragment[1:]) & (stop[:-1] > start[1:])
+        is_valid = np.add.reduceat(is_wrong, heads, dtype=np.int64) == 0
+        has_all = is_valid & (np.add.reduceat(stop - start, heads) == rows)
+        for index in np.flatnonzero(is_valid & ~has_all).tolist():
+            zones = slice(heads[index], heads[index] + sizes[index])
+            has_all[index] = self._others_deleted(fragments[index], start[zones], stop[zones])
+        return np.repeat(has_all, sizes)
+
+    def _others_deleted(self, fragment: Fragment, start: RowNumbers, stop: RowNumbers) -> bool:
+        """Return whether all rows of a fragment outside of its zones are deleted."""
+        if fragment.deletion_file is None:
+            return False
+        # Zones do not overlap, so that counting is enough. No array has the size of the fragment,
+        # which is only claimed by the manifest.
+        deleted = read_deletions(self._paths, fragment)
+        zone = np.searchsorted(start, deleted, "right") - 1
+        inside = (zone >= 0) & (deleted < stop[zone])
+        rows = int((stop - start).sum()) + int(np.count_nonzero(~inside))
+        return rows == fragment.physical_rows
+
+    def _parts(self, table: pa.Table, covered: set[int]) -> PlacedZones:
+        # Each fragment without zones becomes a part.
+        uncovered = np.array(sorted(set(range(len(self._fragments))) - covered), np.int64)
+        first = np.concatenate([table["first_row"].to_numpy(), self._starts[uncovered]])
+        order = np.argsort(first, kind="stable")
+        is_zone = order < len(table)
+        return PlacedZones(
+            np.append(first[order], self._starts[-1]),
+            is_zone,
+            table.take(pa.array(order, mask=~is_zone)),
+        )
