@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.scan.indexes import bitmap, bloom_filter, label_list, ngram, zone_map, zones
+from lance_spark.scan.indexes import bitmap, label_list, ngram
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import order_of
+from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Greatest number of rows in a part of an index, such as a page or zone.

@@ -1,6 +1,6 @@
 """The zones of a table that may have certain values, by a BLOOMFILTER index.
 
-`lance_spark.scan.indexes.bloom_filter` has the layout of the index, `zone_places` says which rows
+`lance_spark.scan.indexes.zoned.bloom_filter` has the layout of the index, `zone_places` says which rows
 of the table a zone has.
 
 Nulls are found by `has_null` of each zone. The null bitmap of the index is not used: after a
@@ -23,15 +23,15 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.bloom_filter import (
+from lance_spark.scan.indexes.comparing import typed, with_both_zeros
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.zoned.bloom_filter import (
     HAS_NULL,
     FilterFile,
     cached_file,
     may_have,
     supports,
 )
-from lance_spark.scan.indexes.comparing import typed, with_both_zeros
-from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths

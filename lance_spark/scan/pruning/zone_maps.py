@@ -7,7 +7,7 @@ fragment. Its only file, zonemap.lance, is a data file of version 2 with a row f
 | --- | --- |
 | min, max | of the field's type; null if the zone has only nulls, or if unknown |
 | null_count, nan_count | u32; deleted rows are not counted |
-| fragment_id, zone_start, zone_length | integers, see `lance_spark.scan.indexes.zones` |
+| fragment_id, zone_start, zone_length | integers, see `lance_spark.scan.indexes.zoned.zones` |
 
 NaN is the greatest value. A child of a null struct is null.
 
@@ -41,8 +41,8 @@ from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import all_rows, cached
-from lance_spark.scan.indexes.zone_map import BOUND_COLUMNS, COUNT_COLUMNS, FILE
-from lance_spark.scan.indexes.zones import NULL_BITMAP, PLACE_COLUMNS, with_integers
+from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS, FILE
+from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, PLACE_COLUMNS, with_integers
 from lance_spark.scan.predicates.conditions import by_comparisons
 from lance_spark.scan.pruning.zone_places import PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment

@@ -16,8 +16,8 @@ from lance.indices import IndexConfig
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError
-from lance_spark.scan.indexes import bloom_filter
-from lance_spark.scan.indexes.xxhash import hashes
+from lance_spark.scan.indexes.zoned import bloom_filter
+from lance_spark.scan.indexes.zoned.xxhash import hashes
 from tests.support.tables.index_contents import IndexContent, column_names, typed_rows
 
 ROWS = 6_000

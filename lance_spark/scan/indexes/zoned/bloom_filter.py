@@ -36,8 +36,8 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
-from lance_spark.scan.indexes.xxhash import hashes
-from lance_spark.scan.indexes.zones import (
+from lance_spark.scan.indexes.zoned.xxhash import hashes
+from lance_spark.scan.indexes.zoned.zones import (
     PLACE_COLUMNS,
     PLACE_FIELDS,
     ZonedRows,

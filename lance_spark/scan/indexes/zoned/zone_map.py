@@ -29,7 +29,7 @@ from lance_spark.encoding.rows import RowNumbers
 from lance_spark.proto import index_old_pb2
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import float_keys, floats_of_keys
-from lance_spark.scan.indexes.zones import PLACE_FIELDS, ZonedRows, add_null_bitmap
+from lance_spark.scan.indexes.zoned.zones import PLACE_FIELDS, ZonedRows, add_null_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "zonemap.lance"

@@ -1,0 +1,1 @@
+"""Indexes of zones: runs of some thousand rows of one fragment."""
