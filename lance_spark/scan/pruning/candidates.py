@@ -35,6 +35,7 @@ from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.search import SEARCHED, IndexType
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
@@ -153,14 +154,15 @@ def find_candidates(
         return None
     column_paths = {path[-1].id: path for condition in conditions for path in condition.paths}
     segments: dict[int, list[table_pb2.IndexMetadata]] = {}
-    for index in indexes.read_section(manifest).indices:
+    section = indexes.read_section(manifest)
+    for index in section.indices:
         # Computed columns have negative ids, and no index.
         if len(index.fields) == 1 and index.fields[0] in column_paths:
             segments.setdefault(index.fields[0], []).append(index)
     if not segments or len({fragment.id for fragment in fragments}) < len(fragments):
         # An index names fragments by id. If an id occurs twice, no rows are ruled out.
         return None
-    table = _Table(paths, manifest, fragments, find_rows)
+    table = _Table(paths, manifest, section, fragments, find_rows)
     columns = {
         number: _Column(table, column_paths[number], segments[number]) for number in segments
     }
@@ -218,6 +220,7 @@ class _Table:
         self,
         paths: TablePaths,
         manifest: Manifest,
+        section: table_pb2.IndexSection,
         fragments: Sequence[Fragment],
         find_rows: FindRows,
     ) -> None:
@@ -226,6 +229,14 @@ class _Table:
         self.stable_row_ids = manifest.flags.stable_row_ids
         self.starts = starts_of(fragments)
         self.used: dict[str, UsedIndex] = {}
+        #: Whether the rows in index files can be found, although compactions moved them.
+        self.can_find_rows = True
+        self._moved: MovedRows | None = None
+        try:
+            self._moved = MovedRows.read(paths, section)
+        except INDEX_ERRORS as error:
+            _LOG.warning("indexes of rows are ignored: %s", error)
+            self.can_find_rows = False
         self._find_rows = find_rows
         ids = np.array([fragment.id for fragment in fragments], np.uint64)
         self._order = np.argsort(ids)
@@ -238,6 +249,8 @@ class _Table:
     def positions_of(self, index: table_pb2.IndexMetadata) -> RowNumbers:
         """Return the positions of the fragments that a segment covers."""
         bitmap = indexes.fragment_bitmap(index)
+        if bitmap is not None and self._moved is not None:
+            bitmap = self._moved.covered(bitmap)
         # A bitmap of few bytes can have millions of ids, most of which no fragment has.
         named = BitMap() if bitmap is None else bitmap & self._id_bitmap
         ids = np.frombuffer(named.to_array(), np.uint32).astype(np.uint64)
@@ -253,6 +266,8 @@ class _Table:
         if self.stable_row_ids and not indexes.holds_addresses(index, stable_row_ids=True):
             is_live, addresses = self._find_rows(words)
             words = addresses[is_live]
+        elif self._moved is not None:
+            words = self._moved.new_addresses(words)
         ids, offsets = split_addresses(words)
         position = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         fragment = self._order[position]
@@ -296,7 +311,7 @@ class _Column:
 
     def candidates(self, op: str, value: Any) -> RowRanges | None:
         """Return the rows for which a comparison can hold; None if no index decides."""
-        for index_type, segments in self._searched:
+        for index_type, segments in self._searched if self._table.can_find_rows else ():
             if op in index_type.ops and segments:
                 rows = self._search(index_type, segments, op, value)
                 if rows is not None:

@@ -2,9 +2,9 @@
 
 Rows of all fragments are numbered consecutively, in the table's order. The zones of a fragment
 (`lance_spark.scan.indexes.zoned.zones`) follow one another; rows outside of all zones were deleted
-when the index was built. So a zone is extended up to the start of the next zone. A fragment is ignored
-if a live row is outside of all zones, if the segment's bitmap does not name the fragment, or if it
-has overlays of the column.
+when the index was built. So a zone is extended up to the start of the next zone. A fragment is
+ignored if a live row is outside of all zones, if the segment's bitmap does not name the fragment,
+or if it has overlays of the column.
 
 In releases until 2025 `zone_length` is the number of live rows.
 """

@@ -1,0 +1,85 @@
+"""Indexes after compactions of both clients, with addresses remapped at once, later or never."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+
+ROWS = 12_000
+FILTERS = {
+    "id": ["id = 4001", "id BETWEEN 100 AND 130", "id IN (1, 5999, 11999)"],
+    "g": ["g = 17", "g IS NULL AND id < 900"],
+    "s": ["s LIKE '%word 40%'", "contains(s, 'ord 11')"],
+    "l": ["array_has(l, 'tag17')"],
+}
+TYPES = {"id": "BTREE", "g": "BITMAP", "s": "NGRAM", "l": "LABEL_LIST"}
+
+
+def rows(ids: np.ndarray) -> pa.Table:
+    return pa.table(
+        {
+            "id": ids,
+            "g": pa.array(ids % 100, mask=ids % 31 == 0),
+            "s": [f"word {number}" for number in ids.tolist()],
+            "l": pa.array([[f"tag{number % 50}"] for number in ids.tolist()]),
+        }
+    )
+
+
+def check(path: Path) -> None:
+    """Compare each answer with that of a scan without indexes, and with pylance's scan."""
+    dataset, oracle = lance_spark.open_dataset(str(path)), lance.dataset(str(path))
+    for texts in FILTERS.values():
+        for text in texts:
+            expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"]
+            assert dataset.to_table(["id"], filter=text)["id"].equals(expected), text
+            scanned = oracle.to_table(["id"], filter=text, use_scalar_index=False)["id"]
+            assert sorted(scanned.to_pylist()) == sorted(expected.to_pylist()), text
+
+
+@pytest.mark.parametrize(
+    ("stable", "defer"),
+    [(False, False), (False, True), (True, False)],
+    ids=["plain", "deferred", "stable"],
+)
+@pytest.mark.parametrize("builder", ["own", "pylance"])
+@pytest.mark.parametrize("compactor", ["own", "pylance"])
+def test_compacted_tables(
+    tmp_path: Path, stable: bool, defer: bool, builder: str, compactor: str
+) -> None:
+    path = tmp_path / "t.lance"
+    lance.write_dataset(
+        rows(np.arange(ROWS)), str(path), max_rows_per_file=1_000, enable_stable_row_ids=stable
+    )
+    for column, index_type in TYPES.items():
+        if builder == "own":
+            lance_spark.open_dataset(str(path)).create_scalar_index(column, index_type)
+        else:
+            lance.dataset(str(path)).create_scalar_index(column, index_type)
+    lance_spark.open_dataset(str(path)).delete("id % 7 = 3")
+    check(path)
+    options: dict[str, Any] = {"target_rows_per_fragment": 4_000}
+    if compactor == "own":
+        lance_spark.open_dataset(str(path)).compact_files(**options, defer_index_remap=defer)
+    else:
+        lance.dataset(str(path)).optimize.compact_files(**options, defer_index_remap=defer)
+    check(path)
+    if defer:
+        # The addresses of the index files are old, and the compaction of them is recorded.
+        explained = lance_spark.open_dataset(str(path)).explain(filter="id = 4001")
+        assert "index: id_idx (BTREE): 1 rows" in explained
+    lance.dataset(str(path)).insert(rows(np.arange(ROWS, ROWS + 300)))
+    check(path)
+    lance.dataset(str(path)).optimize.optimize_indices()
+    check(path)
+    lance_spark.open_dataset(str(path)).optimize_indices(retrain=True)
+    check(path)
+    dataset = lance_spark.open_dataset(str(path))
+    assert all("  index: " in dataset.explain(filter=texts[0]) for texts in FILTERS.values())
