@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 
 import lance_spark
+from lance_spark.mutations.indexes.builders import BUILDERS
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.operations.data.data_replacement import DataReplacement
 from tests.support.histories.common import (
@@ -194,8 +195,15 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
         else:
             dataset.create_scalar_index(path, index_type)
 
+    def ours(dataset: lance_spark.Dataset) -> lance_spark.Dataset:
+        return dataset.create_scalar_index(path, index_type)
+
     return Change(
-        f"index {index_type} on {path}", None, theirs, lambda _, current: current, commits=False
+        f"index {index_type} on {path}",
+        ours if index_type in BUILDERS else None,
+        theirs,
+        lambda _, current: current,
+        commits=False,
     )
 
 
@@ -214,9 +222,12 @@ def optimize_indices(common: Common, state: State, random: Random) -> Change:
                 raise KnownBugError("indexes on children of structs are not optimized") from error
             raise
 
+    def ours(dataset: lance_spark.Dataset) -> lance_spark.Dataset:
+        return dataset.optimize_indices(**options)
+
     return Change(
         f"optimize indices {options}",
-        None,
+        ours,
         theirs,
         lambda _, current: current,
         commits=False,
