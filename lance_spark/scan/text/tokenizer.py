@@ -229,9 +229,7 @@ class _Text:
         return cls(data, characters, widths, byte_bounds, starts[byte_bounds], is_valid)
 
 
-def _runs(
-    text: _Text, is_part: npt.NDArray[np.bool_]
-) -> tuple[pa.Array, RowNumbers, RowNumbers]:
+def _runs(text: _Text, is_part: npt.NDArray[np.bool_]) -> tuple[pa.Array, RowNumbers, RowNumbers]:
     """Return the longest runs of characters of a class in each row."""
     part = is_part[text.characters]
     count = len(part)
@@ -251,9 +249,7 @@ def _runs(
     return _binary(offsets, text.data[kept]), rows, np.arange(len(rows)) - first
 
 
-def _substrings(
-    text: _Text, parameters: TextParameters
-) -> tuple[pa.Array, RowNumbers, RowNumbers]:
+def _substrings(text: _Text, parameters: TextParameters) -> tuple[pa.Array, RowNumbers, RowNumbers]:
     """Return the substrings of each row, by start and length."""
     bounds = text.bounds
     starts = np.arange(len(text.characters))

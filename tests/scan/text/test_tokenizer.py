@@ -22,7 +22,26 @@ from lance_spark.scan.text.characters import stop_words
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.tokenizer import Tokenizer
 
-WORDS = "the Cats and Dogs were running quickly caña Straße ΑΣΣΑΣ d'été foo_bar İstanbul x1y2 中文字 क्षि ½ ﬁx".split()
+WORDS = [
+    "the",
+    "Cats",
+    "and",
+    "Dogs",
+    "were",
+    "running",
+    "quickly",
+    "caña",
+    "Straße",
+    "ΑΣΣΑΣ",
+    "d'été",
+    "foo_bar",
+    "İstanbul",
+    "x1y2",
+    "中文字",
+    "क्षि",
+    "½",
+    "ﬁx",
+]
 
 
 def oracle(text: str, options: dict[str, Any]) -> list[tuple[str, int]]:
@@ -30,10 +49,14 @@ def oracle(text: str, options: dict[str, Any]) -> list[tuple[str, int]]:
     return [(token.text, token.position) for token in tokens]
 
 
-def split(tokenizer: Tokenizer, texts: list[str | None], dtype: pa.DataType) -> list[list[tuple[str, int]]]:
+def split(
+    tokenizer: Tokenizer, texts: list[str | None], dtype: pa.DataType
+) -> list[list[tuple[str, int]]]:
     tokens = tokenizer.split(pa.array(texts, dtype))
     result: list[list[tuple[str, int]]] = [[] for _ in texts]
-    for row, number, position in zip(tokens.rows.tolist(), tokens.ids.tolist(), tokens.positions.tolist(), strict=True):
+    for row, number, position in zip(
+        tokens.rows.tolist(), tokens.ids.tolist(), tokens.positions.tolist(), strict=True
+    ):
         first = result[row][0][1] if result[row] else None
         result[row].append((tokenizer.vocabulary[number], position))
         assert first is None or position >= first
@@ -51,7 +74,9 @@ def random_text(rng: random.Random) -> str:
             parts.append("".join(chr(rng.randrange(1, 0x300)) for _ in range(rng.randrange(1, 8))))
         elif choice < 0.8:
             code_points = [rng.randrange(1, 0x110000) for _ in range(rng.randrange(1, 50))]
-            parts.append("".join(chr(number) for number in code_points if not 0xD800 <= number < 0xE000))
+            parts.append(
+                "".join(chr(number) for number in code_points if not 0xD800 <= number < 0xE000)
+            )
         elif choice < 0.9:
             parts.append(rng.choice("aé中") * rng.randrange(10, 45))
         else:
@@ -82,7 +107,9 @@ CASES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", CASES, ids=str)
-def test_tokens_are_those_of_pylance(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_those_of_pylance(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(7)
     texts: list[str | None] = [random_text(rng) for _ in range(150)]
     texts += ["", None, " ", "the", None, "a" * 39, "a" * 40, "é" * 20, "x"]
@@ -97,7 +124,16 @@ def test_tokens_are_those_of_pylance(options: dict[str, Any], monkeypatch: pytes
 def test_stop_words_are_those_of_pylance() -> None:
     every = sorted({word for words in stop_words().values() for word in words})
     for language, words in stop_words().items():
-        kept = oracle(" ".join(every), {"base_tokenizer": "whitespace", "language": language, "stem": False, "ascii_folding": False, "max_token_length": None})
+        kept = oracle(
+            " ".join(every),
+            {
+                "base_tokenizer": "whitespace",
+                "language": language,
+                "stem": False,
+                "ascii_folding": False,
+                "max_token_length": None,
+            },
+        )
         assert {token for token, _ in kept} == {word for word in every if word.lower() not in words}
 
 
@@ -129,7 +165,10 @@ def test_slices_and_empty_arrays() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base_tokenizer": "icu"}, "base_tokenizer must be one of simple, whitespace, raw, ngram, not 'icu'"),
+        (
+            {"base_tokenizer": "icu"},
+            "base_tokenizer must be one of simple, whitespace, raw, ngram, not 'icu'",
+        ),
         ({"language": "Klingon"}, "language must be one of Arabic"),
         ({"stem": 1}, "stem must be True or False, not 1"),
         ({"max_token_length": -1}, "max_token_length must be None or"),
@@ -145,7 +184,14 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_parameters_are_recorded() -> None:
-    parameters = TextParameters.of_options({"custom_stop_words": ["é", "b"], "max_token_length": None, "language": "french", "with_position": True})
+    parameters = TextParameters.of_options(
+        {
+            "custom_stop_words": ["é", "b"],
+            "max_token_length": None,
+            "language": "french",
+            "with_position": True,
+        }
+    )
     assert TextParameters.of_json(parameters.to_json(), "f") == parameters
     details = index_old_pb2.InvertedIndexDetails.FromString(parameters.details(2))
     assert details.language == '"French"'
@@ -161,9 +207,21 @@ def test_details_have_the_bytes_of_pylance() -> None:
 
 
 def test_damaged_parameters() -> None:
-    for text in ("", "[]", "{", '{"stem": 3}', '{"language": []}', '{"custom_stop_words": [1]}', "[" * 100_000):
+    for text in (
+        "",
+        "[]",
+        "{",
+        '{"stem": 3}',
+        '{"language": []}',
+        '{"custom_stop_words": [1]}',
+        "[" * 100_000,
+    ):
         with pytest.raises(CorruptFileError, match="rebuild the index"):
             TextParameters.of_json(text, "f")
-    for content in ({"base_tokenizer": "icu"}, {"lance_tokenizer": "json"}, {"base_tokenizer": ["simple"]}):
+    for content in (
+        {"base_tokenizer": "icu"},
+        {"lance_tokenizer": "json"},
+        {"base_tokenizer": ["simple"]},
+    ):
         with pytest.raises(UnsupportedFeatureError, match="is not supported"):
             TextParameters.of_json(json.dumps(content), "f")
