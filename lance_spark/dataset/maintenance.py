@@ -243,8 +243,9 @@ class MaintenanceMethods(HistoryMethods):
         column : str
             Name of a column, or dotted path of a child of structs.
         index_type : str
-            ``BTREE`` (comparisons and ranges of any column of single values) or ``BITMAP`` (the
-            same, for columns of few different values).
+            ``BTREE`` (comparisons and ranges of any column of single values), ``BITMAP`` (the
+            same, for columns of few different values) or ``INVERTED`` (full-text search in a column
+            of strings).
         name : str, optional
             Name of the index; ``<column>_idx`` by default.
         replace : bool
@@ -264,7 +265,10 @@ class MaintenanceMethods(HistoryMethods):
         max_retries : int
             Maximum number of times to retry the commit after other clients committed first.
         **options
-            ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
+            ``zone_size``: rows of a page of a BTREE index; 4,096 by default. Of an INVERTED index,
+            the attributes of `lance_spark.scan.text.parameters.TextParameters`, for example
+            ``with_position``, which phrases need; ``base_tokenizer``; ``language``; ``stem``, which
+            needs the package PyStemmer (``lance-spark[text]``).
 
         Returns
         -------

@@ -4,12 +4,13 @@
 | --- | --- | --- |
 | BTREE | 0; 1 in tables with stable row ids | row addresses |
 | BITMAP | 0 | row ids |
+| INVERTED | 2 | row ids |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from lance_spark.scan.indexes import bitmap
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import order_of
+from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _BATCH_ROWS = 1 << 20
@@ -56,10 +58,14 @@ class Builder:
         Returns whether the index takes columns of a type.
     with_addresses : bool
         Whether the files have row addresses, also in tables with stable row ids.
-    stable_version : int
-        Index version in tables with stable row ids; 0 in other tables.
+    version, stable_version : int
+        Index version, and that in tables with stable row ids.
     defaults : mapping of str to int
         Parameters and their default values.
+    parse : callable or None
+        Returns all parameters for the options of the caller, in place of `defaults`.
+    details : callable
+        Returns the message in `index_details` for parameters.
     """
 
     type_name: str
@@ -67,8 +73,11 @@ class Builder:
     write: Write
     supports: Callable[[pa.DataType], bool]
     with_addresses: bool = False
+    version: int = 0
     stable_version: int = 0
     defaults: Mapping[str, int] = field(default_factory=dict)
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    details: Callable[[Mapping[str, Any]], bytes] = lambda _: b""
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.
@@ -76,8 +85,10 @@ class Builder:
         Raises
         ------
         InvalidOptionError
-            An option is unknown, or is no positive number.
+            An option is unknown, or has a wrong value.
         """
+        if self.parse is not None:
+            return self.parse(options)
         for name, value in options.items():
             if name not in self.defaults:
                 known = ", ".join(self.defaults) or "none"
@@ -128,6 +139,28 @@ def _write_bitmap(
     bitmap.write(segment, values, ids)
 
 
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype))
+
+
+def _text_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    return asdict(TextParameters.of_options(options))
+
+
+def _text_details(parameters: Mapping[str, Any]) -> bytes:
+    from lance_spark.scan.text.files.writer import FORMAT_VERSION
+
+    return TextParameters(**parameters).details(FORMAT_VERSION)
+
+
+def _write_inverted(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    from lance_spark.scan.text.files.writer import write_index
+
+    write_index(segment, values, ids, TextParameters(**parameters))
+
+
 BUILDERS = {
     builder.type_name: builder
     for builder in (
@@ -141,5 +174,15 @@ BUILDERS = {
             defaults={"zone_size": DEFAULT_BATCH_SIZE},
         ),
         Builder("BITMAP", "/lance.table.BitmapIndexDetails", _write_bitmap, _is_scalar),
+        Builder(
+            "INVERTED",
+            "/lance.table.InvertedIndexDetails",
+            _write_inverted,
+            _is_text,
+            version=2,
+            stable_version=2,
+            parse=_text_parameters,
+            details=_text_details,
+        ),
     )
 }

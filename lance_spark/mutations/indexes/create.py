@@ -115,12 +115,13 @@ class IndexTask(FragmentTask):
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=builder.stable_version if self.stable_row_ids else 0,
+            index_version=builder.stable_version if self.stable_row_ids else builder.version,
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )
         message.uuid.uuid = segment.id.bytes
         message.index_details.type_url = builder.type_url
+        message.index_details.value = builder.details(self.parameters)
         # An empty bitmap is not the same as an unknown one.
         covered = BitMap(fragment.id for fragment in self.fragments)
         indexes.set_fragment_bitmap(message, covered)

@@ -189,8 +189,8 @@ class _Column:
                 "strings"
             )
         self._prepared: dict[MatchQuery | PhraseQuery, tuple[list[int], list[int]]] = {}
-        self._segments, self._uncovered = self._covering(name)
-        parameters = [part.layout.parameters for _, parts in self._segments for part in parts]
+        parameters: list[TextParameters] = []
+        self._segments, self._uncovered = self._covering(name, parameters)
         if any(other != parameters[0] for other in parameters):
             raise UnsupportedFeatureError(
                 f"the segments of the index of column {name!r} split text differently; create the "
@@ -270,9 +270,12 @@ class _Column:
         return flat
 
     def _covering(
-        self, name: str
+        self, name: str, parameters: list[TextParameters]
     ) -> tuple[list[tuple[UInt64Array, list[TextIndexPart]]], list[Fragment]]:
-        """Return the parts of each segment with the fragments it covers, and other fragments."""
+        """Return the parts of each segment with the fragments it covers, and other fragments.
+
+        The parameters of each segment are added to `parameters`.
+        """
         field_ids = {node.id for node in self._path}
         fragments = {
             fragment.id: fragment
@@ -293,7 +296,8 @@ class _Column:
                 )
             covered = (indexes.fragment_bitmap(segment) or BitMap()) & remaining
             remaining -= covered
-            parts = open_index(IndexFiles(self._table.paths, segment))
+            own_parameters, parts = open_index(IndexFiles(self._table.paths, segment))
+            parameters.append(own_parameters)
             segments.append((np.array(covered.to_array(), np.uint64), parts))
         uncovered = [
             fragment

@@ -43,8 +43,9 @@ POSTING, LENGTH, MAX_SCORE, IMPACTS = "_posting", "_length", "_max_score", "_imp
 POSITION_LISTS, POSITION_STREAM = "_position", "_compressed_position"
 POSITION_STARTS = "_position_block_offset"
 BLOCKS = pa.list_(pa.large_binary())
-#: Versions of the index, which are those of its format.
-VERSIONS = (1, 2, 3)
+#: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
+#: the form `arrow` were merged; the files record their format.
+VERSIONS = (0, 1, 2, 3)
 _MAX_PARTS = 1 << 16
 _LENGTH_BITS = 4
 
@@ -278,8 +279,8 @@ def rounded(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return result
 
 
-def open_index(files: IndexFiles) -> list[TextIndexPart]:
-    """Return the parts of a segment.
+def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
+    """Return the parameters and the parts of a segment.
 
     Raises
     ------
@@ -290,7 +291,8 @@ def open_index(files: IndexFiles) -> list[TextIndexPart]:
     layout = required(
         files, METADATA_FILE, files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
     )
-    return [TextIndexPart(files, number, layout) for number in layout.parts]
+    parts = [TextIndexPart(files, number, layout) for number in layout.parts]
+    return layout.parameters, parts
 
 
 def required(files: IndexFiles, file: str, content: _T | None) -> _T:
@@ -303,7 +305,8 @@ def required(files: IndexFiles, file: str, content: _T | None) -> _T:
     """
     if content is None:
         raise MissingFileError(
-            f"index {files.segment.name!r}: file {file}, or a file with its tokens, not found; rebuild the index"
+            f"index {files.segment.name!r}: file {file}, or a file that it needs, not found; "
+            "rebuild the index"
         )
     return content
 
