@@ -40,22 +40,36 @@ def phrase_documents(
     is_flat : bool
         Whether the documents have no index. With slop, a search in an index finds fewer documents.
     """
-    documents = np.empty(0, np.int64)
-    for count, (tokens, _) in enumerate(phrase):
-        own = np.unique(np.concatenate([_documents(postings, token) for token in tokens]))
-        documents = np.intersect1d(documents, own, assume_unique=True) if count else own
+    groups = dict.fromkeys(tokens for tokens, _ in phrase)
+    sets = [
+        _distinct(_merged([_documents(postings, token) for token in tokens])) for tokens in groups
+    ]
+    documents, *others = sorted(sets, key=len)
+    for other in others:
+        place = np.minimum(np.searchsorted(other, documents), max(len(other) - 1, 0))
+        documents = documents[other[place] == documents]
     if not len(documents):
         return documents
-    keys = {}
-    for tokens, _ in phrase:
-        if tokens not in keys:
-            of_tokens = [_keys(postings, token, documents) for token in tokens]
-            keys[tokens] = np.sort(np.concatenate(of_tokens))
+    keys = {
+        tokens: _merged([_keys(postings, token, documents) for token in tokens])
+        for tokens in groups
+    }
     first = min(position for _, position in phrase)
     steps = [(keys[tokens], position - first) for tokens, position in phrase]
     found = _chained(steps, slop) if is_flat or not slop else _moved(steps, len(documents), slop)
     matches: RowNumbers = documents[found]
     return matches
+
+
+def _merged(arrays: Sequence[RowNumbers]) -> RowNumbers:
+    """Return the values of arrays that increase, in order."""
+    return arrays[0] if len(arrays) == 1 else np.sort(np.concatenate(arrays))
+
+
+def _distinct(values: RowNumbers) -> RowNumbers:
+    """Return the distinct values of an array in order."""
+    distinct: RowNumbers = values[np.diff(values, prepend=-1) != 0]
+    return distinct
 
 
 def _documents(postings: TokenPostings, token: int) -> RowNumbers:
@@ -84,8 +98,7 @@ def _chained(steps: Sequence[tuple[RowNumbers, int]], slop: int) -> RowNumbers:
         relative = keys[keys % _SPAN >= position] - position
         first = np.searchsorted(reached, relative - slop)
         reached = relative[np.searchsorted(reached, relative, "right") > first]
-    found: RowNumbers = np.unique(reached // _SPAN)
-    return found
+    return _distinct(reached // _SPAN)
 
 
 def _moved(steps: Sequence[tuple[RowNumbers, int]], num_documents: int, slop: int) -> RowNumbers:

@@ -40,9 +40,7 @@ def source(
     scope="module", params=[f"{who} {kind}" for who in ("own", "pylance") for kind in KINDS]
 )
 def path(
-    request: pytest.FixtureRequest,
-    source: tuple[Path, str],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, source: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A table with an index of one kind on each column, which was changed afterwards."""
     path = tmp_path_factory.mktemp("built") / "t.lance"
