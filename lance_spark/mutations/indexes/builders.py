@@ -22,6 +22,7 @@ from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _BATCH_ROWS = 1 << 20
@@ -56,6 +57,9 @@ class Builder:
     write : callable
     supports : callable
         Returns whether the index takes columns of a type.
+    plain_only : bool
+        Whether columns of dictionaries or extension types are refused, although the index takes
+        their values.
     with_addresses : bool
         Whether the files have row addresses, also in tables with stable row ids.
     version, stable_version : int
@@ -72,6 +76,7 @@ class Builder:
     type_url: str
     write: Write
     supports: Callable[[pa.DataType], bool]
+    plain_only: bool = False
     with_addresses: bool = False
     version: int = 0
     stable_version: int = 0
@@ -144,7 +149,10 @@ def _is_text(dtype: pa.DataType) -> bool:
 
 
 def _text_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    return asdict(TextParameters.of_options(options))
+    parameters = TextParameters.of_options(options)
+    # A missing package is found before a task is run.
+    Tokenizer(parameters)
+    return asdict(parameters)
 
 
 def _text_details(parameters: Mapping[str, Any]) -> bytes:
@@ -179,6 +187,7 @@ BUILDERS = {
             "/lance.table.InvertedIndexDetails",
             _write_inverted,
             _is_text,
+            plain_only=True,
             version=2,
             stable_version=2,
             parse=_text_parameters,

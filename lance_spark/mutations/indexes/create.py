@@ -272,7 +272,7 @@ def _indexed_path(table: OpenTable, column: str, builder: Builder) -> tuple[Fiel
             f"{table.store.display}: column {column!r} is inside a list or map; index the column "
             "itself"
         )
-    dtype = _value_type(path[-1])
+    dtype = path[-1].arrow_field.type if builder.plain_only else _value_type(path[-1])
     if path[-1].is_blob or not builder.supports(dtype):
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "

@@ -161,9 +161,12 @@ def test_tables_without_text(tmp_path: Path, train: bool) -> None:
 
 def test_wrong_columns_and_options(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
-    lance.write_dataset(pa.table({"a": ["b"], "n": [1], "l": [["b"]]}), str(path))
+    lance.write_dataset(
+        pa.table({"a": ["b"], "n": [1], "l": [["b"]], "d": pa.array(["b"]).dictionary_encode()}),
+        str(path),
+    )
     dataset = lance_spark.open_dataset(str(path))
-    for column in "nl":
+    for column in "nld":
         with pytest.raises(UnsupportedTypeError, match=f"does not take column '{column}'"):
             dataset.create_scalar_index(column, "INVERTED")
     for options in ({"base_tokenizer": "icu"}, {"zone_size": 1}, {"stem": "yes"}):

@@ -40,6 +40,8 @@ from lance_spark.scan.text.files.packing import (
 
 FIXED, VARINT = "fixed32_v1", "varint_delta_v1"
 _SCORE_BYTES = 4
+#: Fewest bytes of a block of the full size, besides the score.
+_FULL_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,11 @@ def decoded(
     """
     size = posting_format.block_size
     counts = blocks.counts(size)
+    # Each document of a shorter block has two numbers.
+    tail_bytes = 8 if posting_format.tail == FIXED else 2
+    least = np.where(counts == size, _FULL_BYTES, tail_bytes * counts) + posting_format.score_bytes
+    if (blocks.stops - blocks.starts < least).any():
+        raise CorruptFileError(f"{name}: a posting block is truncated; rebuild the index")
     bounds = np.append(0, np.cumsum(counts))
     documents = np.empty(int(bounds[-1]), np.int64)
     frequencies = np.empty(int(bounds[-1]), np.int64)
