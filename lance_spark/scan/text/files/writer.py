@@ -24,7 +24,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 FORMAT_VERSION = 2
 #: Bytes of text of a part.
-PART_BYTES = 64 * 1024 * 1024
+PART_BYTES = 32 * 1024 * 1024
 _BATCH_ROWS = 1 << 14
 _K1, _B = 1.2, 0.75
 _FORMAT = {
