@@ -14,6 +14,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.fragment_files import OpenFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.take import RowFinder, take_addresses
@@ -73,10 +74,13 @@ class FullTextScan:
         LanceError
             As `TextTable.search`.
         """
-        segments = indexes.read_section(self.table.manifest).indices
+        section = indexes.read_section(self.table.manifest)
+        segments = section.indices
         text_table = TextTable(
             paths=self.table.paths,
             segments=segments,
+            moved=MovedRows.of(self.table.paths, section),
+            stable_row_ids=self.table.manifest.flags.stable_row_ids,
             fragments=self.fragments,
             find_rows=self.finder.find,
             read_texts=self._read_texts,

@@ -20,6 +20,7 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
 from lance_spark.scan.pruning.zone_maps import is_overlaid
 from lance_spark.scan.text import fuzzy
 from lance_spark.scan.text.files.index import VERSIONS, TextIndexPart, open_index
@@ -41,7 +42,6 @@ from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.index import split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 INVERTED = "INVERTED"
@@ -108,6 +108,9 @@ class TextTable:
     paths : TablePaths
     segments : sequence of IndexMetadata
         The segments of all indexes.
+    moved : MovedRows
+    stable_row_ids : bool
+        Whether the table has them.
     fragments : sequence of Fragment
     find_rows : callable
     read_texts : callable
@@ -119,6 +122,8 @@ class TextTable:
 
     paths: TablePaths
     segments: Sequence[table_pb2.IndexMetadata]
+    moved: MovedRows
+    stable_row_ids: bool
     fragments: Sequence[Fragment]
     find_rows: FindRows
     read_texts: ReadTexts
@@ -190,7 +195,7 @@ class _Column:
             )
         self._prepared: dict[MatchQuery | PhraseQuery, tuple[list[int], list[int]]] = {}
         parameters: list[TextParameters] = []
-        self._segments, self._uncovered = self._covering(name, parameters)
+        self._segments, self._covered = self._covering(name, parameters)
         if any(other != parameters[0] for other in parameters):
             raise UnsupportedFeatureError(
                 f"the segments of the index of column {name!r} split text differently; create the "
@@ -230,14 +235,28 @@ class _Column:
         with_positions = isinstance(query, PhraseQuery)
         postings = [part.postings(terms.tokens, with_positions=with_positions) for part in parts]
         statistics = Statistics.of(parts, postings, terms)
-        covered = [ids for ids, of_segment in self._segments for _ in of_segment]
+        bitmaps = [bitmap for bitmap, of_segment in self._segments for _ in of_segment]
         results = []
-        for part, part_postings, fragment_ids in zip(parts, postings, covered, strict=True):
+        for part, part_postings, bitmap in zip(parts, postings, bitmaps, strict=True):
             documents, scores = scored(part, part_postings, terms, statistics)
-            is_live, addresses = self._table.find_rows(part.documents.row_ids[documents])
-            kept = np.isin(split_addresses(addresses)[0], fragment_ids) & is_live
+            addresses, kept = self._live_rows(part.documents.row_ids[documents], bitmap)
             results.append(Hits(addresses[kept], scores[kept]))
         return results
+
+    def _live_rows(
+        self, row_ids: UInt64Array, bitmap: BitMap
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return addresses of rows of a segment, and which of them the segment covers.
+
+        A row that moved to a fragment that the segment does not cover has another text.
+        """
+        table = self._table
+        if table.stable_row_ids:
+            is_live, addresses = table.find_rows(row_ids)
+            return addresses, is_live & in_fragments(addresses, table.moved.fragments(bitmap))
+        moved, is_own = table.moved.addresses(row_ids, bitmap)
+        is_live, addresses = table.find_rows(moved)
+        return addresses, is_own & is_live & in_fragments(addresses, self._covered)
 
     def _flat_hits(
         self,
@@ -261,28 +280,32 @@ class _Column:
 
     @cached_property
     def _flat(self) -> FlatPart | None:
-        if self._table.fast_search or not self._uncovered:
+        uncovered = [
+            fragment for fragment in self._table.fragments if fragment.id not in self._covered
+        ]
+        if self._table.fast_search or not uncovered:
             return None
         wanted = {number for ids, _ in self._prepared.values() for number in ids}
         flat = FlatPart(self._tokenizer, wanted)
-        for texts, addresses in self._table.read_texts(self._path, self._uncovered):
+        for texts, addresses in self._table.read_texts(self._path, uncovered):
             flat.add(texts, addresses)
         return flat
 
     def _covering(
         self, name: str, parameters: list[TextParameters]
-    ) -> tuple[list[tuple[UInt64Array, list[TextIndexPart]]], list[Fragment]]:
-        """Return the parts of each segment with the fragments it covers, and other fragments.
+    ) -> tuple[list[tuple[BitMap, list[TextIndexPart]]], BitMap]:
+        """Return the parts of each segment with its fragments, and the fragments of the table.
 
-        The parameters of each segment are added to `parameters`.
+        The fragments of a segment are those that its rows had when it was built. The parameters of
+        each segment are added to `parameters`.
         """
         field_ids = {node.id for node in self._path}
-        fragments = {
-            fragment.id: fragment
+        fragments = [
+            fragment.id
             for fragment in self._table.fragments
             if not (fragment.has_overlays and is_overlaid(fragment, field_ids))
-        }
-        remaining = BitMap(fragments)
+        ]
+        built_on = BitMap()
         segments = []
         for segment in self._table.segments:
             is_own = list(segment.fields) == [self._path[-1].id]
@@ -294,17 +317,12 @@ class _Column:
                     f"{segment.index_version}, which this release does not read; create the index "
                     "again"
                 )
-            covered = (indexes.fragment_bitmap(segment) or BitMap()) & remaining
-            remaining -= covered
+            bitmap = (indexes.fragment_bitmap(segment) or BitMap()) - built_on
+            built_on |= bitmap
             own_parameters, parts = open_index(IndexFiles(self._table.paths, segment))
             parameters.append(own_parameters)
-            segments.append((np.array(covered.to_array(), np.uint64), parts))
-        uncovered = [
-            fragment
-            for fragment in self._table.fragments
-            if fragment.id in remaining or fragment.id not in fragments
-        ]
-        return segments, uncovered
+            segments.append((bitmap, parts))
+        return segments, self._table.moved.fragments(built_on) & BitMap(fragments)
 
 
 def _terms(

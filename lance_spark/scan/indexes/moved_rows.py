@@ -1,0 +1,119 @@
+"""Rows that compactions moved after an index was built: their new addresses.
+
+An index that was not remapped holds the old addresses. The fragment reuse index has the moves; see
+`lance_spark.table.indexes.fragment_reuse`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap, BitMap64
+
+from lance_spark.errors import CorruptTableError
+from lance_spark.proto import table_pb2
+from lance_spark.table.indexes import fragment_reuse
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_Group = table_pb2.FragmentReuseIndexDetails.Group
+#: Most rows of a group of fragments that one compaction rewrote together.
+_MAX_ROWS = 1 << 32
+
+
+class MovedRows:
+    """The moves of a version.
+
+    Parameters
+    ----------
+    content : InlineContent or None
+        Of the fragment reuse index; None if no row moved.
+    """
+
+    def __init__(
+        self, content: table_pb2.FragmentReuseIndexDetails.InlineContent | None = None
+    ) -> None:
+        self._content = content
+
+    @classmethod
+    def of(cls, paths: TablePaths, section: table_pb2.IndexSection) -> MovedRows:
+        """Return the moves that an index section records.
+
+        Moves of a tagged entry are unknown to this release: the fragments are not covered then.
+
+        Raises
+        ------
+        CorruptTableError, MissingFileError, StorageError
+        """
+        entry = fragment_reuse.find_entry(section)
+        if entry is None or fragment_reuse.is_tagged(entry):
+            return cls()
+        return cls(fragment_reuse.read_content(paths, entry))
+
+    def fragments(self, bitmap: BitMap) -> BitMap:
+        """Return the fragments that have the rows of some fragments."""
+        if self._content is None:
+            return bitmap
+        return fragment_reuse.remap_fragments(bitmap, self._content)
+
+    def addresses(
+        self, addresses: UInt64Array, bitmap: BitMap
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return the new addresses of rows of a segment, and which rows it covers.
+
+        Parameters
+        ----------
+        addresses : uint64 array
+            As the segment has them.
+        bitmap : BitMap
+            The fragments of the segment. They may have been replaced by those of a later move,
+            although the segment still has the old addresses.
+
+        Raises
+        ------
+        CorruptTableError
+            The moved rows do not match their fragments.
+        """
+        covered = in_fragments(addresses, bitmap)
+        if self._content is None or not len(addresses):
+            return addresses, covered
+        moved, exists = addresses.copy(), np.ones(len(addresses), np.bool_)
+        for version in self._content.legacy_versions:
+            for group in version.groups:
+                old = BitMap(digest.id for digest in group.old_fragments)
+                is_old = in_fragments(moved, old) & exists
+                if is_old.any():
+                    moved[is_old], exists[is_old] = _moved(group, moved[is_old])
+            covered |= in_fragments(moved, bitmap)
+        return moved, covered & exists
+
+
+def in_fragments(addresses: UInt64Array, fragments: BitMap) -> npt.NDArray[np.bool_]:
+    """Return which addresses are in some fragments."""
+    ids = np.frombuffer(fragments.to_array(), np.uint32)
+    return np.isin(split_addresses(addresses)[0], ids.astype(np.uint64))
+
+
+def _moved(group: _Group, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+    try:
+        bitmap = BitMap64.deserialize(group.changed_row_addrs)
+        count = len(bitmap)
+    except (ValueError, IndexError, MemoryError) as error:
+        raise CorruptTableError(f"the fragment reuse index: moved rows: {error}") from None
+    rows = [digest.physical_rows for digest in group.new_fragments]
+    if count != sum(rows) or count > _MAX_ROWS:
+        raise CorruptTableError(
+            f"the fragment reuse index: {count} rows moved to fragments of {sum(rows)} rows"
+        )
+    old = np.array(bitmap.to_array(), np.uint64)
+    place = np.searchsorted(old, addresses)
+    exists = old[np.minimum(place, max(count - 1, 0))] == addresses if count else place < 0
+    place = np.where(exists, place, 0)
+    ends = np.cumsum(np.array(rows, np.int64))
+    number = np.searchsorted(ends, place, "right")
+    number = np.minimum(number, max(len(rows) - 1, 0))
+    ids = np.array([digest.id for digest in group.new_fragments] or [0], np.uint64)
+    starts = np.append(0, ends)[number]
+    moved = (ids[number] << np.uint64(OFFSET_BITS)) | (place - starts).astype(np.uint64)
+    return moved, exists
