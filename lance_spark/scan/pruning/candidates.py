@@ -32,6 +32,7 @@ from lance_spark.errors import CorruptError, MissingFileError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.search import SEARCHED, IndexType
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
@@ -103,14 +104,20 @@ def find_candidates(
         return None
     column_paths = {path[-1].id: path for condition in conditions for path in condition.paths}
     segments: dict[int, list[table_pb2.IndexMetadata]] = {}
-    for index in indexes.read_section(manifest).indices:
+    section = indexes.read_section(manifest)
+    for index in section.indices:
         # Computed columns have negative ids, and no index.
         if len(index.fields) == 1 and index.fields[0] in column_paths:
             segments.setdefault(index.fields[0], []).append(index)
     if not segments or len({fragment.id for fragment in fragments}) < len(fragments):
         # An index names fragments by id. If an id occurs twice, no rows are ruled out.
         return None
-    table = _Table(paths, manifest, fragments, find_rows)
+    try:
+        moved = MovedRows.of(paths, section)
+    except (CorruptError, MissingFileError) as error:
+        _LOG.warning("indexes are ignored: %s", error)
+        return None
+    table = _Table(paths, manifest, fragments, find_rows, moved)
     columns = {
         number: _Column(table, column_paths[number], segments[number]) for number in segments
     }
@@ -170,8 +177,10 @@ class _Table:
         manifest: Manifest,
         fragments: Sequence[Fragment],
         find_rows: FindRows,
+        moved: MovedRows,
     ) -> None:
         self.paths = paths
+        self._moved = moved
         self.fragments = fragments
         self.stable_row_ids = manifest.flags.stable_row_ids
         self.starts = zone_maps.starts_of(fragments)
@@ -187,9 +196,9 @@ class _Table:
 
     def positions_of(self, index: table_pb2.IndexMetadata) -> RowNumbers:
         """Return the positions of the fragments that a segment covers."""
-        bitmap = indexes.fragment_bitmap(index)
+        bitmap = self._moved.fragments(indexes.fragment_bitmap(index) or BitMap())
         # A bitmap of few bytes can have millions of ids, most of which no fragment has.
-        named = BitMap() if bitmap is None else bitmap & self._id_bitmap
+        named = bitmap & self._id_bitmap
         ids = np.frombuffer(named.to_array(), np.uint32).astype(np.uint64)
         return self._order[np.searchsorted(self._ids, ids)]
 
@@ -203,6 +212,10 @@ class _Table:
         if self.stable_row_ids and not indexes.holds_addresses(index, stable_row_ids=True):
             is_live, addresses = self._find_rows(words)
             words = addresses[is_live]
+        else:
+            bitmap = indexes.fragment_bitmap(index) or BitMap()
+            words, is_own = self._moved.addresses(words, bitmap)
+            words = words[is_own]
         ids, offsets = split_addresses(words)
         position = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         fragment = self._order[position]
