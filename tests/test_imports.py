@@ -23,6 +23,7 @@ PACKAGES = [
     "lance_spark.dataset",
     "lance_spark.mutations",
     "lance_spark.change_feed",
+    "lance_spark.query",
     "lance_spark.scan",
     "lance_spark.table",
     "lance_spark.file",

@@ -40,6 +40,7 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.text.queries import QueryLike
     from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
@@ -99,8 +100,14 @@ class ScanMethods(HistoryMethods):
         with_row_id: bool = False,
         with_row_address: bool = False,
         use_scalar_index: bool = True,
+        full_text_query: QueryLike | None = None,
+        limit: int | None = None,
+        fast_search: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in the table's order.
+
+        With a full-text query, the rows with the greatest scores are first, and there is another
+        column, ``_score``.
 
         Parameters
         ----------
@@ -129,6 +136,14 @@ class ScanMethods(HistoryMethods):
             Whether to append the columns ``_rowid`` and ``_rowaddr``.
         use_scalar_index : bool
             Whether indexes of columns in the filters rule out rows.
+        full_text_query : str, mapping or FullTextQuery, optional
+            Read only rows whose text matches: words, ``"a phrase"`` in quotation marks, a mapping
+            with the keys ``query`` and ``columns``, or a query of `lance_spark.query`. Without
+            columns, all columns with an INVERTED index are searched.
+        limit : int, optional
+            Maximum number of rows. Filters come first.
+        fast_search : bool
+            Whether a full-text query leaves out rows that no index covers.
 
         Yields
         ------
@@ -140,6 +155,22 @@ class ScanMethods(HistoryMethods):
             A column does not exist, `batch_size` is not positive, or `blob_handling` is unknown.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
+        if limit is not None:
+            check_least("limit", limit, 0)
+        if full_text_query is not None:
+            check_least("batch_size", batch_size, 1)
+            table = self._full_text_rows(
+                full_text_query,
+                limit,
+                columns,
+                self._conditions(filters, filter),
+                blob_handling,
+                with_row_id,
+                with_row_address,
+                fast_search,
+            )
+            yield from table.to_batches(max_chunksize=batch_size)
+            return
         tasks = self.plan(
             columns,
             rows_per_task=1 << 62,
@@ -151,8 +182,14 @@ class ScanMethods(HistoryMethods):
             with_row_address=with_row_address,
             use_scalar_index=use_scalar_index,
         )
-        for task in tasks:
-            yield from task.batches()
+        remaining = limit
+        for task in tasks if limit != 0 else ():
+            for batch in task.batches(prefetch=limit is None):
+                yield batch.slice(0, remaining)
+                if remaining is not None:
+                    remaining -= batch.num_rows
+                    if remaining <= 0:
+                        return
 
     def to_table(
         self,
@@ -164,8 +201,24 @@ class ScanMethods(HistoryMethods):
         with_row_id: bool = False,
         with_row_address: bool = False,
         use_scalar_index: bool = True,
+        full_text_query: QueryLike | None = None,
+        limit: int | None = None,
+        fast_search: bool = False,
     ) -> pa.Table:
         """Return the rows as an Arrow table; see `to_batches`."""
+        if full_text_query is not None:
+            if limit is not None:
+                check_least("limit", limit, 0)
+            return self._full_text_rows(
+                full_text_query,
+                limit,
+                columns,
+                self._conditions(filters, filter),
+                blob_handling,
+                with_row_id,
+                with_row_address,
+                fast_search,
+            )
         schema = self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
         batches = self.to_batches(
             columns,
@@ -175,8 +228,39 @@ class ScanMethods(HistoryMethods):
             with_row_id=with_row_id,
             with_row_address=with_row_address,
             use_scalar_index=use_scalar_index,
+            limit=limit,
         )
         return pa.Table.from_batches(batches, schema)
+
+    def _full_text_rows(
+        self,
+        query: QueryLike,
+        limit: int | None,
+        columns: Sequence[str] | None,
+        conditions: tuple[Condition, ...],
+        blob_handling: str | None,
+        with_row_id: bool,
+        with_row_address: bool,
+        fast_search: bool,
+    ) -> pa.Table:
+        from lance_spark.dataset.full_text import FullTextScan, split_columns
+
+        names, position = split_columns(columns)
+        schema = self._select(names, blob_handling, with_row_id, with_row_address)
+        if position is None:
+            position = len(self._select(names, blob_handling).fields)
+        check_columns(self._table.manifest, (*schema.fields, *top_fields(conditions)))
+        if self._table.manifest.flags.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, schema.fields)
+        scan = FullTextScan(
+            self._table,
+            self.fragments,
+            self._row_finder(),
+            self._open_files,
+            conditions,
+            fast_search,
+        )
+        return scan.rows(query, limit, schema, position)
 
     def take(
         self,

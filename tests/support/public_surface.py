@@ -28,6 +28,7 @@ MODULES = (
     "lance_spark.dataset",
     "lance_spark.errors",
     "lance_spark.inspect",
+    "lance_spark.query",
     "lance_spark.spark.table",
 )
 WIDTH = 100

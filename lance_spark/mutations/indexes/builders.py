@@ -8,12 +8,13 @@
 | NGRAM | 0 | row ids |
 | ZONEMAP | 0 | row addresses |
 | BLOOMFILTER | 0 | row addresses |
+| INVERTED | 2 | row ids |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
+from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Greatest number of rows in a part of an index, such as a page or zone.
@@ -67,6 +70,9 @@ class Builder:
     write : callable
     supports : callable
         Returns whether the index takes columns of a type.
+    plain_only : bool
+        Whether columns of dictionaries or extension types are refused, although the index takes
+        their values.
     with_addresses : bool
         Whether the files have row addresses, also in tables with stable row ids.
     version : int
@@ -76,6 +82,8 @@ class Builder:
     defaults : mapping of str to int or float
         Parameters and their default values. An int default stands for an integer from 1 to
         `MAX_NUMBER`, a float default for a number between 0 and 1.
+    parse : callable or None
+        Returns all parameters for the options of the caller, in place of `defaults`.
     details : callable
     """
 
@@ -83,10 +91,12 @@ class Builder:
     type_url: str
     write: Write
     supports: Callable[[pa.DataType], bool]
+    plain_only: bool = False
     with_addresses: bool = False
     version: int = 0
     stable_version: int | None = None
     defaults: Mapping[str, int | float] = field(default_factory=dict)
+    parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     details: Details = _no_details
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +107,8 @@ class Builder:
         InvalidOptionError
             An option is unknown or out of range.
         """
+        if self.parse is not None:
+            return self.parse(options)
         for name, value in options.items():
             if name not in self.defaults:
                 known = ", ".join(self.defaults) or "none"
@@ -204,6 +216,27 @@ def _write_bloom_filter(
     )
 
 
+def _text_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = TextParameters.of_options(options)
+    # A missing package is found before a task is run.
+    Tokenizer(parameters)
+    return asdict(parameters)
+
+
+def _text_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
+    from lance_spark.scan.text.files.writer import FORMAT_VERSION
+
+    return TextParameters(**parameters).details(FORMAT_VERSION)
+
+
+def _write_inverted(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    from lance_spark.scan.text.files.writer import write_index
+
+    write_index(segment, values, ids, TextParameters(**parameters))
+
+
 BUILDERS = {
     builder.type_name: builder
     for builder in (
@@ -244,6 +277,16 @@ BUILDERS = {
                 "number_of_items": zones.DEFAULT_ROWS,
                 "probability": bloom_filter.DEFAULT_PROBABILITY,
             },
+        ),
+        Builder(
+            "INVERTED",
+            "/lance.table.InvertedIndexDetails",
+            _write_inverted,
+            _is_text,
+            plain_only=True,
+            version=2,
+            parse=_text_parameters,
+            details=_text_details,
         ),
     )
 }

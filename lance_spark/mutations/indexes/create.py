@@ -335,7 +335,7 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
             f"{table.store.display}: column {column!r} is inside a list or map; index the column "
             "itself"
         )
-    dtype = _value_type(path[-1])
+    dtype = path[-1].arrow_field.type if builder.plain_only else _value_type(path[-1])
     if path[-1].has_blobs or not builder.supports(dtype):
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "

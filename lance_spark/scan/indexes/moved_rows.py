@@ -1,15 +1,13 @@
-"""Addresses of rows that compactions moved, by the fragment reuse index.
+"""Rows that compactions moved after an index was built: their new addresses.
 
-Indexes that were not remapped hold the old addresses. `lance_spark.table.indexes.fragment_reuse`
-has the layout of the fragment reuse index.
+An index that was not remapped holds the old addresses. The fragment reuse index has the moves; see
+`lance_spark.table.indexes.fragment_reuse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap, BitMap64
 
 from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
@@ -19,91 +17,106 @@ from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-_Digests = Sequence[table_pb2.FragmentReuseIndexDetails.FragmentDigest]
+_Group = table_pb2.FragmentReuseIndexDetails.Group
+#: Most rows of a group of fragments that one compaction rewrote together.
+_MAX_ROWS = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
 class MovedRows:
-    """The rows that the compactions of a fragment reuse index moved.
+    """The moves of a version.
 
-    Attributes
+    Parameters
     ----------
-    content : table_pb2.FragmentReuseIndexDetails.InlineContent
+    content : InlineContent or None
+        Of the fragment reuse index; None if no row moved.
     """
 
-    content: table_pb2.FragmentReuseIndexDetails.InlineContent
+    def __init__(
+        self, content: table_pb2.FragmentReuseIndexDetails.InlineContent | None = None
+    ) -> None:
+        self._content = content
 
     @classmethod
-    def read(cls, paths: TablePaths, section: table_pb2.IndexSection) -> MovedRows | None:
-        """Read the fragment reuse index of a version; None if it has none.
+    def of(cls, paths: TablePaths, section: table_pb2.IndexSection) -> MovedRows:
+        """Return the moves that an index section records.
 
         Raises
         ------
-        UnsupportedFeatureError
-            The entry has transitions that this release does not know.
         CorruptTableError, MissingFileError, StorageError
         """
         entry = fragment_reuse.find_entry(section)
         if entry is None:
-            return None
+            return cls()
         if fragment_reuse.is_tagged(entry):
             raise UnsupportedFeatureError(
-                f"the fragment reuse index has version {entry.index_version}, which is unknown"
+                f"{paths.store.display}: the fragment reuse index has version "
+                f"{entry.index_version}, which this release cannot read; create the index again"
             )
         return cls(fragment_reuse.read_content(paths, entry))
 
-    def covered(self, bitmap: BitMap) -> BitMap:
-        """Return the fragments that now hold the rows of some fragments."""
-        return fragment_reuse.remap_fragments(bitmap, self.content)
+    def fragments(self, bitmap: BitMap) -> BitMap:
+        """Return the fragments that have the rows of some fragments."""
+        if self._content is None:
+            return bitmap
+        return fragment_reuse.remap_fragments(bitmap, self._content)
 
-    def new_addresses(self, addresses: UInt64Array) -> UInt64Array:
-        """Return the new addresses of rows. Deleted rows may keep an old address.
+    def addresses(
+        self, addresses: UInt64Array, bitmap: BitMap
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return the new addresses of rows of a segment, and which rows it covers.
+
+        Parameters
+        ----------
+        addresses : uint64 array
+            As the segment has them.
+        bitmap : BitMap
+            The fragments of the segment. They may have been replaced by those of a later move,
+            although the segment still has the old addresses.
 
         Raises
         ------
         CorruptTableError
-            The record of a compaction is damaged.
+            The moved rows do not match their fragments.
         """
-        result = addresses.copy()
-        for version in self.content.legacy_versions:
+        covered = in_fragments(addresses, bitmap)
+        if self._content is None or not len(addresses):
+            return addresses, covered
+        moved, exists = addresses.copy(), np.ones(len(addresses), np.bool_)
+        for version in self._content.legacy_versions:
             for group in version.groups:
-                _move(result, group)
-        return result
+                old = BitMap(digest.id for digest in group.old_fragments)
+                is_old = in_fragments(moved, old) & exists
+                if is_old.any():
+                    moved[is_old], exists[is_old] = _moved(group, moved[is_old])
+            covered |= in_fragments(moved, bitmap)
+        return moved, covered & exists
 
 
-def _move(addresses: UInt64Array, group: table_pb2.FragmentReuseIndexDetails.Group) -> None:
-    """Replace the addresses of the rows that one group of fragments moved."""
-    fragment_ids, _ = split_addresses(addresses)
-    old = np.array([digest.id for digest in group.old_fragments], np.uint64)
-    hits = np.unique(fragment_ids[np.isin(fragment_ids, old)]).tolist()
-    if not hits:
-        return
+def in_fragments(addresses: UInt64Array, fragments: BitMap) -> npt.NDArray[np.bool_]:
+    """Return which addresses are in some fragments."""
+    ids = np.frombuffer(fragments.to_array(), np.uint32)
+    return np.isin(split_addresses(addresses)[0], ids.astype(np.uint64))
+
+
+def _moved(group: _Group, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
     try:
-        moved = BitMap64.deserialize(group.changed_row_addrs)
-    except (ValueError, TypeError, IndexError, MemoryError) as error:
-        raise CorruptTableError(f"the fragment reuse index cannot be read: {error}") from None
-    rows = {digest.id: digest.physical_rows for digest in group.old_fragments}
-    targets = {}
-    for number in hits:
-        first = number << OFFSET_BITS
-        of_fragment = BitMap64()
-        of_fragment.add_range(first, first + rows[number])
-        live = np.frombuffer((moved & of_fragment).to_array(), np.uint64)
-        before = moved.rank(first) - (first in moved)
-        targets[number] = live, before
-    new_ids = np.array([digest.id for digest in group.new_fragments], np.uint64)
-    ends = np.cumsum([digest.physical_rows for digest in group.new_fragments], dtype=np.int64)
-    for number, (live, before) in targets.items():
-        places = np.flatnonzero(fragment_ids == number)
-        index = np.searchsorted(live, addresses[places])
-        is_live = index < len(live)
-        is_live[is_live] &= live[index[is_live]] == addresses[places][is_live]
-        position = before + index[is_live]
-        fragment = np.searchsorted(ends, position, "right")
-        if len(fragment) and int(fragment.max()) >= len(new_ids):
-            raise CorruptTableError(
-                "the fragment reuse index moves more rows than its new fragments have"
-            )
-        starts = np.concatenate([[0], ends[:-1]])
-        offset = (position - starts[fragment]).astype(np.uint64)
-        addresses[places[is_live]] = (new_ids[fragment] << np.uint64(OFFSET_BITS)) | offset
+        bitmap = BitMap64.deserialize(group.changed_row_addrs)
+        count = len(bitmap)
+    except (ValueError, IndexError, MemoryError) as error:
+        raise CorruptTableError(f"the fragment reuse index: moved rows: {error}") from None
+    rows = [digest.physical_rows for digest in group.new_fragments]
+    if count != sum(rows) or count > _MAX_ROWS:
+        raise CorruptTableError(
+            f"the fragment reuse index: {count} rows moved to fragments of {sum(rows)} rows"
+        )
+    old = np.array(bitmap.to_array(), np.uint64)
+    place = np.searchsorted(old, addresses)
+    exists = old[np.minimum(place, max(count - 1, 0))] == addresses if count else place < 0
+    place = np.where(exists, place, 0)
+    ends = np.cumsum(np.array(rows, np.int64))
+    number = np.searchsorted(ends, place, "right")
+    number = np.minimum(number, max(len(rows) - 1, 0))
+    ids = np.array([digest.id for digest in group.new_fragments] or [0], np.uint64)
+    starts = np.append(0, ends)[number]
+    moved = (ids[number] << np.uint64(OFFSET_BITS)) | (place - starts).astype(np.uint64)
+    return moved, exists

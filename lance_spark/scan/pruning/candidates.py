@@ -231,9 +231,9 @@ class _Table:
         self.used: dict[str, UsedIndex] = {}
         #: Whether the rows in index files can be found, although compactions moved them.
         self.can_find_rows = True
-        self._moved: MovedRows | None = None
+        self._moved = MovedRows()
         try:
-            self._moved = MovedRows.read(paths, section)
+            self._moved = MovedRows.of(paths, section)
         except INDEX_ERRORS as error:
             _LOG.warning("indexes of rows are ignored: %s", error)
             self.can_find_rows = False
@@ -248,11 +248,9 @@ class _Table:
 
     def positions_of(self, index: table_pb2.IndexMetadata) -> RowNumbers:
         """Return the positions of the fragments that a segment covers."""
-        bitmap = indexes.fragment_bitmap(index)
-        if bitmap is not None and self._moved is not None:
-            bitmap = self._moved.covered(bitmap)
+        bitmap = self._moved.fragments(indexes.fragment_bitmap(index) or BitMap())
         # A bitmap of few bytes can have millions of ids, most of which no fragment has.
-        named = BitMap() if bitmap is None else bitmap & self._id_bitmap
+        named = bitmap & self._id_bitmap
         ids = np.frombuffer(named.to_array(), np.uint32).astype(np.uint64)
         return self._order[np.searchsorted(self._ids, ids)]
 
@@ -266,8 +264,10 @@ class _Table:
         if self.stable_row_ids and not indexes.holds_addresses(index, stable_row_ids=True):
             is_live, addresses = self._find_rows(words)
             words = addresses[is_live]
-        elif self._moved is not None:
-            words = self._moved.new_addresses(words)
+        else:
+            bitmap = indexes.fragment_bitmap(index) or BitMap()
+            words, is_own = self._moved.addresses(words, bitmap)
+            words = words[is_own]
         ids, offsets = split_addresses(words)
         position = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
         fragment = self._order[position]

@@ -1,0 +1,1 @@
+"""Full-text search: tokenizers, the files of INVERTED indexes, queries and their scores."""

@@ -1,0 +1,1 @@
+"""The files of INVERTED indexes: postings, positions, token dictionaries."""

@@ -1,0 +1,342 @@
+"""The files of a segment of an INVERTED index.
+
+| file | columns | content |
+| --- | --- | --- |
+| `metadata.lance` | deleted_fragments | parameters, in the metadata of the schema |
+| `part_<n>_docs.lance` | _rowid (uint64), _num_tokens (uint32) | a row for each document |
+| `part_<n>_tokens.lance` | see `tokens` | the number of each token |
+| `part_<n>_invert.lance` | _posting, _length (uint32), positions | a row for each token |
+
+A document is a row of the table with one token or more. Its number is that of its row in
+`part_<n>_docs.lance`. Parts have their own numbers of documents and tokens.
+
+Specification: table/index/scalar/fts.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.file.open import DataFileReader
+from lance_spark.scan.indexes.cache import all_rows
+from lance_spark.scan.indexes.files import IndexFiles, named, number_in, read_columns
+from lance_spark.scan.text.files import positions
+from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat, blocks_of, decoded
+from lance_spark.scan.text.files.tokens import ARROW, FST, TokenSet, read_tokens
+from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+METADATA_FILE = "metadata.lance"
+DELETED_FRAGMENTS = "deleted_fragments"
+ROW_IDS, NUM_TOKENS, TOTAL_TOKENS = "_rowid", "_num_tokens", "total_tokens"
+POSTING, LENGTH, MAX_SCORE, IMPACTS = "_posting", "_length", "_max_score", "_impacts"
+POSITION_LISTS, POSITION_STREAM = "_position", "_compressed_position"
+POSITION_STARTS = "_position_block_offset"
+BLOCKS = pa.list_(pa.large_binary())
+#: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
+#: the form `arrow` were merged; the files record their format.
+VERSIONS = (0, 1, 2, 3)
+_MAX_PARTS = 1 << 16
+_LENGTH_BITS = 4
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPostings:
+    """The documents of some tokens, one token after the other.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First posting of each token, and the number of postings.
+    documents, frequencies : int64 array
+    positions : int64 array or None
+        As many for each posting as its frequency, increasing; None if they are not wanted.
+    """
+
+    bounds: RowNumbers
+    documents: RowNumbers
+    frequencies: RowNumbers
+    positions: RowNumbers | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The documents of a part.
+
+    Attributes
+    ----------
+    row_ids : uint64 array
+    lengths : uint32 array
+        Tokens of each document.
+    """
+
+    row_ids: UInt64Array
+    lengths: npt.NDArray[np.uint32]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return int(self.row_ids.nbytes + self.lengths.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The content of `metadata.lance`.
+
+    Attributes
+    ----------
+    parameters : TextParameters
+    parts : tuple of int
+        Numbers of the parts.
+    token_form : str
+    posting_format : PostingFormat
+    """
+
+    parameters: TextParameters
+    parts: tuple[int, ...]
+    token_form: str
+    posting_format: PostingFormat
+
+
+@dataclass(frozen=True)
+class TextIndexPart:
+    """A part of a segment.
+
+    Attributes
+    ----------
+    files : IndexFiles
+    number : int
+    layout : Layout
+    """
+
+    files: IndexFiles
+    number: int
+    layout: Layout
+    _loaded: dict[str, object] = field(default_factory=dict, compare=False)
+
+    @property
+    def documents(self) -> Documents:
+        """The documents."""
+        return self._cached("docs", self._read_documents, lambda content: content.nbytes)
+
+    @property
+    def tokens(self) -> TokenSet:
+        """The tokens."""
+        return self._cached("tokens", self._read_tokens, lambda content: content.nbytes)
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return len(self.documents.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of all documents."""
+        return int(self.documents.lengths.sum(dtype=np.int64))
+
+    @property
+    def score_lengths(self) -> npt.NDArray[np.uint32]:
+        """Tokens of each document as scores count them."""
+        lengths = self.documents.lengths
+        return rounded(lengths) if self.layout.posting_format.block_size > 128 else lengths
+
+    def postings(self, tokens: Sequence[str], *, with_positions: bool = False) -> TokenPostings:
+        """Return the documents of tokens; a missing token has none.
+
+        Parameters
+        ----------
+        tokens : sequence of str
+            Distinct tokens.
+        with_positions : bool
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        UnsupportedFeatureError
+            The index has no positions.
+        """
+        found = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
+        rows = np.array([-1 if number is None else number for number in found], np.int64)
+        wanted = np.unique(rows[rows >= 0])
+        read = self._read_postings(wanted, with_positions)
+        # The postings in the order of the tokens.
+        place = np.searchsorted(wanted, rows)
+        sizes = np.append(np.diff(read.bounds), 0)
+        counts = np.where(rows >= 0, sizes[place], 0)
+        bounds = np.append(0, np.cumsum(counts))
+        starts = np.append(read.bounds[:-1], 0)[place]
+        order = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], counts)
+        frequencies = read.frequencies[order]
+        ordered = None
+        if read.positions is not None:
+            first = np.append(0, np.cumsum(read.frequencies))[order]
+            of_posting = np.append(0, np.cumsum(frequencies))
+            offsets = np.repeat(first - of_posting[:-1], frequencies)
+            ordered = read.positions[np.arange(of_posting[-1]) + offsets]
+        return TokenPostings(bounds, read.documents[order], frequencies, ordered)
+
+    def _read_postings(self, rows: RowNumbers, with_positions: bool) -> TokenPostings:
+        empty = np.empty(0, np.int64)
+        if not len(rows):
+            return TokenPostings(
+                np.zeros(1, np.int64), empty, empty, empty if with_positions else None
+            )
+        with closing(self._open("invert")) as file:
+            name = file.source.name
+            fields = [named(file, POSTING, BLOCKS), named(file, LENGTH, pa.uint32())]
+            names = {stored.name for stored in file.schema.fields}
+            is_stream = POSITION_STREAM in names
+            if with_positions and is_stream:
+                self._check_positions(file)
+                fields.append(named(file, POSITION_STREAM, pa.large_binary()))
+                fields.append(named(file, POSITION_STARTS, pa.list_(pa.uint32())))
+            elif with_positions and POSITION_LISTS in names:
+                fields.append(named(file, POSITION_LISTS, pa.list_(BLOCKS)))
+            elif with_positions:
+                raise UnsupportedFeatureError(
+                    f"{name}: the index has no positions, which phrases need; create it with "
+                    "with_position=True"
+                )
+            columns = file.read(fields, rows)
+        form = self.layout.posting_format
+        blocks = blocks_of(columns[0], columns[1], form.block_size, name)
+        read = decoded(blocks, form, self.num_documents, name)
+        places = None
+        if with_positions and is_stream:
+            counts = blocks.counts(form.block_size)
+            places = positions.read_stream(columns[2], columns[3], read.frequencies, counts, name)
+        elif with_positions:
+            lists = columns[2].flatten()
+            if columns[2].null_count or len(lists) != len(read.documents):
+                raise _error(name, "positions do not match the documents")
+            places = positions.read_lists(lists, read.frequencies, name)
+        return TokenPostings(read.bounds, read.documents, read.frequencies, places)
+
+    def _read_documents(self) -> Documents:
+        with closing(self._open("docs")) as file:
+            name = file.source.name
+            columns = read_columns(file, {ROW_IDS: pa.uint64(), NUM_TOKENS: pa.uint32()})
+        row_ids, lengths = columns.columns
+        if row_ids.null_count or lengths.null_count:
+            raise _error(name, "a document is null")
+        return Documents(row_ids.to_numpy(), lengths.to_numpy())
+
+    def _read_tokens(self) -> TokenSet:
+        with closing(self._open("invert")) as file:
+            num_tokens = len(all_rows(file))
+        return read_tokens(self.files, self._name("tokens"), self.layout.token_form, num_tokens)
+
+    def _check_positions(self, file: DataFileReader) -> None:
+        metadata = file.schema.metadata
+        layout, codec = (
+            metadata.get(key, b"").decode("ascii", "replace")
+            for key in ("positions_layout", "positions_codec")
+        )
+        if (layout, codec) != (positions.LAYOUT, positions.CODEC):
+            raise UnsupportedFeatureError(
+                f"{file.source.name}: positions are stored as {layout!r}, {codec!r}; this release "
+                f"reads {positions.LAYOUT!r}, {positions.CODEC!r}"
+            )
+
+    def _cached(self, kind: str, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+        # A query needs the content several times; large contents are not in the shared cache.
+        if kind not in self._loaded:
+            self._loaded[kind] = required(
+                self.files,
+                self._name(kind),
+                self.files.cached(self._name(kind), lambda _: read(), size),
+            )
+        content: _T = self._loaded[kind]  # type: ignore[assignment]
+        return content
+
+    def _open(self, kind: str) -> DataFileReader:
+        return self.files.open(self._name(kind))
+
+    def _name(self, kind: str) -> str:
+        return f"part_{self.number}_{kind}.lance"
+
+
+def rounded(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return lengths with the upper four bits only.
+
+    Indexes with blocks of 256 documents store the lengths for scores in a byte.
+    """
+    _, bits = np.frexp(lengths.astype(np.float64))
+    dropped = np.maximum(bits - _LENGTH_BITS, 0).astype(np.uint32)
+    result: npt.NDArray[np.uint32] = (lengths >> dropped) << dropped
+    return result
+
+
+def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
+    """Return the parameters and the parts of a segment.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    UnsupportedFeatureError
+        The segment has a tokenizer, or a format of postings, that this release does not know.
+    """
+    layout = required(
+        files, METADATA_FILE, files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
+    )
+    parts = [TextIndexPart(files, number, layout) for number in layout.parts]
+    return layout.parameters, parts
+
+
+def required(files: IndexFiles, file: str, content: _T | None) -> _T:
+    """Return the content of a file of a segment.
+
+    Raises
+    ------
+    MissingFileError
+        The content is None: the file is missing.
+    """
+    if content is None:
+        raise MissingFileError(
+            f"index {files.segment.name!r}: file {file}, or a file that it needs, not found; "
+            "rebuild the index"
+        )
+    return content
+
+
+def _read_layout(files: IndexFiles) -> Layout:
+    with closing(files.open(METADATA_FILE)) as file:
+        name, metadata = file.source.name, file.schema.metadata
+        block_size = number_in(file, "posting_block_size", 128)
+    parameters = TextParameters.of_json(metadata.get("params", b""), name)
+    try:
+        parts = json.loads(metadata.get("partitions", b"null"))
+    except (ValueError, RecursionError):
+        parts = None
+    if not isinstance(parts, list) or len(parts) > _MAX_PARTS:
+        raise _error(name, "partitions must be a list of numbers")
+    if not all(isinstance(part, int) and 0 <= part < 1 << 64 for part in parts):
+        raise _error(name, "partitions must be a list of numbers")
+    tail = _text(metadata, "posting_tail_codec", FIXED)
+    form = _text(metadata, "token_set_format", ARROW)
+    if block_size not in (128, 256) or tail not in (FIXED, VARINT) or form not in (ARROW, FST):
+        raise UnsupportedFeatureError(
+            f"{name}: postings of {block_size} documents, {tail!r}, {form!r} are not supported; "
+            "create the index again"
+        )
+    return Layout(parameters, tuple(parts), form, PostingFormat(block_size, tail))
+
+
+def _text(metadata: Mapping[str, bytes], key: str, default: str) -> str:
+    return metadata.get(key, default.encode()).decode("ascii", "replace")
+
+
+def _error(name: str, problem: str) -> CorruptFileError:
+    return CorruptFileError(f"{name}: {problem}; rebuild the index")

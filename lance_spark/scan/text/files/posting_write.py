@@ -1,0 +1,253 @@
+"""Encode posting lists, positions and impacts; `postings` and `positions` have the layouts.
+
+Impacts are what a reader needs to skip blocks. A token has an entry for each of its posting blocks,
+and then one for each 32 of them. An entry is
+
+| part | content |
+| --- | --- |
+| varint | last document |
+| varint | number of pairs |
+| pairs | varint ``steps << 1 | e``; if e is 1, a byte: the step of the length |
+
+A pair is a frequency and the length of a document as a byte (`length_byte`). The pairs increase
+both ways. An entry has those that no document exceeds: with a greater frequency or a smaller
+length. `steps` is the step of the frequency minus 1. If e is 0, the step of the length is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.scan.text.files.packing import Bytes, encoded_varints, groups, packed, widths
+
+BLOCK = 128
+_LANES = 4
+#: Posting blocks of an entry of the second level of impacts.
+_LEVEL = 32
+_SCORE_BYTES = 4
+#: More than any length byte.
+_LENGTH_SPAN = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class SortedPostings:
+    """The postings of all tokens, by token and document.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First posting of each token, and the number of postings. Each token has one or more.
+    documents, frequencies : int64 array
+    """
+
+    bounds: RowNumbers
+    documents: RowNumbers
+    frequencies: RowNumbers
+
+    def split(self, size: int) -> tuple[RowNumbers, RowNumbers]:
+        """Return the first posting of each block of a size and their number, and the blocks.
+
+        The second array has the first block of each token, and the number of blocks.
+        """
+        counts = -(-np.diff(self.bounds) // size)
+        block_bounds = np.append(0, np.cumsum(counts))
+        number = np.arange(block_bounds[-1]) - np.repeat(block_bounds[:-1], counts)
+        starts = np.repeat(self.bounds[:-1], counts) + number * size
+        return np.append(starts, self.bounds[-1]), block_bounds
+
+
+def encoded_blocks(postings: SortedPostings, scores: npt.NDArray[np.float32]) -> pa.Array:
+    """Return the posting blocks of each token as a list of large binary.
+
+    Parameters
+    ----------
+    postings : SortedPostings
+    scores : float32 array
+        The greatest score of each block.
+    """
+    starts, block_bounds = postings.split(BLOCK)
+    counts = np.diff(starts)
+    steps = np.diff(postings.documents, prepend=0)
+    steps[starts[:-1]] = postings.documents[starts[:-1]]
+    full, tails = np.flatnonzero(counts == BLOCK), np.flatnonzero(counts < BLOCK)
+    rows = starts[full][:, None] + np.arange(BLOCK)
+    matrices = [steps[rows].astype(np.uint32), postings.frequencies[rows].astype(np.uint32)]
+    matrices[0][:, 0] = 0
+    bits = [widths(matrix) for matrix in matrices]
+    # The postings of all tails.
+    tail_counts = counts[tails]
+    bounds = np.append(0, np.cumsum(tail_counts))
+    places = np.arange(bounds[-1]) + np.repeat(starts[tails] - bounds[:-1], tail_counts)
+    # The documents of a tail, and then its frequencies.
+    order = np.arange(bounds[-1]) + np.repeat(bounds[:-1], tail_counts)
+    numbers = np.empty(2 * len(places), np.int64)
+    numbers[order] = steps[places]
+    numbers[order + np.repeat(tail_counts, tail_counts)] = postings.frequencies[places]
+    content, varint_sizes = encoded_varints(numbers)
+    byte_bounds = np.append(0, np.cumsum(varint_sizes))[2 * bounds]
+    sizes = np.empty(len(counts), np.int64)
+    sizes[full] = _SCORE_BYTES + 4 + 2 + 4 * _LANES * (bits[0] + bits[1])
+    sizes[tails] = _SCORE_BYTES + np.diff(byte_bounds)
+    offsets = np.append(0, np.cumsum(sizes))
+    data = np.empty(int(offsets[-1]), np.uint8)
+    _put(data, offsets[:-1], scores.astype("<f4").view(np.uint8).reshape(-1, _SCORE_BYTES))
+    position = offsets[full] + _SCORE_BYTES
+    first = postings.documents[starts[full]].astype("<u4").view(np.uint8).reshape(-1, 4)
+    _put(data, position, first)
+    position = position + 4
+    for matrix, width in zip(matrices, bits, strict=True):
+        position = _put_packed(data, position, matrix, width)
+    _put_ranges(data, offsets[tails] + _SCORE_BYTES, content, byte_bounds)
+    return _lists(_binary(offsets, data), block_bounds)
+
+
+def encoded_positions(postings: SortedPostings, positions: RowNumbers) -> tuple[pa.Array, pa.Array]:
+    """Return the stream of positions of each token, and the starts of its parts.
+
+    Parameters
+    ----------
+    postings : SortedPostings
+    positions : int64 array
+        As many for each posting as its frequency, increasing.
+    """
+    starts, block_bounds = postings.split(BLOCK)
+    value_bounds = np.append(0, np.cumsum(postings.frequencies))
+    steps = np.diff(positions, prepend=0)
+    steps[value_bounds[:-1]] = positions[value_bounds[:-1]]
+    bounds = value_bounds[starts]
+    counts = np.diff(bounds)
+    full, rest = counts // BLOCK, counts % BLOCK
+    group_bounds = np.append(0, np.cumsum(full))
+    number = np.arange(group_bounds[-1]) - np.repeat(group_bounds[:-1], full)
+    firsts = np.repeat(bounds[:-1], full) + number * BLOCK
+    matrix = steps[firsts[:, None] + np.arange(BLOCK)].astype(np.uint32)
+    bits = widths(matrix)
+    group_bytes = np.append(0, np.cumsum(1 + 4 * _LANES * bits))
+    rest_bounds = np.append(0, np.cumsum(rest))
+    places = np.arange(rest_bounds[-1]) + np.repeat(bounds[1:] - rest_bounds[1:], rest)
+    content, varint_sizes = encoded_varints(steps[places])
+    byte_bounds = np.append(0, np.cumsum(varint_sizes))[rest_bounds]
+    packed_sizes = np.diff(group_bytes[group_bounds])
+    offsets = np.append(0, np.cumsum(packed_sizes + np.diff(byte_bounds)))
+    data = np.empty(int(offsets[-1]), np.uint8)
+    block = np.repeat(np.arange(len(full)), full)
+    within = group_bytes[:-1] - group_bytes[group_bounds[:-1]][block]
+    _put_packed(data, offsets[block] + within, matrix, bits)
+    _put_ranges(data, offsets[:-1] + packed_sizes, content, byte_bounds)
+    of_token = offsets[block_bounds]
+    part_starts = offsets[:-1] - np.repeat(of_token[:-1], np.diff(block_bounds))
+    return _binary(of_token, data), _lists(pa.array(part_starts, pa.uint32()), block_bounds)
+
+
+def encoded_impacts(postings: SortedPostings, lengths: npt.NDArray[np.uint8]) -> pa.Array:
+    """Return the impacts of each token as a list of large binary.
+
+    Parameters
+    ----------
+    postings : SortedPostings
+    lengths : uint8 array
+        The length byte of the document of each posting.
+    """
+    entries, bounds = [], []
+    for size in (BLOCK, BLOCK * _LEVEL):
+        starts, entry_bounds = postings.split(size)
+        entries.append(_entries(postings, lengths, starts))
+        bounds.append(entry_bounds)
+    counts = [np.diff(entry_bounds) for entry_bounds in bounds]
+    list_bounds = bounds[0] + bounds[1]
+    order = np.empty(int(list_bounds[-1]), np.int64)
+    first = list_bounds[:-1]
+    # The entries of the second level follow those of the first.
+    for level, before in ((0, 0), (1, counts[0])):
+        number = np.arange(bounds[level][-1]) - np.repeat(bounds[level][:-1], counts[level])
+        places = np.repeat(first + before, counts[level]) + number
+        order[places] = np.arange(bounds[level][-1]) + (len(entries[0]) if level else 0)
+    return _lists(pa.concat_arrays(entries).take(pa.array(order)), list_bounds)
+
+
+def length_byte(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
+    """Return lengths in a byte each: the number of bits, and the upper four of them."""
+    values = lengths.astype(np.int64)
+    _, bits = np.frexp(values.astype(np.float64))
+    shift = np.maximum(bits.astype(np.int64) - 4, 0)
+    coded = ((values >> shift) & 7) | ((shift + 1) << 3)
+    return np.where(values < 8, values, coded).astype(np.uint8)
+
+
+def _entries(
+    postings: SortedPostings, lengths: npt.NDArray[np.uint8], starts: RowNumbers
+) -> pa.Array:
+    counts = np.diff(starts)
+    entry = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((lengths, -postings.frequencies, entry))
+    entry, frequencies = entry[order], postings.frequencies[order]
+    length = lengths[order].astype(np.int64)
+    # A pair stays if no pair of a greater or equal frequency has a length as small. The least
+    # length so far begins again with each entry.
+    keys = length + (len(counts) - entry) * _LENGTH_SPAN
+    least = np.minimum.accumulate(keys)
+    kept = np.ones(len(keys), np.bool_)
+    kept[1:] = keys[1:] < least[:-1]
+    # Increasing frequencies.
+    chosen = np.flatnonzero(kept)
+    pairs = np.bincount(entry[chosen], minlength=len(counts))
+    bounds = np.append(0, np.cumsum(pairs))
+    reverse = np.repeat(bounds[:-1] + bounds[1:] - 1, pairs) - np.arange(bounds[-1])
+    chosen = chosen[reverse]
+    is_first = np.zeros(len(chosen), np.bool_)
+    is_first[bounds[:-1]] = True
+    steps = [
+        np.where(is_first, values[chosen], np.diff(values[chosen], prepend=0))
+        for values in (frequencies, length)
+    ]
+    has_byte = steps[1] != 1
+    # Two numbers of each entry, and two of each pair.
+    header = 2 * (np.arange(len(counts)) + bounds[:-1])
+    pair = 2 * (np.repeat(np.arange(1, len(counts) + 1), pairs) + np.arange(bounds[-1]))
+    numbers = np.empty(2 * (len(counts) + len(chosen)), np.int64)
+    numbers[header] = postings.documents[starts[1:] - 1]
+    numbers[header + 1] = pairs
+    numbers[pair] = (steps[0] - 1) << 1 | has_byte
+    numbers[pair + 1] = 0
+    content, sizes = encoded_varints(numbers)
+    # The lengths are bytes, not varints, and may be missing.
+    keep = np.ones(len(content), np.bool_)
+    places = np.append(0, np.cumsum(sizes))[pair + 1]
+    content[places] = steps[1]
+    keep[places] = has_byte
+    sizes[pair + 1] = has_byte
+    entry_bounds = np.append(header, len(numbers))
+    return _binary(np.append(0, np.cumsum(sizes))[entry_bounds], content[keep])
+
+
+def _put(data: Bytes, starts: RowNumbers, rows: Bytes) -> None:
+    data[starts[:, None] + np.arange(rows.shape[1])] = rows
+
+
+def _put_packed(
+    data: Bytes, starts: RowNumbers, matrix: npt.NDArray[np.uint32], bits: RowNumbers
+) -> RowNumbers:
+    """Store widths and packed rows; return the position after each."""
+    data[starts] = bits
+    for width, rows in groups(bits):
+        _put(data, starts[rows] + 1, packed(matrix[rows], width, _LANES))
+    return starts + 1 + 4 * _LANES * bits
+
+
+def _put_ranges(data: Bytes, starts: RowNumbers, content: Bytes, bounds: RowNumbers) -> None:
+    sizes = np.diff(bounds)
+    data[np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)] = content
+
+
+def _binary(offsets: RowNumbers, data: Bytes) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _lists(values: pa.Array, bounds: RowNumbers) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), values)

@@ -1,0 +1,228 @@
+"""Parameters of tokenizers, as INVERTED indexes record them.
+
+| place | form |
+| --- | --- |
+| `metadata.lance` | JSON object in the schema metadata `params` |
+| the manifest | message `InvertedIndexDetails`, without custom stop words |
+
+Specification: table/index/scalar/fts.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidOptionError,
+    UnsupportedFeatureError,
+)
+from lance_spark.proto import index_old_pb2
+from lance_spark.scan.text.characters import stop_words
+
+#: Names of the supported tokenizers.
+TOKENIZERS = ("simple", "whitespace", "raw", "ngram")
+#: Documents of a posting block, by format version of the index.
+BLOCK_SIZE = 128
+_MAX_U32 = 2**32 - 1
+_FLAGS = (
+    "with_position",
+    "lower_case",
+    "stem",
+    "remove_stop_words",
+    "ascii_folding",
+    "prefix_only",
+)
+#: Keys of parameters of other tokenizers, with the values that mean nothing.
+_OTHERS = {
+    "split_identifiers": False,
+    "split_on_numerics": False,
+    "preserve_original": False,
+    "index_operators": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextParameters:
+    """How text is split into tokens.
+
+    A base tokenizer splits text. The tokens then pass these steps, in this order.
+
+    Attributes
+    ----------
+    base_tokenizer : str
+        ``simple`` (runs of letters and digits), ``whitespace`` (runs without white space), ``raw``
+        (the whole text) or ``ngram`` (substrings).
+    language : str
+        Language of stems and stop words, for example ``English``.
+    with_position : bool
+        Whether the index has the positions of tokens, which queries of phrases need.
+    max_token_length : int or None
+        Tokens of this number of bytes and more are left out.
+    lower_case : bool
+    stem : bool
+        Whether words are replaced by their stems. Needs the package PyStemmer.
+    remove_stop_words : bool
+        Whether frequent words of the language are left out.
+    custom_stop_words : tuple of str or None
+        Words to leave out instead of those of the language.
+    ascii_folding : bool
+        Whether letters with accents are replaced by letters of ASCII.
+    min_ngram_length, max_ngram_length : int
+        Number of characters of the substrings of ``ngram``.
+    prefix_only : bool
+        Whether ``ngram`` yields only substrings from the first character on.
+    """
+
+    base_tokenizer: str = "simple"
+    language: str = "English"
+    with_position: bool = False
+    max_token_length: int | None = 40
+    lower_case: bool = True
+    stem: bool = True
+    remove_stop_words: bool = True
+    custom_stop_words: tuple[str, ...] | None = None
+    ascii_folding: bool = True
+    min_ngram_length: int = 3
+    max_ngram_length: int = 3
+    prefix_only: bool = False
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> TextParameters:
+        """Return the parameters that a caller chooses; other parameters have their defaults.
+
+        Raises
+        ------
+        InvalidOptionError
+            An option is unknown or has a wrong value.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise InvalidOptionError(
+                    f"INVERTED index: option {name!r} is unknown; the options are "
+                    f"{', '.join(sorted(known))}"
+                )
+        # None stands for the default, but for the maximum length.
+        given = {
+            name: value
+            for name, value in options.items()
+            if value is not None or name in ("max_token_length", "custom_stop_words")
+        }
+        if given.get("base_tokenizer") == "ngram":
+            given = {"stem": False, "remove_stop_words": False, **given}
+        if isinstance(given.get("language"), str):
+            given["language"] = given["language"].strip().capitalize()
+        words = given.get("custom_stop_words")
+        if words is not None and not isinstance(words, str):
+            given["custom_stop_words"] = tuple(words)
+        problem = _problem(given)
+        if problem:
+            raise InvalidOptionError(f"INVERTED index: {problem}")
+        return cls(**given)
+
+    @classmethod
+    def of_json(cls, text: str | bytes, name: str) -> TextParameters:
+        """Parse the parameters of an index.
+
+        Parameters
+        ----------
+        text : str or bytes
+        name : str
+            Name of the file, for errors.
+
+        Raises
+        ------
+        CorruptFileError
+            The text is not a JSON object, or a parameter has a wrong value.
+        UnsupportedFeatureError
+            The index has another tokenizer.
+        """
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise CorruptFileError(f"{name}: params must be a JSON object; rebuild the index")
+        known = {field.name for field in fields(cls)}
+        given = {key: value for key, value in content.items() if key in known}
+        tokenizer = given.get("base_tokenizer", "simple")
+        documents = content.get("lance_tokenizer") or "text"
+        if documents != "text" or tokenizer not in TOKENIZERS:
+            shown = documents if documents != "text" else tokenizer
+            raise UnsupportedFeatureError(
+                f"{name}: the tokenizer {shown!r} is not supported; the tokenizers are "
+                f"{', '.join(TOKENIZERS)}"
+            )
+        if isinstance(given.get("custom_stop_words"), list):
+            given["custom_stop_words"] = tuple(given["custom_stop_words"])
+        problem = _problem(given)
+        if problem:
+            raise CorruptFileError(f"{name}: params: {problem}; rebuild the index")
+        return cls(**given)
+
+    def to_json(self) -> str:
+        """Return the form in `metadata.lance`."""
+        content = {
+            "lance_tokenizer": "text",
+            **asdict(self),
+            "block_size": BLOCK_SIZE,
+            **_OTHERS,
+        }
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+    def details(self, format_version: int) -> bytes:
+        """Return the message in the manifest."""
+        message = index_old_pb2.InvertedIndexDetails(
+            base_tokenizer=self.base_tokenizer,
+            # The name is a JSON text.
+            language=json.dumps(self.language),
+            with_position=self.with_position,
+            lower_case=self.lower_case,
+            stem=self.stem,
+            remove_stop_words=self.remove_stop_words,
+            ascii_folding=self.ascii_folding,
+            min_ngram_length=self.min_ngram_length,
+            max_ngram_length=self.max_ngram_length,
+            prefix_only=self.prefix_only,
+            block_size=BLOCK_SIZE,
+            posting_format_version=format_version,
+        )
+        if self.max_token_length is not None:
+            message.max_token_length = self.max_token_length
+        return message.SerializeToString(deterministic=True)
+
+
+def _problem(given: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with parameters; None if nothing is."""
+    tokenizer = given.get("base_tokenizer", "simple")
+    if tokenizer not in TOKENIZERS:
+        return f"base_tokenizer must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}"
+    language = given.get("language", "English")
+    if not isinstance(language, str) or language not in stop_words():
+        return f"language must be one of {', '.join(sorted(stop_words()))}, not {language!r}"
+    for name in _FLAGS:
+        if not isinstance(given.get(name, True), bool):
+            return f"{name} must be True or False, not {given[name]!r}"
+    length = given.get("max_token_length", 40)
+    if length is not None and not _is_number(length, 0):
+        return f"max_token_length must be None or an integer from 0 on, not {length!r}"
+    words = given.get("custom_stop_words")
+    if words is not None and not (
+        isinstance(words, tuple) and all(isinstance(word, str) for word in words)
+    ):
+        return "custom_stop_words must be None or a list of strings"
+    least, most = given.get("min_ngram_length", 3), given.get("max_ngram_length", 3)
+    if not _is_number(least, 1) or not _is_number(most, 1) or least > most:
+        return (
+            "min_ngram_length and max_ngram_length must be positive integers in this order, not "
+            f"{least!r} and {most!r}"
+        )
+    return None
+
+
+def _is_number(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MAX_U32

@@ -1,0 +1,69 @@
+"""Damaged files of INVERTED indexes: an error or an answer, never a crash or a hang."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark import query as q
+from lance_spark.errors import LanceError, MissingFileError
+from lance_spark.scan.indexes import cache
+
+QUERIES = [
+    q.MatchQuery("w1 w2 w17", "s"),
+    q.PhraseQuery("w1 w2", "s", slop=2),
+    q.MatchQuery("w11", "s", fuzziness=1),
+]
+
+
+@pytest.fixture(scope="module", params=[(1, 128), (2, 128), (3, 256)], ids=str)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path, rng = tmp_path_factory.mktemp("text") / "t.lance", random.Random(5)
+    texts = [
+        " ".join(f"w{rng.randrange(40)}" for _ in range(rng.randrange(30))) for _ in range(900)
+    ]
+    texts += ["w1 " * 200, "w2 w1 " * 150]
+    dataset = lance.write_dataset(pa.table({"s": texts}), str(path))
+    version, block_size = request.param
+    dataset.create_scalar_index(
+        "s",
+        "INVERTED",
+        with_position=True,
+        format_version=version,
+        block_size=block_size,
+        stem=False,
+    )
+    return path
+
+
+@pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
+def test_damaged_files(path: Path, name: str) -> None:
+    (file,) = path.glob(f"_indices/*/{name}.lance")
+    content, rng = file.read_bytes(), random.Random(name)
+    dataset = lance_spark.open_dataset(str(path))
+    errors = 0
+    try:
+        for _ in range(60):
+            data = bytearray(content)
+            for _ in range(rng.choice([1, 1, 3, 30])):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            file.write_bytes(data)
+            cache._CACHE.clear()
+            for query in QUERIES:
+                try:
+                    dataset.to_table(["_score"], full_text_query=query)
+                except LanceError:
+                    errors += 1
+        assert errors
+        file.unlink()
+        cache._CACHE.clear()
+        with pytest.raises(MissingFileError, match="not found; rebuild the index"):
+            dataset.to_table(["_score"], full_text_query=QUERIES[0])
+    finally:
+        file.write_bytes(content)
+        cache._CACHE.clear()
