@@ -1,93 +1,28 @@
-"""Methods of `Dataset` that read: schema, scans, takes, scan planning."""
+"""Methods of `Dataset` that read rows: scans and takes."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.history import HistoryMethods
-from lance_spark.errors import InvalidInputError
-from lance_spark.file.blobs.fields import Handling, handled
-from lance_spark.file.schema.schema import Schema
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.fragment.fragment_files import OpenFiles
-from lance_spark.scan.plan import (
-    ScanPlan,
-    collection_paused,
-    default_target_rows,
-    estimated_bytes,
-    pack,
-    read_bytes,
-    select_fragments,
-    with_positions,
-)
 from lance_spark.scan.predicates.conditions import Condition, top_fields
-from lance_spark.scan.predicates.tuples import parse_filters
-from lance_spark.scan.take import RowFinder, parse_positions, take_addresses, take_rows
-from lance_spark.scan.task import ScanTask
-from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.scan.take import parse_positions, take_addresses, take_rows
 from lance_spark.table.manifest.repairs import check_columns
-from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.text.queries import QueryLike
-    from lance_spark.table.rows.u64_segments import UInt64Array
-
-#: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
-DEFAULT_BATCH_SIZE = 65_536
 
 
-class ScanMethods(HistoryMethods):
-    """Reading methods of `Dataset`."""
-
-    def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
-        super().__init__(table, storage_options)
-        self._fragments: tuple[Fragment, ...] | None = None
-        self._open_files = OpenFiles()
-        self._finder: RowFinder | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the table, with the metadata of the schema and of its fields."""
-        return self._table.schema.to_arrow()
-
-    def schema_of(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        blob_handling: str | None = None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-    ) -> pa.Schema:
-        """Return the Arrow schema of a read with these arguments; see `to_batches`."""
-        return self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
-
-    @property
-    def data_storage_version(self) -> str:
-        """File version of new data files, for example ``2.2``."""
-        major, minor = self._table.manifest.data_storage_version
-        return f"{major}.{minor}"
-
-    @property
-    def fragments(self) -> tuple[Fragment, ...]:
-        """The fragments, in the table's order."""
-        if self._fragments is None:
-            self._fragments = counted_fragments(self._table.paths, self._table.manifest)
-        return self._fragments
-
-    def count_rows(self) -> int:
-        """Return the number of live rows. Reads data files only in tables of early releases."""
-        return sum(fragment.num_rows for fragment in self.fragments)
+class ScanMethods(PlanMethods):
+    """Methods of `Dataset` that read rows."""
 
     def to_batches(
         self,
@@ -383,228 +318,3 @@ class ScanMethods(HistoryMethods):
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         finder = self._row_finder()
         return take_blobs(self._table, self.fragments, blob_column, rows, buffer_size, finder)
-
-    def plan(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        rows_per_task: int | None = None,
-        min_partitions: int = 1,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
-        blob_handling: str | None = None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-        fragment_ids: Collection[int] | None = None,
-        whole_fragments: bool = False,
-        use_scalar_index: bool = True,
-        target_rows: int | None = None,
-    ) -> list[ScanTask]:
-        """Split a scan into tasks that can be pickled and run by workers.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            As in `to_batches`.
-        rows_per_task : int, optional
-            Number of rows that a task aims at; by default, tasks read about 128 MiB of files, and
-            there are at least `min_partitions` of them if possible.
-        min_partitions : int
-            Number of tasks that can run at the same time.
-        batch_size, filters, filter, blob_handling, with_row_id, with_row_address
-            As in `to_batches`.
-        fragment_ids : collection of int, optional
-            Read only rows of these fragments.
-        whole_fragments : bool
-            Whether one task must read all rows of a fragment.
-        use_scalar_index : bool
-            Whether indexes of columns in the filters rule out rows.
-        target_rows : int, optional
-            Deprecated name of `rows_per_task`.
-
-        Returns
-        -------
-        list of ScanTask
-            The tasks in the table's order; empty if no rows can match. `ScanTask.batches` yields
-            the record batches of a task.
-
-        Raises
-        ------
-        InvalidInputError
-            A column or fragment does not exist, or a number is not positive.
-        CorruptTableError, CorruptFileError, StorageError
-        """
-        return self._plan(
-            columns,
-            rows_per_task=_renamed(rows_per_task, target_rows),
-            min_partitions=min_partitions,
-            batch_size=batch_size,
-            filters=filters,
-            filter=filter,
-            blob_handling=blob_handling,
-            with_row_id=with_row_id,
-            with_row_address=with_row_address,
-            fragment_ids=fragment_ids,
-            whole_fragments=whole_fragments,
-            use_scalar_index=use_scalar_index,
-        ).tasks
-
-    @collection_paused()
-    def _plan(
-        self,
-        columns: Sequence[str] | None,
-        *,
-        rows_per_task: int | None,
-        min_partitions: int,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
-        blob_handling: str | None = None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-        fragment_ids: Collection[int] | None = None,
-        whole_fragments: bool = False,
-        use_scalar_index: bool = True,
-    ) -> ScanPlan:
-        """Plan a scan; see `plan`."""
-        check_least("batch_size", batch_size, 1)
-        check_least("min_partitions", min_partitions, 1)
-        if rows_per_task is not None:
-            check_least("rows_per_task", rows_per_task, 1)
-        schema = self._select(columns, blob_handling, with_row_id, with_row_address)
-        fragments: Sequence[Fragment] = self.fragments
-        manifest = self._table.manifest
-        conditions = self._conditions(filters, filter)
-        read = (*schema.fields, *top_fields(conditions))
-        check_columns(manifest, read)
-        selected = select_fragments(fragments, fragment_ids)
-        if rows_per_task is None:
-            rows = sum([fragment.physical_rows for fragment in selected])
-            stored = estimated_bytes(selected, rows)
-            rows_per_task = default_target_rows(
-                rows,
-                read_bytes(stored, rows, read, self._table.schema.fields),
-                min_partitions,
-                max(len(schema.fields), 1),
-            )
-        if manifest.flags.stable_row_ids:
-            row_meta.check_row_ids(fragments, read)
-            selected = row_meta.light(selected, read)
-        uri, base_paths = self.uri, manifest.base_paths
-        groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
-        used: tuple[UsedIndex, ...] = ()
-        if use_scalar_index and conditions and manifest.index_section is not None:
-            from lance_spark.scan.pruning.candidates import find_candidates, narrowed
-
-            candidates = find_candidates(
-                conditions, self._table.paths, manifest, fragments, self._find_rows
-            )
-            if candidates is not None:
-                groups = narrowed(groups, candidates.rows, rows_per_task)
-                used = candidates.used
-        if row_meta.needs(read, row_meta.ROW_OFFSET):
-            groups = with_positions(groups, row_meta.first_positions(fragments))
-        tasks = [
-            ScanTask(
-                uri=uri,
-                lance_schema=schema,
-                slices=slices,
-                batch_size=batch_size,
-                filters=conditions,
-                base_paths=base_paths,
-                storage_options=self._storage_options,
-            )
-            for slices in groups
-        ]
-        return ScanPlan(tasks, used)
-
-    def explain(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
-        blob_handling: str | None = None,
-        rows_per_task: int | None = None,
-        min_partitions: int = 1,
-        use_scalar_index: bool = True,
-        target_rows: int | None = None,
-    ) -> str:
-        """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
-
-        The parameters have the meaning that they have in `plan`.
-        """
-        from lance_spark.scan.plan import explained
-
-        # The filters may be an iterator.
-        conditions = None if filters is None else list(filters)
-        plan = self._plan(
-            columns,
-            rows_per_task=_renamed(rows_per_task, target_rows),
-            min_partitions=min_partitions,
-            filters=conditions,
-            filter=filter,
-            blob_handling=blob_handling,
-            use_scalar_index=use_scalar_index,
-        )
-        parts = [str(part) for part in (*(conditions or ()), filter) if part is not None]
-        paths = self._table.paths
-        name = f"{paths.store.display}, version {self.version}"
-        return explained(plan, paths, self.fragments, name, " AND ".join(parts))
-
-    def _conditions(
-        self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
-    ) -> tuple[Condition, ...]:
-        known = row_meta.with_all(self._table.schema)
-        conditions: tuple[Condition, ...] = parse_filters(filters, known)
-        if filter is None:
-            return conditions
-        if isinstance(filter, str):
-            from lance_spark.scan.predicates.sql import parse_predicate
-
-            return (*conditions, parse_predicate(filter, known))
-        if not hasattr(filter, "paths"):
-            raise InvalidInputError(
-                f"filter must be a string or a Predicate, not {type(filter).__name__}"
-            )
-        return (*conditions, filter)
-
-    def _find_rows(self, row_ids: UInt64Array) -> tuple[npt.NDArray[np.bool_], UInt64Array]:
-        return self._row_finder().find(row_ids)
-
-    def _row_finder(self) -> RowFinder:
-        if self._finder is None:
-            self._finder = RowFinder(self._table, self.fragments)
-        return self._finder
-
-    def _select(
-        self,
-        columns: Sequence[str] | None,
-        blob_handling: str | None,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-    ) -> Schema:
-        schema = self._table.schema
-        selected = row_meta.select(
-            schema, columns, with_row_id=with_row_id, with_row_address=with_row_address
-        )
-        check_columns(self._table.manifest, selected.fields)
-        version = self._table.manifest.data_storage_version
-        return handled(selected, Handling.parse(blob_handling), version)
-
-
-def _renamed(rows_per_task: int | None, target_rows: int | None) -> int | None:
-    """Return the value of a parameter that had another name.
-
-    Raises
-    ------
-    InvalidInputError
-        Both names are given.
-    """
-    if target_rows is None:
-        return rows_per_task
-    if rows_per_task is not None:
-        raise InvalidInputError("give rows_per_task, and not target_rows, its deprecated name, too")
-    warnings.warn("target_rows is deprecated; use rows_per_task", DeprecationWarning, stacklevel=4)
-    return target_rows
