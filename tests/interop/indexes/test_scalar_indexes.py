@@ -1,4 +1,7 @@
-"""Scalar indexes: built here and used by pylance, built by pylance and used here."""
+"""Scalar indexes: built here and used by pylance, built by pylance and used here.
+
+`LANCE_SPARK_TEST_CELLS=all` takes more versions of files.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import UnsupportedTypeError
 from tests.interop.indexes.tables import FILTERS, OWN_FILTERS, change, ids, write
+from tests.support.interop.tables import ALL_CELLS
 
 KINDS = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER")
 #: Columns that an index type does not take, here or in pylance.
@@ -45,9 +49,14 @@ def own_ids(path: Path, text: str, **options: Any) -> list[Any]:
     return ids(lance_spark.open_dataset(str(path)).to_table(["id", "x"], filter=text, **options))
 
 
+SOURCES = [("2.0", False), ("2.2", True)]
+if ALL_CELLS:
+    SOURCES += [("2.1", False), ("2.2", False)]
+
+
 @pytest.fixture(
     scope="module",
-    params=[("2.0", False), ("2.1", False), ("2.2", False), ("2.2", True)],
+    params=SOURCES,
     ids=lambda param: f"{param[0]}-{'stable' if param[1] else 'plain'}",
 )
 def source(

@@ -112,7 +112,7 @@ def test_no_matching_row_is_lost(tmp_path: Path, who: str) -> None:
     rng = random.Random(8)
     chosen = [text for text in texts if text and len(text) > 7]
     used = 0
-    for _ in range(60):
+    for _ in range(25):
         text = rng.choice(chosen)
         start = rng.randrange(len(text) - 3)
         part = text[start : start + rng.randint(3, 12)].replace("_", "").replace("'", "")
@@ -127,7 +127,7 @@ def test_no_matching_row_is_lost(tmp_path: Path, who: str) -> None:
         ends = [at for at in expected if texts[at].endswith(part)]  # type: ignore[union-attr]
         assert rows(tmp_path / "t", f"startswith(s, '{part}')") == starts
         assert rows(tmp_path / "t", f"s LIKE '%{part}'") == ends
-    assert used > 10
+    assert used > 4
 
 
 @pytest.fixture(
