@@ -46,8 +46,10 @@ BATCH_BYTES = 16 * 1024 * 1024
 #: Ranges of rows that are fewer rows apart are in one window: another window costs as much as
 #: reading this many values.
 _MAX_GAP = 16 * 1024
-#: More ranges than this are read as one: windows without rows cost little.
+#: More ranges than this are read as one: windows without rows cost little. So are ranges of fewer
+#: rows than this on average: one window of scattered rows costs less than several of a few rows.
 _MAX_PARTS = 64
+_SCATTERED = 64
 #: If fewer than one row in this number is read, no bytes are prefetched.
 _SPARSE = 8
 
@@ -129,7 +131,8 @@ class SelectiveReader:
         candidates = self._candidates(wanted)
         self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
         parts = candidates.joined(_MAX_GAP)
-        if parts.num_ranges > _MAX_PARTS:
+        is_scattered = candidates.num_rows < _SCATTERED * candidates.num_ranges
+        if parts.num_ranges > 1 and (is_scattered or parts.num_ranges > _MAX_PARTS):
             parts = candidates.joined(1 << 62)
         is_sparse = candidates.num_rows * _SPARSE < parts.num_rows
         windows: Iterator[range] = (window for part in parts for window in self._windows(part))
