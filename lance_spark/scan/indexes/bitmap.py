@@ -72,10 +72,16 @@ def _matches(keys: pa.Array, op: str, sides: Any) -> pa.BooleanArray:
 
 def cached_keys(files: IndexFiles) -> pa.Array | None:
     """Return the distinct values of a segment; None if the file is missing."""
-    return files.cached(FILE, _read_keys, lambda keys: int(keys.nbytes))
+    return files.cached(FILE, read_keys, lambda keys: int(keys.nbytes))
 
 
-def _read_keys(files: IndexFiles) -> pa.Array:
+def read_keys(files: IndexFiles) -> pa.Array:
+    """Return the distinct values of a segment.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(files.open(FILE)) as file:
         return read_columns(file, {KEYS: None}).column(0)
 

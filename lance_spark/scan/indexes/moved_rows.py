@@ -6,7 +6,7 @@ has the layout of the fragment reuse index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,12 @@ class MovedRows:
     def covered(self, bitmap: BitMap) -> BitMap:
         """Return the fragments that now hold the rows of some fragments."""
         return fragment_reuse.remap_fragments(bitmap, self.content)
+
+    def old_fragments(self) -> Iterator[table_pb2.FragmentReuseIndexDetails.FragmentDigest]:
+        """Yield the fragments whose rows were moved."""
+        for version in self.content.legacy_versions:
+            for group in version.groups:
+                yield from group.old_fragments
 
     def new_addresses(self, addresses: UInt64Array) -> UInt64Array:
         """Return the new addresses of rows. Deleted rows may keep an old address.

@@ -44,6 +44,14 @@ def check(path: Path) -> None:
             assert sorted(scanned.to_pylist()) == sorted(expected.to_pylist()), text
 
 
+def check_files(path: Path) -> None:
+    """Compare each index with its column."""
+    dataset = lance_spark.open_dataset(str(path))
+    for column in TYPES:
+        result = dataset.check_index(f"{column}_idx")
+        assert result.is_valid, result
+
+
 @pytest.mark.parametrize(
     ("stable", "defer"),
     [(False, False), (False, True), (True, False)],
@@ -71,6 +79,7 @@ def test_compacted_tables(
     else:
         lance.dataset(str(path)).optimize.compact_files(**options, defer_index_remap=defer)
     check(path)
+    check_files(path)
     if defer:
         # The addresses of the index files are old, and the compaction of them is recorded.
         explained = lance_spark.open_dataset(str(path)).explain(filter="id = 4001")
@@ -79,6 +88,7 @@ def test_compacted_tables(
     check(path)
     lance.dataset(str(path)).optimize.optimize_indices()
     check(path)
+    check_files(path)
     lance_spark.open_dataset(str(path)).optimize_indices(retrain=True)
     check(path)
     dataset = lance_spark.open_dataset(str(path))

@@ -154,6 +154,7 @@ CASES = [
         lambda row: row.index_name == "j",
     ),
     Case("refresh_index", "'walk', 'j'", lambda row: row.index_name == "j"),
+    Case("check_index", "'walk', 'j'", lambda row: row.is_valid and row.num_rows == 22),
     Case("drop_index", "'walk', 'j'", [("j", "dropped")]),
     Case("drop_index", "'walk', 'i'", [("i", "dropped")], lambda t: t.list_indices(), []),
     # Base paths
