@@ -38,8 +38,6 @@ _CHECKS: Mapping[str, Callable[[IndexFiles, CoveredRows, Findings], None]] = {
     "ZONEMAP": zoned.check_zone_map,
     "BLOOMFILTER": zoned.check_bloom_filter,
 }
-#: Types whose zones of moved rows are not used.
-_ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +191,7 @@ def plan_check(table: OpenTable, name: str) -> list[CheckTask]:
     tasks = []
     for segment in segments:
         bitmap = indexes.fragment_bitmap(segment) or BitMap()
-        is_zoned = indexes.type_of_index(segment) in _ZONED
-        if moved is not None and not is_zoned:
+        if moved is not None:
             bitmap = moved.covered(bitmap)
         covered = tuple(
             fragment

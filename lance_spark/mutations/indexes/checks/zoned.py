@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,11 @@ from lance_spark.scan.pruning.zone_maps import read_file
 from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Rows of old fragments that are looked up at once, unless one zone has more.
+_BATCH_ROWS = 1 << 20
+_MAX_ZONE_ROWS = 1 << 26
 
 
 def check_zone_map(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
@@ -154,6 +160,15 @@ class _Zoned:
             is_inside &= offsets < start[zone] + length[zone]
         else:
             zone, is_inside = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        known = np.unique(fragment_ids).astype(np.int64)
+        if rows.moved is not None:
+            sizes = {digest.id: digest.physical_rows for digest in rows.moved.old_fragments()}
+            old = order[np.isin(fragment[order], list(sizes))]
+            physical = np.array([sizes[number] for number in fragment[old].tolist()], np.int64)
+            stop = np.minimum(start[old] + length[old], physical)
+            for number, positions in _moved_rows(rows, key[old], np.maximum(stop - start[old], 0)):
+                zone[positions], is_inside[positions] = old[number], True
+            known = np.append(known, list(sizes))
         result = cls(
             len(zones), zone, is_inside, flags(rows.values.is_null()), _are_nan(rows.values)
         )
@@ -166,7 +181,6 @@ class _Zoned:
         findings.missing += len(missing)
         findings.add(rows.problem(number, "no zone has the row") for number in missing.tolist())
         # Zones of other fragments are counted as one row each.
-        known = np.unique(fragment_ids).astype(np.int64)
         findings.stale += int(np.count_nonzero(~np.isin(fragment, known)))
         return result
 
@@ -182,6 +196,42 @@ class _Zoned:
         wrong = np.flatnonzero(is_wrong)
         findings.wrong += len(wrong)
         findings.add(f"zone {zone}: {text}" for zone in wrong.tolist())
+
+
+def _moved_rows(
+    rows: CoveredRows, first: UInt64Array, sizes: RowNumbers
+) -> Iterator[tuple[RowNumbers, RowNumbers]]:
+    """Yield which rows are in zones of old fragments: number of the zone and position of each.
+
+    Parameters
+    ----------
+    rows : CoveredRows
+    first : uint64 array
+        Old address of the first row of each zone.
+    sizes : int64 array
+        Rows of each zone.
+
+    Raises
+    ------
+    CorruptFileError
+        A zone has too many rows.
+    """
+    if sizes.max(initial=0) > _MAX_ZONE_ROWS:
+        raise CorruptFileError(
+            f"a zone of {sizes.max()} rows that were moved cannot be checked; the maximum is "
+            f"{_MAX_ZONE_ROWS}; rebuild the index"
+        )
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        done = int(ends[start] - sizes[start])
+        stop = max(int(np.searchsorted(ends, done + _BATCH_ROWS, "right")), start + 1)
+        count = sizes[start:stop]
+        offsets = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        words = np.repeat(first[start:stop], count) + offsets.astype(np.uint64)
+        position, is_live = rows.find(words)
+        yield np.repeat(np.arange(start, stop), count)[is_live], position[is_live]
+        start = stop
 
 
 def _are_nan(values: pa.Array) -> Flags:
