@@ -25,6 +25,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows of old fragments that are looked up at once, unless one zone has more.
 _BATCH_ROWS = 1 << 20
+#: Most rows of such a zone.
 _MAX_ZONE_ROWS = 1 << 26
 
 
