@@ -3,6 +3,7 @@
 | command | effect |
 | --- | --- |
 | `conf [DIR]` | writes files that give every Spark session push-down and tables by name |
+| `check-index PATH NAME` | compares an index with its column; exit status 1 if it is wrong |
 | `inspect PATH` | prints a report about a table: versions, fragments, files, columns, encodings |
 | `validate PATH` | checks a version of a table; exit status 1 if it is damaged |
 """
@@ -16,7 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.errors import InvalidOptionError, LanceError
+from lance_spark.errors import CorruptTableError, InvalidOptionError, LanceError
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
@@ -48,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_conf(commands.add_parser("conf", help="write the jar and settings of Spark"))
     _add_inspect(commands.add_parser("inspect", help="print a report about a table"))
     _add_validate(commands.add_parser("validate", help="check a version of a table"))
+    _add_check_index(commands.add_parser("check-index", help="compare an index with its column"))
     return parser
 
 
@@ -55,6 +57,8 @@ def _run(options: argparse.Namespace) -> str:
     """Run a command and return its output."""
     if options.command == "inspect":
         return inspect(options)
+    if options.command == "check-index":
+        return check_index(options)
     return validate(options) if options.command == "validate" else write_conf(options)
 
 
@@ -103,6 +107,15 @@ def _add_validate(parser: argparse.ArgumentParser) -> None:
         "columns. Changes nothing."
     )
     _add_table(parser)
+
+
+def _add_check_index(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compare an index of a table with its column, in both directions. Reads the index, and the "
+        "column of all fragments that it covers. Changes nothing."
+    )
+    _add_table(parser)
+    parser.add_argument("name", metavar="NAME", help="name of the index")
 
 
 def _add_table(parser: argparse.ArgumentParser) -> None:
@@ -180,6 +193,26 @@ def validate(options: argparse.Namespace) -> str:
     dataset = _open(options)
     dataset.validate()
     return f"{dataset._table.store.display}: version {dataset.version} is valid\n"
+
+
+def check_index(options: argparse.Namespace) -> str:
+    """Compare an index with its column, and return a line that says that it is valid.
+
+    Raises
+    ------
+    CorruptTableError
+        The index is wrong.
+    """
+    dataset = _open(options)
+    result = dataset.check_index(options.name)
+    label = f"{dataset._table.store.display}: index {result.name} ({result.index_type})"
+    if result.is_valid:
+        return f"{label} is valid: {result.num_rows:,} rows, {result.stale:,} stale entries\n"
+    problems = "".join(f"\n  {problem}" for problem in result.problems)
+    raise CorruptTableError(
+        f"{label} is not valid: {result.missing:,} rows are missing, {result.wrong:,} entries are "
+        f"wrong; create it again{problems}"
+    )
 
 
 def _open(options: argparse.Namespace) -> Dataset:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
+    from lance_spark.mutations.indexes.check import IndexCheck
     from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
     from lance_spark.scan.blob_files import BlobFile
     from lance_spark.scan.task import ScanTask
@@ -35,6 +36,7 @@ __all__ = [
     "CompactionMetrics",
     "Dataset",
     "Fragment",
+    "IndexCheck",
     "IndexDescription",
     "IndexSegment",
     "Reference",
@@ -60,6 +62,7 @@ if not TYPE_CHECKING:
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
             "Fragment": "lance_spark.table.fragments.fragment",
+            "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
             "Reference": "lance_spark.table.open",

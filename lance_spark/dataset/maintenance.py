@@ -11,6 +11,7 @@ from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
+    from lance_spark.mutations.indexes.check import IndexCheck
     from lance_spark.mutations.indexes.existing import IndexDescription
     from lance_spark.table.cleanup.run import CleanupStats
 
@@ -219,6 +220,41 @@ class MaintenanceMethods(HistoryMethods):
         from lance_spark.mutations.indexes.existing import describe_indices
 
         return describe_indices(self._table)
+
+    def check_index(self, name: str) -> IndexCheck:
+        """Compare an index with its column, in both directions.
+
+        Reads the index and the column, one segment of the index after the other. Changes nothing.
+        The types are those of `create_scalar_index`. Rows of fragments that the index does not
+        cover, which scans read in full, are not checked.
+
+        Parameters
+        ----------
+        name : str
+            Name of the index.
+
+        Returns
+        -------
+        IndexCheck
+            How many rows the index lacks or has wrong, and the first problems. Damaged and missing
+            files of the index are problems, too.
+
+        Raises
+        ------
+        InvalidInputError
+            The index does not exist, or its type cannot be checked.
+        UnsupportedFeatureError
+            The version of the index is unknown.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset.check_index("user_id_idx").is_valid  # doctest: +SKIP
+        True
+        """
+        from lance_spark.mutations.indexes.check import check_index
+
+        return check_index(self._table, name)
 
     def create_scalar_index(
         self,

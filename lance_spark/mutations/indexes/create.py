@@ -11,14 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import (
     after_failure,
     at_version,
@@ -27,13 +24,12 @@ from lance_spark.mutations.commits import (
     retry_on_conflict,
 )
 from lance_spark.mutations.indexes.builders import Builder, builder_of
+from lance_spark.mutations.indexes.column import read_column, value_type
 from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
 from lance_spark.scan.indexes.files import SegmentWriter, delete_segment_files
 from lance_spark.scan.plan import select_fragments
-from lance_spark.scan.predicates.comparison import column_at
-from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -42,7 +38,6 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
-_BATCH_ROWS = 1 << 16
 #: Rows that a segment has at most by default, if fragments are not larger.
 _MAX_SEGMENT_ROWS = 16 * 1024 * 1024
 
@@ -110,7 +105,9 @@ class IndexTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
         """
         builder = builder_of(self.index_type)
-        values, ids = self._read(ROW_ADDRESS if builder.with_addresses else ROW_ID)
+        values, ids = read_column(
+            self, self.path, ROW_ADDRESS if builder.with_addresses else ROW_ID
+        )
         with SegmentWriter(self.open_paths(), self.version) as segment:
             builder.write(segment, values, ids, self.parameters)
             files = segment.finish()
@@ -131,32 +128,6 @@ class IndexTask(FragmentTask):
     def undo(self, segment: table_pb2.IndexMetadata) -> None:
         """Delete the files of a segment."""
         delete_segment_files(self.open_paths(), segment)
-
-    def _read(self, row_field: Field) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.uint64]]]:
-        """Return the values of all live rows, and the id or address of each, increasing."""
-        schema = Schema((*Schema.of_paths([self.path]).fields, row_field))
-        scan = ScanTask(
-            uri=self.uri,
-            lance_schema=schema,
-            slices=tuple(
-                FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in self.fragments
-            ),
-            batch_size=_BATCH_ROWS,
-            base_paths=self.base_paths,
-            storage_options=self.storage_options,
-        )
-        names = [field.name for field in self.path]
-        values, ids = [], []
-        for batch in scan.batches():
-            values.append(_plain(column_at(batch, names)))
-            ids.append(batch.column(batch.num_columns - 1))
-        dtype = _value_type(self.path[-1])
-        column = pa.chunked_array(values, dtype).combine_chunks()
-        words = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
-        order = np.argsort(words, kind="stable")
-        if not np.array_equal(order, np.arange(len(order))):
-            column, words = column.take(pa.array(order)), words[order]
-        return column, words
 
 
 def create_index(
@@ -335,22 +306,12 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
             f"{table.store.display}: column {column!r} is inside a list or map; index the column "
             "itself"
         )
-    dtype = path[-1].arrow_field.type if builder.plain_only else _value_type(path[-1])
+    dtype = path[-1].arrow_field.type if builder.plain_only else value_type(path[-1])
     if path[-1].has_blobs or not builder.supports(dtype):
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"
         )
-
-
-def _value_type(field: Field) -> pa.DataType:
-    # pylance cannot search indexes of dictionaries: no type of index takes them.
-    dtype = field.arrow_field.type
-    return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
 
 
 def _groups(fragments: Sequence[Fragment], count: int) -> list[list[Fragment]]:

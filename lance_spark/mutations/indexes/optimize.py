@@ -146,7 +146,7 @@ def _extension(
     uncovered = [fragment for fragment in fragments if fragment.id not in covered]
     if not uncovered and not request.retrain:
         return None
-    path = _path_of(table, segments[0])
+    path = path_of(table, segments[0])
     if path is None:
         return None
     builder = BUILDERS[indexes.type_of_index(segments[0])]
@@ -172,7 +172,7 @@ def _extension(
     return Extension(segments[0].name, tuple(tasks), tuple(removed))
 
 
-def _path_of(table: OpenTable, index: table_pb2.IndexMetadata) -> tuple[Field, ...] | None:
+def path_of(table: OpenTable, index: table_pb2.IndexMetadata) -> tuple[Field, ...] | None:
     """Return the fields from the top-level field to the column; None if it was dropped."""
     parents: dict[int, Field] = {}
     for node in table.schema.walk():

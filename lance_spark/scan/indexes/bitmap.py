@@ -33,8 +33,11 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "bitmap_page_lookup.lance"
 KEYS, BITMAPS = "keys", "bitmaps"
-OPS = frozenset({"==", "<", "<=", ">", ">=", "between", "in", "is_null", "is_not_null"})
+OPS = frozenset({"==", "<", "<=", ">", ">=", "between", "in", "is_null"})
 _STATISTICS = "lance:index_stats"
+#: An index is not asked for more than one value in this number, if they are not few.
+_SELECTIVE = 16
+_FEW_KEYS = 64
 #: Rows of a batch that is written.
 _BATCH_ROWS = 4096
 
@@ -46,14 +49,17 @@ def search(
     keys = cached_keys(files)
     if keys is None or keys.type != dtype:
         return None
-    if op in ("is_null", "is_not_null"):
-        matches = keys.is_null() if op == "is_null" else keys.is_valid()
+    if op == "is_null":
+        matches = keys.is_null()
     else:
         sides = typed(op, value, dtype)
         if sides is None:
             return None
         matches = _matches(keys, op, sides)
     rows = np.flatnonzero(matches.fill_null(False).to_numpy(zero_copy_only=False))
+    # Sets are read to be counted. A part of the values mostly has as large a part of the rows.
+    if len(rows) > max(_FEW_KEYS, len(keys) // _SELECTIVE):
+        return None
     union = RowSet.union(read_sets(files, rows))
     return union.words() if union.num_rows <= limit else None
 
@@ -72,10 +78,16 @@ def _matches(keys: pa.Array, op: str, sides: Any) -> pa.BooleanArray:
 
 def cached_keys(files: IndexFiles) -> pa.Array | None:
     """Return the distinct values of a segment; None if the file is missing."""
-    return files.cached(FILE, _read_keys, lambda keys: int(keys.nbytes))
+    return files.cached(FILE, read_keys, lambda keys: int(keys.nbytes))
 
 
-def _read_keys(files: IndexFiles) -> pa.Array:
+def read_keys(files: IndexFiles) -> pa.Array:
+    """Return the distinct values of a segment.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(files.open(FILE)) as file:
         return read_columns(file, {KEYS: None}).column(0)
 

@@ -89,7 +89,7 @@ def cached_pages(files: IndexFiles) -> Pages | None:
     CorruptTableError, CorruptFileError, StorageError
     """
     return files.cached(
-        LOOKUP_FILE, _read_pages, lambda pages: 64 if pages is None else pages.nbytes
+        LOOKUP_FILE, read_pages, lambda pages: 64 if pages is None else pages.nbytes
     )
 
 
@@ -115,7 +115,13 @@ def rows_of_page(lookup: DataFileReader) -> int:
     return rows
 
 
-def _read_pages(files: IndexFiles) -> Pages | None:
+def read_pages(files: IndexFiles) -> Pages | None:
+    """Return the pages of a segment; None if its files have another layout.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(files.open(LOOKUP_FILE)) as lookup:
         if not is_known_layout(lookup):
             return None

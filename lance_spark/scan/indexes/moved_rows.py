@@ -6,6 +6,8 @@ An index that was not remapped holds the old addresses. The fragment reuse index
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap, BitMap64
@@ -60,6 +62,22 @@ class MovedRows:
             return bitmap
         return fragment_reuse.remap_fragments(bitmap, self._content)
 
+    def old_fragments(self) -> Iterator[table_pb2.FragmentReuseIndexDetails.FragmentDigest]:
+        """Yield the fragments whose rows were moved."""
+        for version in () if self._content is None else self._content.legacy_versions:
+            for group in version.groups:
+                yield from group.old_fragments
+
+    def new_addresses(self, addresses: UInt64Array) -> UInt64Array:
+        """Return the new addresses of rows; those of deleted rows stay.
+
+        Raises
+        ------
+        CorruptTableError
+            The moved rows do not match their fragments.
+        """
+        return self.addresses(addresses, BitMap())[0]
+
     def addresses(
         self, addresses: UInt64Array, bitmap: BitMap
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
@@ -87,7 +105,10 @@ class MovedRows:
                 old = BitMap(digest.id for digest in group.old_fragments)
                 is_old = in_fragments(moved, old) & exists
                 if is_old.any():
-                    moved[is_old], exists[is_old] = _moved(group, moved[is_old])
+                    places = np.flatnonzero(is_old)
+                    new, is_live = _moved(group, moved[places])
+                    moved[places[is_live]] = new[is_live]
+                    exists[places[~is_live]] = False
             covered |= in_fragments(moved, bitmap)
         return moved, covered & exists
 

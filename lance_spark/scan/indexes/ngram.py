@@ -16,6 +16,7 @@ Specification: table/index/scalar/ngram.md.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.ngram_tokens import Tokenizer, tokens_of_text
@@ -32,7 +34,7 @@ FILE = "ngram_postings.lance"
 TOKENS, POSTINGS = "tokens", "posting_list"
 OPS = frozenset({"contains"})
 #: The token of rows with null.
-_NULL = 0
+NULL_TOKEN = 0
 #: Most tokens of a part that are looked up.
 _MAX_TOKENS = 64
 #: Tokens of a batch that is written.
@@ -47,7 +49,7 @@ def search(
     wanted = tokens_of_text(value) if isinstance(value, str) else []
     if not wanted:
         return None
-    tokens = files.cached(FILE, _read_tokens, lambda tokens: int(tokens.nbytes))
+    tokens = files.cached(FILE, read_tokens, lambda tokens: int(tokens.nbytes))
     if tokens is None:
         return None
     # Fewer tokens leave more rows, but not fewer.
@@ -56,11 +58,17 @@ def search(
     places = np.minimum(np.searchsorted(tokens, wanted_tokens), max(len(tokens) - 1, 0))
     if not len(tokens) or (tokens[places] != wanted_tokens).any():
         return np.empty(0, np.uint64)
-    rows = _intersection(files, np.sort(places))
+    rows = BitMap64.intersection(*read_postings(files, np.sort(places)))
     return np.frombuffer(rows.to_array(), np.uint64) if len(rows) <= limit else None
 
 
-def _read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
+def read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Return the tokens of a segment, ascending.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(files.open(FILE)) as file:
         column = read_columns(file, {TOKENS: pa.uint32()}).column(0)
         name = file.source.name
@@ -70,16 +78,23 @@ def _read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
     return tokens
 
 
-def _intersection(files: IndexFiles, places: np.ndarray[Any, np.dtype[np.int64]]) -> BitMap64:
+def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
+    """Yield the row ids of the tokens in some rows of the file, which increase.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
     with closing(files.open(FILE)) as file:
-        (data,) = file.read([named(file, POSTINGS, pa.binary())], places)
+        (data,) = file.read([named(file, POSTINGS, pa.binary())], rows)
         name = file.source.name
-    try:
-        return BitMap64.intersection(*(BitMap64.deserialize(item.as_py()) for item in data))
-    except (ValueError, TypeError, IndexError, MemoryError) as error:
-        raise CorruptFileError(
-            f"{name}: a posting list is damaged ({error}); rebuild the index"
-        ) from None
+    for item in data:
+        try:
+            yield BitMap64.deserialize(item.as_py())
+        except (ValueError, TypeError, IndexError, MemoryError) as error:
+            raise CorruptFileError(
+                f"{name}: a posting list is damaged ({error}); rebuild the index"
+            ) from None
 
 
 def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
@@ -93,16 +108,7 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
     ids : uint64 array
         Row id or address of each value, increasing.
     """
-    postings: dict[int, BitMap64] = {}
-    nulls = ids[values.is_null().to_numpy(zero_copy_only=False)]
-    if len(nulls):
-        postings[_NULL] = BitMap64(nulls, optimize=False)
-    for tokens, rows in Tokenizer().tokens(values):
-        starts = np.flatnonzero(np.diff(tokens, prepend=np.uint32(0xFFFFFFFF)))
-        bounds = itertools.pairwise([*starts.tolist(), len(tokens)])
-        words = ids[rows]
-        for key, (start, stop) in zip(tokens[starts].tolist(), bounds, strict=True):
-            postings.setdefault(key, BitMap64()).update(words[start:stop])
+    postings = postings_of(values, ids)
     schema = pa.schema(
         [
             pa.field(TOKENS, pa.uint32()),
@@ -116,3 +122,26 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
         lists = [postings.pop(token).serialize() for token in part]
         columns = [pa.array(part, pa.uint32()), pa.array(lists, pa.binary())]
         writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:
+    """Return the row ids of each token.
+
+    Parameters
+    ----------
+    values : pa.Array
+        Strings.
+    ids : uint64 array
+        Row id or address of each value, increasing.
+    """
+    postings: dict[int, BitMap64] = {}
+    nulls = ids[values.is_null().to_numpy(zero_copy_only=False)]
+    if len(nulls):
+        postings[NULL_TOKEN] = BitMap64(nulls, optimize=False)
+    for tokens, rows in Tokenizer().tokens(values):
+        starts = np.flatnonzero(np.diff(tokens, prepend=np.uint32(0xFFFFFFFF)))
+        bounds = itertools.pairwise([*starts.tolist(), len(tokens)])
+        words = ids[rows]
+        for key, (start, stop) in zip(tokens[starts].tolist(), bounds, strict=True):
+            postings.setdefault(key, BitMap64()).update(words[start:stop])
+    return postings

@@ -162,7 +162,7 @@ def read_zones(
         return None
 
     def read(segment: table_pb2.IndexMetadata) -> pa.Table | None:
-        table = cached(paths, segment, FILE, _read, lambda zones: int(zones.nbytes))
+        table = cached(paths, segment, FILE, read_file, lambda zones: int(zones.nbytes))
         if table is None or any(table[name].type != dtype for name in BOUND_COLUMNS):
             return None
         return table
@@ -196,8 +196,13 @@ def _zones(placed: PlacedZones) -> Zones:
     )
 
 
-def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
-    """Return the zones of a file. The column `counted` says whether null counts are exact."""
+def read_file(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
+    """Return the zones of a file. The column `counted` says whether null counts are exact.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(open_file(paths.open_index_file(f"{folder}/{FILE}", base_id))) as file:
         fields = {field.name: field for field in file.schema.fields}
         missing = [name for name in _COLUMNS if name not in fields]

@@ -6,6 +6,7 @@
 | `dropIndex` | driver | removes an index |
 | `optimizeIndices` | executors write, the driver commits | extends indexes to new rows |
 | `indexes` | driver | lists indexes, and how many rows they cover |
+| `checkIndex` | executors | compares an index with its column |
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lance_spark.mutations.indexes.check import CheckTask, plan_check
 from lance_spark.mutations.indexes.create import (
     IndexRequest,
     IndexTask,
@@ -22,7 +24,7 @@ from lance_spark.mutations.indexes.create import (
     undo_of,
 )
 from lance_spark.mutations.indexes.optimize import OptimizeRequest, extend
-from lance_spark.spark.job import parallelism
+from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.job import Job
     from lance_spark.table.manifest.manifest import Manifest
 
 INDEX_COLUMNS = (
@@ -38,7 +39,12 @@ INDEX_COLUMNS = (
     "num_indexed_rows long, num_unindexed_fragments long, num_unindexed_rows long, "
     "num_segments long"
 )
+CHECK_COLUMNS = (
+    "segment string, is_valid boolean, num_rows long, missing long, wrong long, stale long, "
+    "problems array<string>"
+)
 STEP = "write an index"
+CHECK_STEP = "compare an index with its column"
 
 
 class IndexMethods(TableBase):
@@ -223,3 +229,45 @@ class IndexMethods(TableBase):
                 )
             )
         return self._data_frame(rows, INDEX_COLUMNS)
+
+    def checkIndex(self, name: str) -> DataFrame:  # noqa: N802 - as its siblings
+        """Compare an index with its column, and return a row for each segment of the index.
+
+        Each task reads one segment, and the column of the fragments that it covers. Nothing is
+        changed. See `Dataset.check_index` for what is compared, and its result for the meaning of
+        the numbers.
+
+        Parameters
+        ----------
+        name : str
+            Name of the index.
+
+        Raises
+        ------
+        InvalidInputError
+            The index does not exist, or its type cannot be checked.
+        UnsupportedFeatureError
+            The version of the index is unknown.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> table.checkIndex("user_id_idx").where("NOT is_valid").show()  # doctest: +SKIP
+        """
+        table = self.dataset()._table
+        tasks = plan_check(table, name)
+        with Job(self.spark, table, "check index") as job:
+            results = job.run_tasks(tasks, CheckTask.run, CHECK_STEP, writes=False)
+        rows = [
+            (
+                result.uuid,
+                result.is_valid,
+                result.num_rows,
+                result.missing,
+                result.wrong,
+                result.stale,
+                list(result.problems),
+            )
+            for result in results
+        ]
+        return self._data_frame(rows, CHECK_COLUMNS)

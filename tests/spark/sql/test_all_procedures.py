@@ -154,6 +154,10 @@ CASES = [
         lambda row: row.index_name == "j",
     ),
     Case("refresh_index", "'walk', 'j'", lambda row: row.index_name == "j"),
+    Case(
+        *("check_index", "table => 'walk', name => 'j'"),
+        lambda *rows: all(row.is_valid for row in rows) and sum(row.num_rows for row in rows) == 22,
+    ),
     Case("drop_index", "'walk', 'j'", [("j", "dropped")]),
     Case("drop_index", "'walk', 'i'", [("i", "dropped")], lambda t: t.list_indices(), []),
     # Base paths

@@ -40,6 +40,26 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_check_has_a_task_for_each_segment(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    table.createIndex("g", "bitmap", num_segments=3)
+    assert [
+        (row.is_valid, row.missing, row.wrong, row.stale) for row in checks(table, "g_idx")
+    ] == [(True, 0, 0, 0)] * 3
+    assert sum(row.num_rows for row in checks(table, "g_idx")) == count(path, "true")
+    next(path.glob("_indices/*/*")).unlink()
+    damaged = [row for row in checks(table, "g_idx") if not row.is_valid]
+    assert [row.missing for row in damaged] == [row.num_rows for row in damaged]
+    assert f"segment {damaged[0].segment}: cannot be read" in damaged[0].problems[0]
+    with pytest.raises(InvalidInputError, match="index 'x' not found"):
+        table.checkIndex("x")
+
+
+def checks(table: LanceTable, name: str) -> list[Any]:
+    rows: list[Any] = table.checkIndex(name).collect()
+    return rows
+
+
 def count(path: Path, text: str, **options: Any) -> int:
     return lance_spark.open_dataset(str(path)).to_table(["id"], filter=text, **options).num_rows
 

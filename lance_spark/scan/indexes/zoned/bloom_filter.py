@@ -244,10 +244,16 @@ def cached_file(files: IndexFiles) -> FilterFile | None:
     ------
     CorruptFileError, StorageError
     """
-    return files.cached(FILE, _read_file, lambda content: content.nbytes)
+    return files.cached(FILE, read_file, lambda content: content.nbytes)
 
 
-def _read_file(files: IndexFiles) -> FilterFile:
+def read_file(files: IndexFiles) -> FilterFile:
+    """Return the content of a segment's file.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(files.open(FILE)) as file:
         places = dict.fromkeys(PLACE_COLUMNS)
         zones = pa.Table.from_batches([read_columns(file, {**places, HAS_NULL: pa.bool_()})])
@@ -303,6 +309,41 @@ def may_have(files: IndexFiles, content: FilterFile, rows: RowNumbers, values: p
     return np.concatenate([np.zeros(0, np.bool_), *parts])
 
 
+def has_each(files: IndexFiles, content: FilterFile, zone: RowNumbers, values: pa.Array) -> _Flags:
+    """Return for each value whether the filter of its zone has it.
+
+    Parameters
+    ----------
+    files : IndexFiles
+    content : FilterFile
+        The content of the file.
+    zone : int64 array
+        Row of each value's zone in the file, not decreasing.
+    values : pa.Array
+        Without nulls; of the type of the column.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
+    result = np.zeros(len(values), np.bool_)
+    rows, first = np.unique(zone, return_index=True)
+    bounds = np.append(first, len(zone))
+    done = 0
+    for filters in _windows(files, content, rows):
+        words, starts, num_blocks = _words_of(filters)
+        stop = done + len(filters)
+        for start in range(bounds[done], bounds[stop], _HASHED_VALUES):
+            part = slice(start, min(start + _HASHED_VALUES, bounds[stop]))
+            value_hashes = hashes(values[part])
+            number = np.searchsorted(rows[done:stop], zone[part])
+            blocks = starts[number] + _block_of(value_hashes, num_blocks[number]).astype(np.int64)
+            masks = _masks(value_hashes)
+            result[part] = ((words[blocks] & masks) == masks).all(axis=1)
+        done = stop
+    return result
+
+
 def _windows(files: IndexFiles, content: FilterFile, rows: RowNumbers) -> Iterator[pa.Array]:
     filters = content.filters
     if filters is not None:
@@ -315,11 +356,8 @@ def _windows(files: IndexFiles, content: FilterFile, rows: RowNumbers) -> Iterat
 
 
 def _may_have(filters: pa.Array, value_hashes: UInt64Array) -> _Flags:
-    offsets = _offsets_of(filters)
-    data = np.frombuffer(filters.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    words = data.view("<u4").reshape(-1, _BLOCK_WORDS)
-    first = ((offsets[:-1] - offsets[0]) // _BLOCK_BYTES)[:, None]
-    num_blocks = (np.diff(offsets) // _BLOCK_BYTES).astype(np.uint64)[:, None]
+    words, starts, num_blocks = _words_of(filters)
+    first, num_blocks = starts[:, None], num_blocks[:, None]
     masks = _masks(value_hashes)
     possible = np.zeros(len(filters), np.bool_)
     count = max(_COMPARED_BLOCKS // max(len(filters), 1), 1)
@@ -328,3 +366,12 @@ def _may_have(filters: pa.Array, value_hashes: UInt64Array) -> _Flags:
         blocks = first + _block_of(value_hashes[part], num_blocks).astype(np.int64)
         possible |= ((words[blocks] & masks[part]) == masks[part]).all(axis=2).any(axis=1)
     return possible
+
+
+def _words_of(filters: pa.Array) -> tuple[npt.NDArray[np.uint32], RowNumbers, UInt64Array]:
+    """Return the blocks of filters, and the first block and the number of blocks of each."""
+    offsets = _offsets_of(filters)
+    data = np.frombuffer(filters.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    words = data.view("<u4").reshape(-1, _BLOCK_WORDS)
+    starts = (offsets[:-1] - offsets[0]) // _BLOCK_BYTES
+    return words, starts, (np.diff(offsets) // _BLOCK_BYTES).astype(np.uint64)

@@ -142,6 +142,11 @@ def describe_indices(table: LanceTable) -> Any:
     return table.indexes()
 
 
+def check_index(table: LanceTable, name: str) -> Any:
+    """Compare an index with its column, and return a row for each segment of the index."""
+    return table.checkIndex(name)
+
+
 def drop_index(table: LanceTable, name: str, **options: Any) -> tuple[str, str]:
     """Drop an index. Vacuum removes its files."""
     table.dropIndex(name, **options)

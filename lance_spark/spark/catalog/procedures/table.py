@@ -17,7 +17,7 @@ from lance_spark.spark.table.history import (
     HISTORY_COLUMNS,
     TAG_COLUMNS,
 )
-from lance_spark.spark.table.indexes import INDEX_COLUMNS
+from lance_spark.spark.table.indexes import CHECK_COLUMNS, INDEX_COLUMNS
 from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, VACUUM_COLUMNS
 
 #: A changed table: the number of the new version, or of the newest if nothing changed.
@@ -215,6 +215,7 @@ PROCEDURES: Mapping[str, Procedure] = {
     ),
     # Indexes
     "describe_indices": Procedure(result=INDEX_COLUMNS),
+    "check_index": Procedure(_INDEX, result=CHECK_COLUMNS, has_jobs=True),
     "drop_index": Procedure(_INDEX, _COMMIT, "index_name string, status string"),
     "create_index": Procedure(
         {**_INDEX, "method": "string", "columns": "array<string>"},

@@ -1,0 +1,256 @@
+"""Checks ZONEMAP and BLOOMFILTER indexes: each row is in a zone that admits its value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptFileError
+from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings, Flags, flags, shown
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.order import float_keys, floats_of_keys
+from lance_spark.scan.indexes.zoned import bloom_filter
+from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS
+from lance_spark.scan.indexes.zoned.zones import PLACE_COLUMNS
+from lance_spark.scan.pruning.zone_maps import read_file
+from lance_spark.table.fragments.fragment import MAX_ID
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Rows of old fragments that are looked up at once, unless one zone has more.
+_BATCH_ROWS = 1 << 20
+#: Most rows of such a zone.
+_MAX_ZONE_ROWS = 1 << 26
+
+
+def check_zone_map(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
+    """Compare a segment of a ZONEMAP index with its rows.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
+    import pyarrow.compute as pc
+
+    segment = files.segment
+    base = segment.base_id if segment.HasField("base_id") else None
+    zones = read_file(files.paths, base, indexes.uuid_of(segment))
+    bounds = [zones[name].combine_chunks() for name in BOUND_COLUMNS]
+    if any(bound.type != rows.values.type for bound in bounds):
+        raise CorruptFileError(
+            f"index {segment.name!r}: the bounds are {bounds[0].type}, the column is "
+            f"{rows.values.type}; rebuild the index"
+        )
+    zoned = _Zoned.of(zones, rows, findings)
+    null_count, nan_count, length = (
+        zones[name].to_numpy() for name in (*COUNT_COLUMNS, "zone_length")
+    )
+    nulls, nans = zoned.counts(zoned.is_null), zoned.counts(zoned.is_nan)
+    # Without a null bitmap, 1 may stand for more.
+    nulls = np.where(zones["counted"].to_numpy(), nulls, np.minimum(nulls, 1))
+    zoned.note(null_count < nulls, "null_count is too small", findings)
+    zoned.note(nan_count < nans, "nan_count is too small", findings)
+    is_plain = ~zoned.is_null & ~zoned.is_nan
+    has_values = zoned.counts(is_plain) > 0
+    zoned.note(
+        has_values & (null_count + nan_count >= length), "it has values, but only counts", findings
+    )
+    live = np.flatnonzero(is_plain & zoned.is_inside)
+    low, high = (_ordered(bound) for bound in bounds)
+    zone = pa.array(zoned.zone[live])
+    values = _ordered(rows.values).take(pa.array(live))
+    # A bound that is null or NaN is unknown.
+    is_below = flags(pc.less(values, low.take(zone)))
+    is_above = flags(pc.greater(values, high.take(zone)))
+    is_below &= ~_are_nan(bounds[0])[zoned.zone[live]]
+    is_above &= ~_are_nan(bounds[1])[zoned.zone[live]]
+    wrong = live[is_below | is_above]
+    findings.wrong += len(wrong)
+    findings.add(
+        rows.problem(
+            number,
+            f"zone {zone} has values from {shown(bounds[0][zone])} to {shown(bounds[1][zone])}",
+        )
+        for number in wrong.tolist()
+        for zone in [int(zoned.zone[number])]
+    )
+
+
+def check_bloom_filter(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
+    """Compare a segment of a BLOOMFILTER index with its rows.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
+    content = bloom_filter.read_file(files)
+    if not bloom_filter.supports(rows.values.type):
+        raise CorruptFileError(
+            f"index {files.segment.name!r}: no Bloom filter has values of type "
+            f"{rows.values.type}; drop the index"
+        )
+    zoned = _Zoned.of(content.zones, rows, findings)
+    has_null = flags(content.zones[bloom_filter.HAS_NULL].combine_chunks())
+    zoned.note(
+        ~has_null & (zoned.counts(zoned.is_null) > 0),
+        "has_null is false, but it has nulls",
+        findings,
+    )
+    # No search looks for NaN in a filter.
+    live = np.flatnonzero(~zoned.is_null & ~zoned.is_nan & zoned.is_inside)
+    live = live[np.argsort(zoned.zone[live], kind="stable")]
+    values = rows.values.take(pa.array(live))
+    is_there = bloom_filter.has_each(files, content, zoned.zone[live], values)
+    wrong = live[~is_there]
+    findings.wrong += len(wrong)
+    findings.add(
+        rows.problem(number, f"the filter of zone {zoned.zone[number]} does not have the value")
+        for number in wrong.tolist()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Zoned:
+    """The rows of a segment, and the zone of each.
+
+    Attributes
+    ----------
+    num_zones : int
+    zone : int64 array
+        Row of the zone in the file.
+    is_inside : bool array
+        Whether the row is in a zone.
+    is_null, is_nan : bool arrays
+    """
+
+    num_zones: int
+    zone: RowNumbers
+    is_inside: Flags
+    is_null: Flags
+    is_nan: Flags
+
+    @classmethod
+    def of(cls, zones: pa.Table, rows: CoveredRows, findings: Findings) -> _Zoned:
+        """Find the zones of rows. Rows outside of all zones are missing.
+
+        Parameters
+        ----------
+        zones : pa.Table
+            Has the columns `PLACE_COLUMNS`.
+        """
+        fragment, start, length = (zones[name].to_numpy() for name in PLACE_COLUMNS)
+        limit = 1 << OFFSET_BITS
+        # Too large numbers have become negative.
+        is_wrong = (fragment < 0) | (fragment > MAX_ID) | (start < 0) | (start >= limit)
+        is_wrong |= (length < 0) | (length > limit)
+        key = np.where(is_wrong, 0, fragment).astype(np.uint64) << np.uint64(OFFSET_BITS)
+        key |= np.where(is_wrong, 0, start).astype(np.uint64)
+        order = np.flatnonzero(~is_wrong)
+        order = order[np.argsort(key[order], kind="stable")]
+        fragment_ids, offsets = split_addresses(rows.words)
+        place = np.searchsorted(key[order], rows.words, "right") - 1
+        if len(order):
+            zone = order[np.maximum(place, 0)]
+            is_inside = (place >= 0) & (fragment[zone] == fragment_ids.astype(np.int64))
+            is_inside &= offsets < start[zone] + length[zone]
+        else:
+            zone, is_inside = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        known = np.unique(fragment_ids).astype(np.int64)
+        if rows.moved is not None:
+            sizes = {digest.id: digest.physical_rows for digest in rows.moved.old_fragments()}
+            old = order[np.isin(fragment[order], list(sizes))]
+            physical = np.array([sizes[number] for number in fragment[old].tolist()], np.int64)
+            stop = np.minimum(start[old] + length[old], physical)
+            for number, positions in _moved_rows(rows, key[old], np.maximum(stop - start[old], 0)):
+                zone[positions], is_inside[positions] = old[number], True
+            known = np.append(known, list(sizes))
+        result = cls(
+            len(zones), zone, is_inside, flags(rows.values.is_null()), _are_nan(rows.values)
+        )
+        overlaps = np.zeros(len(zones), np.bool_)
+        ends = key[order] + length[order].astype(np.uint64)
+        overlaps[order[1:]] = ends[:-1] > key[order[1:]]
+        result.note(is_wrong, "its place is no part of a fragment", findings)
+        result.note(overlaps, "it overlaps the zone before it", findings)
+        missing = np.flatnonzero(~is_inside)
+        findings.missing += len(missing)
+        findings.add(rows.problem(number, "no zone has the row") for number in missing.tolist())
+        # Zones of other fragments are counted as one row each.
+        findings.stale += int(np.count_nonzero(~np.isin(fragment, known)))
+        return result
+
+    def counts(self, is_counted: Flags) -> RowNumbers:
+        """Return the number of some rows in each zone."""
+        counts: RowNumbers = np.bincount(
+            self.zone[is_counted & self.is_inside], minlength=self.num_zones
+        )
+        return counts
+
+    def note(self, is_wrong: Flags, text: str, findings: Findings) -> None:
+        """Note zones that are wrong."""
+        wrong = np.flatnonzero(is_wrong)
+        findings.wrong += len(wrong)
+        findings.add(f"zone {zone}: {text}" for zone in wrong.tolist())
+
+
+def _moved_rows(
+    rows: CoveredRows, first: UInt64Array, sizes: RowNumbers
+) -> Iterator[tuple[RowNumbers, RowNumbers]]:
+    """Yield which rows are in zones of old fragments: number of the zone and position of each.
+
+    Parameters
+    ----------
+    rows : CoveredRows
+    first : uint64 array
+        Old address of the first row of each zone.
+    sizes : int64 array
+        Rows of each zone.
+
+    Raises
+    ------
+    CorruptFileError
+        A zone has too many rows.
+    """
+    if sizes.max(initial=0) > _MAX_ZONE_ROWS:
+        raise CorruptFileError(
+            f"a zone of {sizes.max()} rows that were moved cannot be checked; the maximum is "
+            f"{_MAX_ZONE_ROWS}; rebuild the index"
+        )
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        done = int(ends[start] - sizes[start])
+        stop = max(int(np.searchsorted(ends, done + _BATCH_ROWS, "right")), start + 1)
+        count = sizes[start:stop]
+        offsets = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        words = np.repeat(first[start:stop], count) + offsets.astype(np.uint64)
+        position, is_live = rows.find(words)
+        yield np.repeat(np.arange(start, stop), count)[is_live], position[is_live]
+        start = stop
+
+
+def _are_nan(values: pa.Array) -> Flags:
+    if not pat.is_floating(values.type):
+        return np.zeros(len(values), np.bool_)
+    keys = float_keys(values)
+    is_nan: Flags = np.isnan(floats_of_keys(keys.fill_null(0), values.type).to_numpy())
+    return is_nan & flags(values.is_valid())
+
+
+def _ordered(values: pa.Array) -> pa.Array:
+    """Return values that can be compared. Both zeros are equal."""
+    if pat.is_duration(values.type):
+        return values.view(pa.int64())
+    if not pat.is_floating(values.type):
+        return values
+    import pyarrow.compute as pc
+
+    keys = float_keys(values)
+    # The negative zero comes just before the other zero.
+    return pc.if_else(pc.equal(keys, -1), pa.scalar(0, keys.type), keys)
