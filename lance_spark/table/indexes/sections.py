@@ -219,7 +219,7 @@ def may_lack_rows(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment may lack rows of its fragments, as an early release wrote it.
 
     Until pylance 0.29, compactions lost rows of indexes of values, or gave them wrong addresses.
-    Releases since 0.33 record when a segment was created, and newer ones its files.
+    Releases since 0.31 record when a segment was created, and newer ones its files.
     """
     return not (index.HasField("created_at") or index.files)
 

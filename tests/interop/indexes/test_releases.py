@@ -63,7 +63,7 @@ FILTERS: dict[str, list[str]] = {
 }
 ZONED = {"zm_int", "zm_float", "bf_int"}
 SEARCHED = set(FILTERS) - ZONED
-#: Release -> the columns whose indexes are used. Indexes before 0.33 may lack rows.
+#: Release -> the columns whose indexes are used. Indexes before 0.31 may lack rows.
 USED = {
     "0.20.0": set(),
     "0.25.2": set(),
