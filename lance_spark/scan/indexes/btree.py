@@ -11,6 +11,11 @@ nulls and values share a page. Floats are in the total order of IEEE 754: NaN of
 less, and NaN of positive sign is greater than all other values. An index whose schema says
 `range_partitioned` has other files.
 
+If the schema metadata of `page_lookup.lance` lacks `range_partitioned`, a release before 2.0 wrote
+the index. When such a release compacted a table, it left rows out of `page_data.lance`, but kept
+`page_lookup.lance`. So the content of the pages is read from `page_data.lance` instead. In
+releases of 2025, the column `ids` is named `row_ids`.
+
 `ids` are row ids; from version 1 of the index on row addresses, also in tables with stable row ids.
 
 Specification: table/index/scalar/btree.md.
@@ -29,9 +34,17 @@ import pyarrow.types as pat
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
+from lance_spark.file.schema.field import Field
 from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, number_in, read_columns
+from lance_spark.scan.indexes.cache import all_rows
+from lance_spark.scan.indexes.files import (
+    IndexFiles,
+    SegmentWriter,
+    named,
+    number_in,
+    read_columns,
+)
 from lance_spark.table.indexes import sections as indexes
 
 KIND = "BTREE"
@@ -40,10 +53,12 @@ _VERSIONS = (0, 1)
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 VALUES, IDS = "values", "ids"
 DATA_COLUMNS = [VALUES, IDS]
+_OLD_DATA_COLUMNS = [VALUES, "row_ids"]
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 #: Rows of a page, if the caller does not say.
 DEFAULT_BATCH_SIZE = 4096
 _MAX_BATCH_SIZE = 1 << 24
+_PARTITIONED = "range_partitioned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +92,10 @@ class Pages:
 
 
 def is_btree(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment is a BTREE of a supported version."""
-    return indexes.is_single_column_index(index, KIND, _VERSIONS)
+    """Return whether a segment is a BTREE of a supported version that has all rows."""
+    return indexes.is_single_column_index(index, KIND, _VERSIONS) and not indexes.may_lack_rows(
+        index
+    )
 
 
 def cached_pages(files: IndexFiles) -> Pages | None:
@@ -95,7 +112,7 @@ def cached_pages(files: IndexFiles) -> Pages | None:
 
 def is_known_layout(lookup: DataFileReader) -> bool:
     """Return whether `page_lookup.lance` describes the pages of one `page_data.lance`."""
-    partitioned = lookup.schema.metadata.get("range_partitioned", b"false")
+    partitioned = lookup.schema.metadata.get(_PARTITIONED, b"false")
     return lookup.schema.names == LOOKUP_COLUMNS and partitioned == b"false"
 
 
@@ -115,6 +132,22 @@ def rows_of_page(lookup: DataFileReader) -> int:
     return rows
 
 
+def is_known_data(data: DataFileReader) -> bool:
+    """Return whether `page_data.lance` has values and row ids, with nulls as nulls."""
+    # Files of version 0.1 have 0 in place of null.
+    return data.version >= (2, 0) and data.schema.names in (DATA_COLUMNS, _OLD_DATA_COLUMNS)
+
+
+def ids_field(data: DataFileReader) -> Field:
+    """Return the field of the row ids in `page_data.lance`.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    return named(data, data.schema.names[-1], pa.uint64())
+
+
 def read_pages(files: IndexFiles) -> Pages | None:
     """Return the pages of a segment; None if its files have another layout.
 
@@ -122,20 +155,19 @@ def read_pages(files: IndexFiles) -> Pages | None:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(files.open(LOOKUP_FILE)) as lookup:
-        if not is_known_layout(lookup):
+    with closing(files.open(LOOKUP_FILE)) as lookup, closing(files.open(DATA_FILE)) as data:
+        if not is_known_layout(lookup) or not is_known_data(data):
             return None
-        batch_size, name = rows_of_page(lookup), lookup.source.name
-        columns = read_columns(lookup, dict.fromkeys(LOOKUP_COLUMNS))
+        batch_size = rows_of_page(lookup)
+        if _PARTITIONED not in lookup.schema.metadata:
+            return _pages_of_data(data, batch_size)
+        columns, name = read_columns(lookup, dict.fromkeys(LOOKUP_COLUMNS)), lookup.source.name
+        num_rows, value_type = data.num_rows, data.schema.fields[0].arrow_field.type
     low, high, *integers = columns.columns
     if any(array.null_count or not pat.is_integer(array.type) for array in integers):
         raise CorruptFileError(
             f"{name}: null_count and page_idx must be integers and not null; rebuild the index"
         )
-    with closing(files.open(DATA_FILE)) as data:
-        if data.schema.names != DATA_COLUMNS:
-            return None
-        num_rows, value_type = data.num_rows, data.schema.fields[0].arrow_field.type
     nulls, page = (array.to_numpy().astype(np.int64) for array in integers)
     order = np.argsort(page)
     low, high = (array.take(pa.array(order)) for array in (low, high))
@@ -150,6 +182,28 @@ def read_pages(files: IndexFiles) -> Pages | None:
         raise CorruptFileError(
             f"{name}: its pages do not match the {num_rows} rows of {DATA_FILE}; rebuild the index"
         )
+    return Pages(low, high, nulls, bounds)
+
+
+def _pages_of_data(data: DataFileReader, batch_size: int) -> Pages:
+    """Return the pages by the first and the last value of each."""
+    rows = all_rows(data)
+    bounds = np.append(np.arange(0, len(rows), batch_size), len(rows))
+    field = data.schema.fields[0]
+    edges = np.unique(np.concatenate([bounds[:-1], bounds[1:] - 1])) if rows else bounds[:0]
+    (values,) = data.read([field], edges)
+    first, last = (np.searchsorted(edges, row) for row in (bounds[:-1], bounds[1:] - 1))
+    low, high = (values.take(pa.array(places)) for places in (first, last))
+    begins, ends = (side.is_null().to_numpy(zero_copy_only=False) for side in (low, high))
+    nulls = np.where(ends, np.diff(bounds), 0)
+    mixed = np.flatnonzero(begins & ~ends)
+    if len(mixed) > 1 or (~begins[:-1] & begins[1:]).any() or (~begins & ends).any():
+        raise CorruptFileError(
+            f"{data.source.name}: nulls must come before all values; rebuild the index"
+        )
+    for page in mixed.tolist():
+        (values,) = data.read([field], range(*bounds[page : page + 2].tolist()))
+        nulls[page] = values.null_count
     return Pages(low, high, nulls, bounds)
 
 
@@ -179,7 +233,7 @@ class BTreeWriter:
         self._lookup_schema = pa.schema(lookup_fields)
         self._lookup: FileWriter = segment.create(LOOKUP_FILE, self._lookup_schema)
         self._lookup.set_metadata("batch_size", str(batch_size))
-        self._lookup.set_metadata("range_partitioned", "false")
+        self._lookup.set_metadata(_PARTITIONED, "false")
         self._waiting = self._schema.empty_table()
         self._num_pages = 0
 

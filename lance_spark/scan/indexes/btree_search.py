@@ -17,7 +17,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError
-from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages
+from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages, ids_field
 from lance_spark.scan.indexes.comparing import holds, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -103,7 +103,7 @@ def _matching_ids(
     import pyarrow.compute as pc
 
     with closing(files.open(DATA_FILE)) as data:
-        fields = [named(data, VALUES, dtype), named(data, IDS, pa.uint64())]
+        fields = [named(data, VALUES, dtype), ids_field(data)]
         values, ids = data.read(fields, rows)
         name = data.source.name
     if op == "in":
@@ -120,7 +120,7 @@ def _ids(files: IndexFiles, rows: range) -> UInt64Array:
     if not rows:
         return np.empty(0, np.uint64)
     with closing(files.open(DATA_FILE)) as data:
-        (ids,) = data.read([named(data, IDS, pa.uint64())], rows)
+        (ids,) = data.read([ids_field(data)], rows)
         return _checked(ids, data.source.name)
 
 

@@ -44,6 +44,6 @@ class IndexType:
 SEARCHED: Mapping[str, IndexType] = {
     "BTREE": IndexType((0, 1), btree_search.OPS, btree_search.search),
     "BITMAP": IndexType((0,), bitmap.OPS, bitmap.search),
-    "LABEL_LIST": IndexType((1,), label_list.OPS, label_list.search),
+    "LABEL_LIST": IndexType((0, 1), label_list.OPS, label_list.search),
     "NGRAM": IndexType((0,), ngram.OPS, ngram.search),
 }

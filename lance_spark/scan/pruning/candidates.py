@@ -360,7 +360,7 @@ class _Column:
         answered = np.zeros(len(table.fragments), np.bool_)
         answers = []
         for segment in segments:
-            if not _is_known(segment, index_type.versions):
+            if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
                 continue
             covered = self._covered(segment) & ~answered
             if not covered.any():
@@ -409,5 +409,16 @@ def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bo
         return True
     _LOG.warning(
         "index %r is ignored: its version %d is unknown", segment.name, segment.index_version
+    )
+    return False
+
+
+def _has_all_rows(segment: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment has all rows of its fragments; warn if it may not."""
+    if not indexes.may_lack_rows(segment):
+        return True
+    _LOG.warning(
+        "index %r is ignored: an early release wrote it, and may have left out rows; rebuild it",
+        segment.name,
     )
     return False

@@ -215,6 +215,15 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
     return index_type == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
 
 
+def may_lack_rows(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment may lack rows of its fragments, as an early release wrote it.
+
+    Until pylance 0.29, compactions lost rows of indexes of values, or gave them wrong addresses.
+    Releases since 0.31 record when a segment was created, and newer ones its files.
+    """
+    return not (index.HasField("created_at") or index.files)
+
+
 def related_fields(fields: Iterable[file_pb2.Field], ids: Collection[int]) -> frozenset[int]:
     """Return the ids of fields together with the ids of all their ancestors and descendants.
 

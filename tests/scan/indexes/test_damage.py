@@ -10,6 +10,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileWriter
 
 import lance_spark
 from lance_spark.scan.indexes import cache
@@ -102,3 +103,49 @@ def test_unknown_versions_are_left_out(
     dataset = lance_spark.open_dataset(str(path))
     assert dataset.to_table(["id"], filter="g = 7").num_rows == ROWS // 500
     assert "index 'g_idx' is ignored: its version 9 is unknown" in caplog.text
+
+
+@pytest.mark.parametrize("index_type", ["BTREE"])
+@pytest.mark.parametrize("order", ["sorted", "nulls last", "nulls inside"])
+def test_pages_without_a_page_table(
+    path: Path, order: str, index_type: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before 2.0, the page table need not be that of the rows; the rows are checked."""
+    dataset = lance_spark.open_dataset(str(path))
+    g = dataset.to_table(["g"])["g"].to_numpy()
+    ids = (np.arange(ROWS) // 6_000 << 32) + np.arange(ROWS) % 6_000
+    values = np.sort(g)
+    rows = pa.table(
+        {
+            "values": pa.array(values),
+            "ids": pa.array(ids[np.argsort(g, kind="stable")], pa.uint64()),
+        }
+    )
+    empty = pa.table(
+        {"values": pa.nulls(5_000, pa.int64()), "ids": pa.array([0] * 5_000, pa.uint64())}
+    )
+    parts = {
+        "sorted": [empty, rows],
+        "nulls last": [rows, empty],
+        "nulls inside": [rows.slice(0, 9_000), empty, rows.slice(9_000)],
+    }
+    lookup = pa.table(
+        {
+            "min": pa.array([None], pa.int64()),
+            "max": pa.array([0]),
+            "null_count": pa.array([0], pa.uint32()),
+            "page_idx": pa.array([0], pa.uint32()),
+        }
+    )
+    (folder,) = path.glob("_indices/*")
+    for name, table in (("page_data", pa.concat_tables(parts[order])), ("page_lookup", lookup)):
+        with LanceFileWriter(str(folder / f"{name}.lance"), table.schema) as writer:
+            writer.write_batch(table)
+            writer.add_schema_metadata("batch_size", "4096")
+    cache._CACHE.clear()
+    dataset = lance_spark.open_dataset(str(path))
+    for text in ("g = 7", "g IN (1, 499)", "g BETWEEN 3 AND 4", "g < 2", "g > 498"):
+        expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)
+        assert dataset.to_table(["id"], filter=text).equals(expected)
+        assert ("index: " in dataset.explain(filter=text)) == (order == "sorted")
+    assert ("nulls must come before all values" in caplog.text) == (order != "sorted")
