@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.mutations.indexes import parameters
 from lance_spark.scan.indexes import bitmap, label_list, ngram
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
-from lance_spark.scan.indexes.files import SegmentWriter
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.scan.text.parameters import TextParameters
@@ -85,6 +86,9 @@ class Builder:
     parse : callable or None
         Returns all parameters for the options of the caller, in place of `defaults`.
     details : callable
+        Returns the message in `index_details`, for the type of the column and all parameters.
+    existing : callable
+        Returns the parameters of an existing segment, without those that have their defaults.
     """
 
     type_name: str
@@ -98,6 +102,7 @@ class Builder:
     defaults: Mapping[str, int | float] = field(default_factory=dict)
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     details: Details = _no_details
+    existing: Callable[[IndexFiles], dict[str, Any]] = lambda _: {}
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.
@@ -124,6 +129,16 @@ class Builder:
                     f"{self.type_name} index: {name} must be {expected}, not {value!r}"
                 )
         return {**self.defaults, **options}
+
+    def parameters_of(self, files: IndexFiles) -> dict[str, Any]:
+        """Return all parameters of an existing segment.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, UnsupportedError, StorageError
+            The files of the segment cannot be read; create the index again.
+        """
+        return {**self.defaults, **self.existing(files)}
 
     def version_in(self, *, stable_row_ids: bool) -> int:
         """Return the index version in tables with or without stable row ids."""
@@ -248,6 +263,7 @@ BUILDERS = {
             with_addresses=True,
             stable_version=1,
             defaults={"zone_size": DEFAULT_BATCH_SIZE},
+            existing=parameters.of_btree,
         ),
         Builder("BITMAP", "/lance.table.BitmapIndexDetails", _write_bitmap, _is_scalar),
         Builder(
@@ -266,6 +282,7 @@ BUILDERS = {
             with_addresses=True,
             defaults={"rows_per_zone": zones.DEFAULT_ROWS},
             details=_zone_map_details,
+            existing=parameters.of_zone_map,
         ),
         Builder(
             "BLOOMFILTER",
@@ -277,6 +294,7 @@ BUILDERS = {
                 "number_of_items": zones.DEFAULT_ROWS,
                 "probability": bloom_filter.DEFAULT_PROBABILITY,
             },
+            existing=parameters.of_bloom_filter,
         ),
         Builder(
             "INVERTED",
@@ -287,6 +305,7 @@ BUILDERS = {
             version=2,
             parse=_text_parameters,
             details=_text_details,
+            existing=parameters.of_inverted,
         ),
     )
 }

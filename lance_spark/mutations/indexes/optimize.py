@@ -27,6 +27,7 @@ from lance_spark.mutations.indexes.create import (
 )
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -166,7 +167,7 @@ def _extension(
         builder,
         path,
         fragments if request.retrain else uncovered,
-        builder.parameters({}),
+        builder.parameters_of(IndexFiles(table.paths, segments[-1])),
         request.num_segments,
     )
     return Extension(segments[0].name, tuple(tasks), tuple(removed))

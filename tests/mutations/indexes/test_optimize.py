@@ -1,0 +1,55 @@
+"""Indexes that are extended keep their parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.mutations.indexes.builders import BUILDERS
+from lance_spark.query import PhraseQuery
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.table.indexes import sections
+
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "BTREE": ("id", {"zone_size": 512}),
+    "BITMAP": ("id", {}),
+    "ZONEMAP": ("id", {"rows_per_zone": 1000}),
+    "BLOOMFILTER": ("id", {"number_of_items": 500, "probability": 0.01}),
+    "NGRAM": ("text", {}),
+    "INVERTED": ("text", {"base_tokenizer": "whitespace", "with_position": True, "stem": False}),
+}
+
+
+def rows(first: int, count: int) -> pa.Table:
+    ids = np.arange(first, first + count)
+    return pa.table({"id": ids, "text": [f"Word-{number} and more" for number in ids.tolist()]})
+
+
+@pytest.mark.parametrize("retrain", [False, True])
+@pytest.mark.parametrize("merged", [0, 1])
+@pytest.mark.parametrize("index_type", list(OPTIONS))
+def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retrain: bool) -> None:
+    path = str(tmp_path / "t")
+    column, options = OPTIONS[index_type]
+    dataset = lance_spark.write_dataset(rows(0, 3000), path, mode="create")
+    dataset = dataset.create_scalar_index(column, index_type, **options)
+    lance_spark.write_dataset(rows(3000, 900), path, mode="append")
+    dataset = lance_spark.open_dataset(path)
+    dataset = dataset.optimize_indices(num_indices_to_merge=merged, retrain=retrain)
+    segments = sections.read_section(dataset._table.manifest).indices
+    assert len(segments) == (1 if merged or retrain else 2)
+    for segment in segments:
+        parameters = BUILDERS[index_type].parameters_of(IndexFiles(dataset._table.paths, segment))
+        assert options.items() <= parameters.items()
+    assert lance.dataset(path).count_rows("id = 3500") == 1
+    if index_type != "INVERTED":
+        assert dataset.check_index(f"{column}_idx").is_valid
+    else:
+        query = PhraseQuery("Word-3500 and", "text")
+        assert dataset.to_table(["id"], full_text_query=query)["id"].to_pylist() == [3500]
