@@ -30,7 +30,8 @@ def typed(op: str, value: Any, dtype: pa.DataType) -> Bounds | pa.Array | None:
         An array for ``in``. None if a value is not of the type, or is NaN.
     """
     if op == "in":
-        if value.type != dtype or has_nan(value):
+        # Arrow has no sets of float16.
+        if value.type != dtype or pat.is_float16(dtype) or has_nan(value):
             return None
         return with_both_zeros(value)
     bounds = value if op == "between" else [Bound(op, value)]
