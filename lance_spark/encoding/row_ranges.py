@@ -7,7 +7,6 @@ Statistics and indexes answer which rows a condition can hold for. Their answers
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +14,20 @@ import numpy.typing as npt
 from lance_spark.encoding.rows import RowNumbers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Not a dataclass, whose definition takes a part of the time in which a read is planned.
 class RowRanges:
-    """Ranges of rows, increasing, not empty, and not adjacent to one another.
+    """Ranges of rows, increasing, not empty, and not adjacent to one another. Immutable.
 
-    Attributes
+    Parameters
     ----------
     starts, stops : int64 array
         First row of each range, and the row after its last.
     """
 
-    starts: RowNumbers
-    stops: RowNumbers
+    __slots__ = ("starts", "stops")
+
+    def __init__(self, starts: RowNumbers, stops: RowNumbers) -> None:
+        self.starts, self.stops = starts, stops
 
     @classmethod
     def of(cls, ranges: Iterable[range]) -> RowRanges:
@@ -66,6 +67,9 @@ class RowRanges:
     def num_ranges(self) -> int:
         """The number of ranges."""
         return len(self.starts)
+
+    def __repr__(self) -> str:
+        return f"RowRanges of {self.num_rows} rows in {self.num_ranges} ranges"
 
     def __iter__(self) -> Iterator[range]:
         return map(range, self.starts.tolist(), self.stops.tolist())

@@ -229,10 +229,10 @@ def combined(segment: table_pb2.IndexMetadata, results: Sequence[SegmentCheck]) 
 def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
     """Raise an error if a segment has a type or version that cannot be checked."""
     index_type = indexes.type_of_index(segment)
-    if index_type not in BUILDERS or len(segment.fields) != 1:
+    if index_type not in _CHECKS or len(segment.fields) != 1:
         raise InvalidInputError(
             f"{table.store.display}: index {segment.name!r} of type {index_type} cannot be "
-            f"checked; the types are {', '.join(BUILDERS)}"
+            f"checked; the types are {', '.join(_CHECKS)}"
         )
     builder = BUILDERS[index_type]
     known = {builder.version, builder.version_in(stable_row_ids=True)}

@@ -64,7 +64,7 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     first, *partitions = reader.partitions()
     # The rule looks for this pattern.
     text = pickle.dumps(first).decode("latin-1")
-    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: stream=(\d+))?;"
+    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+) table=[^ ;]+(?: indexes=[^ ;]+)?(?: stream=(\d+))?;"
     match = re.search(pattern, text)
     assert match is not None
     batches = [
