@@ -25,7 +25,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
-from lance_spark.scan.indexes.comparing import holds, typed
+from lance_spark.scan.indexes.comparing import matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -55,25 +55,13 @@ def search(
         sides = typed(op, value, dtype)
         if sides is None:
             return None
-        matches = _matches(keys, op, sides)
+        matches = matching(keys, op, sides)
     rows = np.flatnonzero(matches.fill_null(False).to_numpy(zero_copy_only=False))
     # Sets are read to be counted. A part of the values mostly has as large a part of the rows.
     if len(rows) > max(_FEW_KEYS, len(keys) // _SELECTIVE):
         return None
     union = RowSet.union(read_sets(files, rows))
     return union.words() if union.num_rows <= limit else None
-
-
-def _matches(keys: pa.Array, op: str, sides: Any) -> pa.BooleanArray:
-    import pyarrow.compute as pc
-
-    if op == "in":
-        return pc.is_in(keys, value_set=sides)
-    (first_op, first), *others = sides
-    matches = holds(keys, first_op, first)
-    for other_op, other in others:
-        matches = pc.and_(matches, holds(keys, other_op, other))
-    return matches
 
 
 def cached_keys(files: IndexFiles) -> pa.Array | None:

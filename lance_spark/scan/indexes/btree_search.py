@@ -18,7 +18,7 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages, ids_field
-from lance_spark.scan.indexes.comparing import holds, typed
+from lance_spark.scan.indexes.comparing import holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -100,20 +100,12 @@ def _pages_with(low: pa.Array, high: pa.Array, values: pa.Array) -> _Flags:
 def _matching_ids(
     files: IndexFiles, dtype: pa.DataType, rows: Rows, op: str, value: Any
 ) -> UInt64Array:
-    import pyarrow.compute as pc
 
     with closing(files.open(DATA_FILE)) as data:
         fields = [named(data, VALUES, dtype), ids_field(data)]
         values, ids = data.read(fields, rows)
         name = data.source.name
-    if op == "in":
-        matches = pc.is_in(values, value_set=value)
-    else:
-        (first_op, first), *others = value
-        matches = holds(values, first_op, first)
-        for other_op, other in others:
-            matches = pc.and_(matches, holds(values, other_op, other))
-    return _checked(ids.filter(matches.fill_null(False)), name)
+    return _checked(ids.filter(matching(values, op, value).fill_null(False)), name)
 
 
 def _ids(files: IndexFiles, rows: range) -> UInt64Array:

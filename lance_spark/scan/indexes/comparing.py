@@ -39,6 +39,19 @@ def typed(op: str, value: Any, dtype: pa.DataType) -> Bounds | pa.Array | None:
     return None if any(bound.value is None for bound in scalars) else scalars
 
 
+def matching(values: pa.Array, op: str, sides: Bounds | pa.Array) -> pa.BooleanArray:
+    """Return for which values a comparison holds, with the other side as `typed` returns it."""
+    import pyarrow.compute as pc
+
+    if op == "in":
+        return pc.is_in(values, value_set=sides)
+    (first_op, first), *others = sides
+    matches = holds(values, first_op, first)
+    for other_op, other in others:
+        matches = pc.and_(matches, holds(values, other_op, other))
+    return matches
+
+
 def holds(values: pa.Array, op: str, value: pa.Scalar) -> pa.BooleanArray:
     """Return for which values a comparison holds; null for null."""
     if pat.is_float16(values.type):

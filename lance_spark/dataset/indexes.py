@@ -1,0 +1,267 @@
+"""Methods of `Dataset` for indexes: created, extended, checked, listed and dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from lance_spark.dataset.history import HistoryMethods
+from lance_spark.table.commit.options import CommitOptions
+
+if TYPE_CHECKING:
+    from lance_spark.mutations.indexes.check import IndexCheck
+    from lance_spark.mutations.indexes.existing import IndexDescription
+
+
+class IndexMethods(HistoryMethods):
+    """Methods of `Dataset` for indexes."""
+
+    def list_indices(self) -> list[dict[str, Any]]:
+        """Return the segments of all indexes, in the form of pylance.
+
+        Returns
+        -------
+        list of dict
+            Keys: name, type, uuid, fields (names), version (on which it was built), fragment_ids
+            (set of the covered fragments; None if unknown), base_id.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.mutations.indexes.existing import list_indices
+
+        return list_indices(self._table)
+
+    def describe_indices(self) -> list[IndexDescription]:
+        """Return all indexes with their segments and the numbers of rows that they cover.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.mutations.indexes.existing import describe_indices
+
+        return describe_indices(self._table)
+
+    def check_index(self, name: str) -> IndexCheck:
+        """Compare an index with its column, in both directions.
+
+        Reads the index and the column, one segment of the index after the other. Changes nothing.
+        The types are those of `create_scalar_index`. Rows of fragments that the index does not
+        cover, which scans read in full, are not checked.
+
+        Parameters
+        ----------
+        name : str
+            Name of the index.
+
+        Returns
+        -------
+        IndexCheck
+            How many rows the index lacks or has wrong, and the first problems. Damaged and missing
+            files of the index are problems, too.
+
+        Raises
+        ------
+        InvalidInputError
+            The index does not exist, or its type cannot be checked.
+        UnsupportedFeatureError
+            The version of the index is unknown.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset.check_index("user_id_idx").is_valid  # doctest: +SKIP
+        True
+        """
+        from lance_spark.mutations.indexes.check import check_index
+
+        return check_index(self._table, name)
+
+    def create_scalar_index(
+        self,
+        column: str,
+        index_type: str,
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        train: bool = True,
+        fragment_ids: Collection[int] | None = None,
+        num_segments: int = 1,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 5,
+        max_retries: int = 20,
+        **options: Any,
+    ) -> Self:
+        """Create an index of a column, which scans with filters use.
+
+        Parameters
+        ----------
+        column : str
+            Name of a column, or dotted path of a child of structs.
+        index_type : str
+            ``BTREE`` (comparisons and ranges of any column of single values), ``BITMAP`` (the
+            same, for columns of few different values), ``ZONEMAP`` (bounds of some thousand
+            consecutive rows each: small, for values that come in order), ``BLOOMFILTER`` (equality
+            with values in any order; of integers, float32, float64, strings, binary, dates, times
+            and timestamps), ``LABEL_LIST`` (``array_contains``, ``arrays_overlap``, ``array_has``,
+            ``array_has_any`` and ``array_has_all`` of a column of lists), ``NGRAM`` (``LIKE
+            '%text%'`` and ``contains`` of a column of strings, for texts with three letters or
+            digits of ASCII in a row), or ``INVERTED`` (full-text search in a column of strings). No
+            index takes a dictionary column.
+        name : str, optional
+            Name of the index; ``<column>_idx`` by default.
+        replace : bool
+            Whether an index of the same name and column is replaced. Otherwise it is an error.
+        train : bool
+            Whether the index covers the rows of this version. Otherwise it is empty.
+        fragment_ids : collection of int, optional
+            Ids of the fragments to cover; all by default. Rows of other fragments are scanned.
+        num_segments : int
+            Number of parts, each of which is made in memory as a whole.
+        commit_message : str, optional
+        transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
+        conflict_retries : int
+            Maximum number of times to create the index again after another client rewrote
+            fragments.
+        max_retries : int
+            Maximum number of times to retry the commit after other clients committed first.
+        **options
+            ``zone_size``: rows of a page of a BTREE index; 4,096 by default.
+            ``rows_per_zone``: live rows of a zone of a ZONEMAP index; 8,192 by default.
+            ``number_of_items``: live rows of a zone of a BLOOMFILTER index; 8,192 by default.
+            ``probability``: how often, from 0 to 1, a zone without a value is searched for it by a
+            BLOOMFILTER index; 0.00057 by default, for which a filter takes four bytes a row.
+            Of an INVERTED index, the attributes of
+            `lance_spark.scan.text.parameters.TextParameters`, for example ``with_position``, which
+            phrases need; ``base_tokenizer``; ``language``; ``stem``, which needs the package
+            PyStemmer (``lance-spark[text]``).
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
+
+        Raises
+        ------
+        InvalidInputError
+            The column, a fragment or the type does not exist; or an index has the name, and is not
+            replaced or is on another column.
+        InvalidOptionError
+            An option is unknown or out of range.
+        UnsupportedTypeError
+            The index does not take columns of this type.
+        CommitConflictError
+            Another client changed the index, or rewrote fragments in all attempts.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset = dataset.create_scalar_index("user_id", "BTREE")  # doctest: +SKIP
+        >>> dataset.to_table(filter="user_id = 17")  # doctest: +SKIP
+        """
+        from lance_spark.mutations.indexes.create import IndexRequest, create_index
+
+        request = IndexRequest(
+            column=column,
+            index_type=index_type,
+            name=name,
+            replace=replace,
+            train=train,
+            fragment_ids=fragment_ids,
+            num_segments=num_segments,
+            options=options,
+        )
+        commit_options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+        )
+        return self._committed(create_index(self._table, request, commit_options))
+
+    def optimize_indices(
+        self,
+        index_names: Sequence[str] | None = None,
+        *,
+        num_indices_to_merge: int = 1,
+        retrain: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 5,
+        max_retries: int = 20,
+    ) -> Self:
+        """Extend indexes to the fragments that they do not cover.
+
+        Parameters
+        ----------
+        index_names : sequence of str, optional
+            Names of indexes; by default all that this release can create.
+        num_indices_to_merge : int
+            Number of the newest segments of an index that become one with the new rows: the rows
+            of their fragments are read again.
+        retrain : bool
+            Whether to create the indexes again over all fragments, in place of their segments.
+        commit_message, transaction_properties, conflict_retries, max_retries
+            As for `create_scalar_index`.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed; this version if all rows are covered.
+
+        Raises
+        ------
+        InvalidInputError
+            An index does not exist, or this release cannot create its type.
+        CommitConflictError
+            Another client changed an index, or rewrote fragments in all attempts.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        from lance_spark.mutations.indexes.optimize import OptimizeRequest, optimize_indices
+
+        request = OptimizeRequest(
+            names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
+        )
+        options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+        )
+        return self._committed(optimize_indices(self._table, request, options))
+
+    def drop_index(
+        self,
+        name: str,
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Drop an index. Its files stay until the versions that have it are cleaned up.
+
+        Parameters
+        ----------
+        name : str
+            Name of the index.
+        commit_message : str, optional
+        transaction_properties : mapping of str to str, optional
+            Stored in the transaction.
+        max_retries : int
+            Maximum number of times to retry the commit after other clients committed first.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
+
+        Raises
+        ------
+        InvalidInputError
+            The index does not exist, or other indexes depend on it.
+        CommitConflictError
+            Another client changed the index.
+        CorruptTableError, StorageError
+        """
+        from lance_spark.mutations.indexes.existing import drop_index
+
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._committed(drop_index(self._table, name, options))
