@@ -18,7 +18,7 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages, ids_field
-from lance_spark.scan.indexes.comparing import holds, matching, typed
+from lance_spark.scan.indexes.comparing import filled, holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -64,12 +64,12 @@ def _possible(pages: Pages, op: str, value: Any) -> _Flags:
     possible = has_values
     for bound_op, bound in value:
         if bound_op in ("==", "<", "<="):
-            possible = possible & _flags(holds(low, "<" if bound_op == "<" else "<=", bound))
+            possible = possible & filled(holds(low, "<" if bound_op == "<" else "<=", bound))
         if bound_op in ("==", ">", ">="):
-            reaches = _flags(holds(high, ">" if bound_op == ">" else ">=", bound))
+            reaches = filled(holds(high, ">" if bound_op == ">" else ">=", bound))
             if pat.is_floating(low.type) and bound_op != "==":
                 # The page may begin with a NaN, which is greater than all other values.
-                reaches = reaches | ~_flags(holds(low, "<=", bound), unknown=False)
+                reaches = reaches | ~filled(holds(low, "<=", bound), unknown=False)
             possible = possible & reaches
     return possible
 
@@ -125,8 +125,3 @@ def _checked(ids: pa.Array, name: str) -> UInt64Array:
 
 def _numbers(ranges: RowRanges) -> RowNumbers:
     return np.concatenate([np.arange(rows.start, rows.stop) for rows in ranges])
-
-
-def _flags(array: pa.Array, unknown: bool = True) -> _Flags:
-    flags: _Flags = array.fill_null(unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
-    return flags

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -57,6 +59,12 @@ def holds(values: pa.Array, op: str, value: pa.Scalar) -> pa.BooleanArray:
     if pat.is_float16(values.type):
         values, value = values.cast(pa.float32()), value.cast(pa.float32())
     return compared(values, op, value)  # type: ignore[arg-type]
+
+
+def filled(truths: pa.BooleanArray, unknown: bool = True) -> npt.NDArray[np.bool_]:
+    """Return truth values, with a value for those that are null."""
+    flags: npt.NDArray[np.bool_] = truths.fill_null(unknown).to_numpy(zero_copy_only=False)
+    return flags.astype(np.bool_)
 
 
 def with_both_zeros(values: pa.Array) -> pa.Array:

@@ -41,6 +41,7 @@ from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import all_rows, cached
+from lance_spark.scan.indexes.comparing import filled
 from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS, FILE
 from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, PLACE_COLUMNS, with_integers
 from lance_spark.scan.predicates.conditions import by_comparisons
@@ -113,14 +114,14 @@ class Zones:
         low, high = self.minimum, self.maximum
         possible = np.ones(len(self.has_bounds), np.bool_)
         if op in ("==", "<", "<="):
-            possible &= _flags((pc.less if op == "<" else pc.less_equal)(low, scalar))
+            possible &= filled((pc.less if op == "<" else pc.less_equal)(low, scalar))
         if op in ("==", ">", ">="):
-            possible &= _flags((pc.greater if op == ">" else pc.greater_equal)(high, scalar))
+            possible &= filled((pc.greater if op == ">" else pc.greater_equal)(high, scalar))
         if op == "!=":
             if is_variable(dtype):
                 return None
             all_equal = pc.and_(pc.equal(low, scalar), pc.equal(high, scalar))
-            possible = ~_flags(all_equal, unknown=False)
+            possible = ~filled(all_equal, unknown=False)
         elif op not in ("==", "<", "<=", ">", ">="):
             return None
         possible &= self.comparable
@@ -230,8 +231,3 @@ def _scalar(value: Any, dtype: pa.DataType) -> pa.Scalar | None:
         return pa.scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-
-
-def _flags(array: pa.Array, unknown: bool = True) -> _Flags:
-    flags: _Flags = array.fill_null(unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
-    return flags
