@@ -15,10 +15,13 @@ import pytest
 import lance_spark
 from tests.spark.pushdown.test_rule import asked, checks_filters, rows_of
 from tests.support.spark.metrics import counted
+from tests.support.spark.versions import SPARK
 
 ROWS = 4000
 PARTS = pa.list_(pa.struct([("k", pa.int32())]))
 VECTOR = pa.list_(pa.float32(), 2)
+#: Spark 4.0 passes filters as predicates of its connector interface, which have no arrays.
+PASSES_ARRAYS = SPARK >= (4, 1)
 #: Conditions that the scan evaluates.
 PUSHED = [
     "array_contains(words, 'rare')",
@@ -107,11 +110,13 @@ def frames(
 def test_rows_are_those_of_parquet(frames: tuple[Any, Any], condition: str) -> None:
     query, expected = (frame.where(condition).select("id", "words") for frame in frames)
     assert rows_of(query) == rows_of(expected)
-    assert checks_filters(query) is (condition in RETURNED)
-    if condition in PUSHED:
+    is_pushed = PASSES_ARRAYS and condition in PUSHED
+    assert checks_filters(query) is not is_pushed
+    if is_pushed:
         assert asked(query)["filters"] != "[]"
 
 
+@pytest.mark.skipif(not PASSES_ARRAYS, reason="Spark 4.0 evaluates filters of arrays itself")
 def test_the_index_narrows_the_scan(
     spark: Any, pushdown: Callable[..., None], paths: dict[str, str]
 ) -> None:
