@@ -14,9 +14,9 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.plan import (
     ScanPlan,
     collection_paused,
