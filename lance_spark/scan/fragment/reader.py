@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.arrow_blocks import with_dictionaries
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
@@ -55,6 +56,8 @@ _SCATTERED = 64
 _SPARSE = 8
 #: If fewer than one row in this number is read, each is taken: hardly a chunk has two of them.
 _VERY_SPARSE = 256
+#: Most rows of a fragment whose columns and filters are read at once.
+_TOGETHER = 64
 
 _Result = TypeVar("_Result")
 _Rows = TypeVar("_Rows", range, RowNumbers)
@@ -134,6 +137,10 @@ class SelectiveReader:
         wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
         candidates = self._candidates(wanted)
         self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
+        if self._reads_together(candidates):
+            for rows_at_once in self._scattered(candidates.numbers()):
+                yield from self._read_window(rows_at_once, self._together)
+            return
         if candidates.num_rows * _VERY_SPARSE < candidates.span:
             for rows_at_once in self._scattered(candidates.numbers()):
                 yield from self._read_window(rows_at_once, self._taken)
@@ -195,7 +202,12 @@ class SelectiveReader:
 
     def _scattered(self, rows: RowNumbers) -> Iterator[RowNumbers]:
         """Yield the live rows among some, as many at once as a window has."""
-        live = rows[~np.isin(rows, self.deleted(), assume_unique=True)]
+        deleted = self.deleted()
+        live = rows[~np.isin(rows, deleted, assume_unique=True)] if len(deleted) else rows
+        if len(live) <= _TOGETHER:
+            # The size of a window need not be known.
+            yield from (live,) if len(live) else ()
+            return
         step = self._first_read().window_rows()
         for start in range(0, len(live), step):
             yield live[start : start + step]
@@ -220,8 +232,40 @@ class SelectiveReader:
             yield from results
             return
         middle = len(rows) // 2
-        yield from self._read_window(cast("_Rows", rows[:middle]), read)
-        yield from self._read_window(cast("_Rows", rows[middle:]), read)
+        yield from self._read_window(rows[:middle], read)
+        yield from self._read_window(rows[middle:], read)
+
+    def _reads_together(self, rows: RowRanges) -> bool:
+        """Return whether columns and filters of some rows are read at once.
+
+        A second read of few rows costs more than values of rows that the filters leave out.
+        """
+        return (
+            self._filter is not None
+            and 0 < rows.num_rows <= _TOGETHER
+            and bool(self._columns.fields)
+            and not (self._columns.has_blobs or self._filter.columns.has_blobs)
+        )
+
+    def _together(self, rows: RowNumbers) -> Iterator[pa.RecordBatch]:
+        """Read some live rows, and leave out those that do not meet the filters."""
+        assert self._filter is not None
+        fields = self._columns.fields
+        others = tuple(field for field in self._filter.fields if field not in fields)
+        batch = ColumnReader(self._files, Schema(fields + others)).read(rows)
+        matches = self._filter.matches(
+            [batch.column((*fields, *others).index(field)) for field in self._filter.fields]
+        )
+        self._metrics.windows += 1
+        count = int(np.count_nonzero(matches))
+        if not count:
+            self._metrics.windows_skipped += 1
+            return
+        columns = batch.columns[: len(fields)]
+        result = pa.RecordBatch.from_arrays(
+            columns, schema=with_dictionaries(self._columns.arrow, columns)
+        )
+        yield result if count == len(rows) else result.filter(pa.array(matches))
 
     def _taken(self, rows: RowNumbers) -> Iterator[pa.RecordBatch]:
         """Read those of some live rows that meet the filters."""

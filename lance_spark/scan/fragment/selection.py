@@ -230,6 +230,16 @@ class FilterReader:
         self._metrics.rows_filtered += len(rows) - int(np.count_nonzero(matches))
         return matches, result
 
+    def matches(self, columns: Sequence[pa.Array]) -> BoolArray:
+        """Return which live rows meet the filters, given their columns, in the order of `fields`.
+
+        The values of no row may be those of a deleted row.
+        """
+        batch = pa.RecordBatch.from_arrays(columns, [field.name for field in self.fields])
+        matches = matching(self._filters, batch)
+        self._metrics.rows_filtered += batch.num_rows - int(np.count_nonzero(matches))
+        return matches
+
     def _candidate_ranges(self, field: Field, op: str, value: Any) -> RowRanges | None:
         number, overlays = self._files.file_of.get(field.id), self._files.overlays
         # Statistics of a data file do not hold for values of overlays.

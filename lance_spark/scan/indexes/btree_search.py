@@ -46,8 +46,8 @@ def search(
         return None
     if op in ("is_null", "is_not_null"):
         nulls = int(pages.nulls.sum())
-        rows = range(nulls) if op == "is_null" else range(nulls, pages.num_rows)
-        return _ids(files, rows) if len(rows) <= limit else None
+        of_op = range(nulls) if op == "is_null" else range(nulls, pages.num_rows)
+        return _ids(files, of_op) if len(of_op) <= limit else None
     value = typed(op, value, dtype)
     if value is None:
         return None
