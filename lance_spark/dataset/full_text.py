@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition

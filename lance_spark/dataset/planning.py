@@ -14,9 +14,9 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.plan import (
     ScanPlan,
     collection_paused,
@@ -39,6 +39,7 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.pruning.candidates import TableIndexes
     from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
@@ -53,6 +54,7 @@ class PlanMethods(HistoryMethods):
         self._fragments: tuple[Fragment, ...] | None = None
         self._open_files = OpenFiles()
         self._finder: RowFinder | None = None
+        self._indexes: TableIndexes | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -198,11 +200,13 @@ class PlanMethods(HistoryMethods):
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         used: tuple[UsedIndex, ...] = ()
         if use_scalar_index and conditions and manifest.index_section is not None:
-            from lance_spark.scan.pruning.candidates import find_candidates, narrowed
+            from lance_spark.scan.pruning.candidates import TableIndexes, narrowed
 
-            candidates = find_candidates(
-                conditions, self._table.paths, manifest, fragments, self._find_rows
-            )
+            if self._indexes is None:
+                self._indexes = TableIndexes(
+                    self._table.paths, manifest, fragments, self._find_rows
+                )
+            candidates = self._indexes.candidates(conditions)
             if candidates is not None:
                 groups = narrowed(groups, candidates.rows, rows_per_task)
                 used = candidates.used

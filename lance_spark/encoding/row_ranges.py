@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from lance_spark.encoding.rows import RowNumbers
 
+#: Of few rows among many, each is marked in a mask.
+_FEW = 16
+
 
 # Not a dataclass, whose definition takes a part of the time in which a read is planned.
 class RowRanges:
@@ -68,11 +71,22 @@ class RowRanges:
         """The number of ranges."""
         return len(self.starts)
 
+    @property
+    def span(self) -> int:
+        """The number of rows from the first to the last."""
+        return int(self.stops[-1] - self.starts[0]) if len(self.starts) else 0
+
     def __repr__(self) -> str:
         return f"RowRanges of {self.num_rows} rows in {self.num_ranges} ranges"
 
     def __iter__(self) -> Iterator[range]:
         return map(range, self.starts.tolist(), self.stops.tolist())
+
+    def numbers(self) -> RowNumbers:
+        """Return the rows as increasing numbers."""
+        lengths = self.stops - self.starts
+        ends = np.cumsum(lengths)
+        return np.arange(self.num_rows) + np.repeat(self.starts - (ends - lengths), lengths)
 
     def within(self, start: int, stop: int) -> RowRanges:
         """Return the rows from `start` to `stop`."""
@@ -108,6 +122,10 @@ class RowRanges:
     def mask(self, rows: range) -> npt.NDArray[np.bool_]:
         """Return for each row of a range whether it is in the set."""
         part = self.within(rows.start, rows.stop)
+        if part.num_rows * _FEW < len(rows):
+            mask = np.zeros(len(rows), np.bool_)
+            mask[part.numbers() - rows.start] = True
+            return mask
         changes = np.zeros(len(rows) + 1, np.int8)
         changes[part.starts - rows.start] += 1
         changes[part.stops - rows.start] -= 1

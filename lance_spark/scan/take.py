@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError, naming
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.fragment.fragment_files import OpenFiles
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
 from lance_spark.scan.metrics import ScanMetrics

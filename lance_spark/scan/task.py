@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import naming
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
@@ -26,6 +27,8 @@ from lance_spark.table.paths import BasePath, TablePaths
 
 #: Whether a thread decodes the next piece while the caller is busy with one.
 READ_AHEAD = True
+#: A thread costs more than it saves for a task of fewer rows.
+_FEW_ROWS = 16 * 1024
 
 
 # A tuple, because a plan makes 100,000 of them.
@@ -126,7 +129,12 @@ class ScanTask:
         return sum(piece.num_rows for piece in self.slices)
 
     def batches(
-        self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD
+        self,
+        metrics: ScanMetrics | None = None,
+        *,
+        prefetch: bool = READ_AHEAD,
+        paths: TablePaths | None = None,
+        open_files: OpenFiles | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows in order.
 
@@ -137,10 +145,15 @@ class ScanTask:
         prefetch : bool
             Whether a thread reads the next rows while the caller is busy. Not worth it for a caller
             that reads the first rows only.
+        paths : TablePaths, optional
+            Opens the table's files; a task opens the table again by default.
+        open_files : OpenFiles, optional
+            Data files that may be open already. Those of which a part is read are left there.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        pieces = _timed(self._pieces(counted, prefetch=prefetch), counted)
-        if prefetch:
+        paths = paths or TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        pieces = _timed(self._pieces(counted, paths, open_files, prefetch=prefetch), counted)
+        if prefetch and self.num_rows > _FEW_ROWS:
             pieces = read_ahead(pieces)
         try:
             with naming(parse_uri(self.uri).display):
@@ -157,10 +170,14 @@ class ScanTask:
             pieces.close()
 
     def _pieces(
-        self, metrics: ScanMetrics, *, prefetch: bool
+        self,
+        metrics: ScanMetrics,
+        paths: TablePaths,
+        open_files: OpenFiles | None,
+        *,
+        prefetch: bool,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows in pieces of about a window's bytes, as they are read."""
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         small = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
         for fragment, group in groupby(self.slices, key=attrgetter("fragment")):
             slices = list(group)
@@ -170,7 +187,10 @@ class ScanTask:
                 yield from small.add(source)
                 continue
             yield from small.flush()
-            yield from small.read_alone(source, rows, prefetch=prefetch)
+            is_part = rows.num_rows < fragment.physical_rows
+            yield from small.read_alone(
+                source, rows, prefetch=prefetch, open_files=open_files if is_part else None
+            )
         yield from small.flush()
 
 

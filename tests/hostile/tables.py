@@ -23,7 +23,7 @@ from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
 from lance_spark.proto import table_pb2
 from lance_spark.scan import prefetch
-from lance_spark.scan.indexes.cache import _CACHE
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import decode, encode
@@ -78,7 +78,7 @@ class Session:
         path = self.path()
         whole = path.read_bytes()
         path.write_bytes(data)
-        _CACHE.clear()
+        CACHE.clear()
         assert self._watch is not None
         self._watch.found.clear()
         self._watch.on = True

@@ -1,18 +1,10 @@
-"""The data files of one fragment, opened when they are first read and shared by its readers.
-
-`OpenFiles` is the cache of open data files that a take leaves open for the next take. Opening a
-file costs up to three reads one after the other; a row of an open file costs at most two. The cache
-keeps the end of a file: its last bytes as they were read, the footer, and the metadata of the
-columns that were read, but no pages.
-"""
+"""The data files of one fragment, opened when they are first read and shared by its readers."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
-
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.scan.fragment.assemble import files_of
 from lance_spark.scan.fragment.overlays import Overlays
 from lance_spark.scan.fragment.row_meta import RowMeta
@@ -21,50 +13,6 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import check_row_count
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
-
-#: Maximum open files of a table. Each costs a file descriptor, 64 KiB of memory, and its parsed
-#: parts.
-_LIMIT = 64
-
-
-class OpenFiles:
-    """The last used open data files of one version of a table.
-
-    Several threads may use it. It is pickled without files. One reader at a time has a file: it
-    takes the file out, and gives it back or closes it.
-
-    Parameters
-    ----------
-    limit : int
-        Most files that are kept.
-    """
-
-    def __init__(self, limit: int = _LIMIT) -> None:
-        self._limit = limit
-        self._files: OrderedDict[tuple[int | None, str], DataFileReader] = OrderedDict()
-        self._lock = Lock()
-
-    def __reduce__(self) -> tuple[type[OpenFiles], tuple[int]]:
-        return OpenFiles, (self._limit,)
-
-    def take_out(self, base_id: int | None, path: str) -> DataFileReader | None:
-        """Return an open file and remove it from the cache; None if the cache does not have it."""
-        with self._lock:
-            return self._files.pop((base_id, path), None)
-
-    def give_back(self, base_id: int | None, path: str, reader: DataFileReader) -> None:
-        """Add a file. It is closed if the cache has it already; past the limit, the oldest is."""
-        reader.forget_pages()
-        surplus = []
-        with self._lock:
-            cached = self._files.setdefault((base_id, path), reader)
-            if cached is not reader:
-                surplus.append(reader)
-            self._files.move_to_end((base_id, path))
-            while len(self._files) > self._limit:
-                surplus.append(self._files.popitem(last=False)[1])
-        for file in surplus:
-            file.close()
 
 
 class FragmentFiles:
@@ -145,19 +93,23 @@ class FragmentFiles:
         if self.overlays is not None:
             self.overlays.close()
 
-    def release(self) -> None:
-        """Return the files to the `OpenFiles` that they came from, for the next reader."""
+    def release(self, metrics: ScanMetrics) -> None:
+        """Return the files to the `OpenFiles` that they came from, for the next reader.
+
+        The counts of their reads are added to `metrics`.
+        """
         if self._open_files is not None:
             for number, reader in self._readers.items():
+                metrics.add_source(reader.source)
                 file = self.fragment.files[number]
-                self._open_files.give_back(file.base_id, file.path, reader)
+                self._open_files.give_back((file.base_id, file.path), reader)
             self._readers.clear()
 
     def _open(self, number: int) -> DataFileReader:
         file = self.fragment.files[number]
         reader = None
         if self._open_files is not None:
-            reader = self._open_files.take_out(file.base_id, file.path)
+            reader = self._open_files.take_out((file.base_id, file.path))
         if reader is None:
             reader = open_file(self.paths.open_data_file(file), file.fields)
         check_row_count(reader, self.fragment)

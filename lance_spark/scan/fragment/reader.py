@@ -16,15 +16,17 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.arrow_blocks import with_dictionaries
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
 from lance_spark.file.checks import narrow_indices
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns
-from lance_spark.scan.fragment.fragment_files import FragmentFiles, OpenFiles
+from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.selection import (
     Costs,
     FilterReader,
@@ -52,8 +54,13 @@ _MAX_PARTS = 64
 _SCATTERED = 64
 #: If fewer than one row in this number is read, no bytes are prefetched.
 _SPARSE = 8
+#: If fewer than one row in this number is read, each is taken: hardly a chunk has two of them.
+_VERY_SPARSE = 256
+#: Most rows of a fragment whose columns and filters are read at once.
+_TOGETHER = 64
 
 _Result = TypeVar("_Result")
+_Rows = TypeVar("_Rows", range, RowNumbers)
 
 
 class SelectiveReader:
@@ -130,6 +137,14 @@ class SelectiveReader:
         wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
         candidates = self._candidates(wanted)
         self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
+        if self._reads_together(candidates):
+            for rows_at_once in self._scattered(candidates.numbers()):
+                yield from self._read_window(rows_at_once, self._together)
+            return
+        if candidates.num_rows * _VERY_SPARSE < candidates.span:
+            for rows_at_once in self._scattered(candidates.numbers()):
+                yield from self._read_window(rows_at_once, self._taken)
+            return
         parts = candidates.joined(_MAX_GAP)
         is_scattered = candidates.num_rows < _SCATTERED * candidates.num_ranges
         if parts.num_ranges > 1 and (is_scattered or parts.num_ranges > _MAX_PARTS):
@@ -149,9 +164,21 @@ class SelectiveReader:
         for window in windows:
             yield from self._read_window(window, read)
 
-    def matching_windows(self) -> Iterator[RowNumbers]:
-        """Yield the physical offsets of the live rows that meet the filters, window by window."""
-        for part in self._candidates(RowRanges.of([range(self._files.physical_rows)])):
+    def matching_windows(self, rows: RowRanges | None = None) -> Iterator[RowNumbers]:
+        """Yield the physical offsets of the live rows that meet the filters, window by window.
+
+        Parameters
+        ----------
+        rows : RowRanges, optional
+            Physical rows; all by default.
+        """
+        all_rows = RowRanges.of([range(self._files.physical_rows)])
+        candidates = self._candidates(all_rows if rows is None else rows)
+        if candidates.num_rows * _VERY_SPARSE < candidates.span:
+            for rows_at_once in self._scattered(candidates.numbers()):
+                yield self._select_taken(rows_at_once)[0]
+            return
+        for part in candidates:
             for window in self._windows(part):
                 yield from self._read_window(window, self._matching)
 
@@ -173,8 +200,20 @@ class SelectiveReader:
     def _windows(self, rows: range) -> Iterator[range]:
         return cut(rows, self._first_read().window_rows())
 
+    def _scattered(self, rows: RowNumbers) -> Iterator[RowNumbers]:
+        """Yield the live rows among some, as many at once as a window has."""
+        deleted = self.deleted()
+        live = rows[~np.isin(rows, deleted, assume_unique=True)] if len(deleted) else rows
+        if len(live) <= _TOGETHER:
+            # The size of a window need not be known.
+            yield from (live,) if len(live) else ()
+            return
+        step = self._first_read().window_rows()
+        for start in range(0, len(live), step):
+            yield live[start : start + step]
+
     def _read_window(
-        self, rows: range, read: Callable[[range], Iterator[_Result]]
+        self, rows: _Rows, read: Callable[[_Rows], Iterator[_Result]]
     ) -> Iterator[_Result]:
         """Yield the results of `read` for a window; if they do not fit one array, of each half.
 
@@ -192,9 +231,61 @@ class SelectiveReader:
         else:
             yield from results
             return
-        middle = rows.start + len(rows) // 2
-        yield from self._read_window(range(rows.start, middle), read)
-        yield from self._read_window(range(middle, rows.stop), read)
+        middle = len(rows) // 2
+        yield from self._read_window(rows[:middle], read)
+        yield from self._read_window(rows[middle:], read)
+
+    def _reads_together(self, rows: RowRanges) -> bool:
+        """Return whether columns and filters of some rows are read at once.
+
+        A second read of few rows costs more than values of rows that the filters leave out.
+        """
+        return (
+            self._filter is not None
+            and 0 < rows.num_rows <= _TOGETHER
+            and bool(self._columns.fields)
+            and not (self._columns.has_blobs or self._filter.columns.has_blobs)
+        )
+
+    def _together(self, rows: RowNumbers) -> Iterator[pa.RecordBatch]:
+        """Read some live rows, and leave out those that do not meet the filters."""
+        assert self._filter is not None
+        fields = self._columns.fields
+        others = tuple(field for field in self._filter.fields if field not in fields)
+        batch = ColumnReader(self._files, Schema(fields + others)).read(rows)
+        matches = self._filter.matches(
+            [batch.column((*fields, *others).index(field)) for field in self._filter.fields]
+        )
+        self._metrics.windows += 1
+        count = int(np.count_nonzero(matches))
+        if not count:
+            self._metrics.windows_skipped += 1
+            return
+        columns = batch.columns[: len(fields)]
+        result = pa.RecordBatch.from_arrays(
+            columns, schema=with_dictionaries(self._columns.arrow, columns)
+        )
+        yield result if count == len(rows) else result.filter(pa.array(matches))
+
+    def _taken(self, rows: RowNumbers) -> Iterator[pa.RecordBatch]:
+        """Read those of some live rows that meet the filters."""
+        rows, result = self._select_taken(rows)
+        self._metrics.windows += 1
+        if not len(rows):
+            self._metrics.windows_skipped += 1
+        elif not self._columns.fields:
+            yield rows_without_columns(len(rows))
+        else:
+            step = self.window_rows()
+            for start in range(0, len(rows), step):
+                yield from self._read_part(ReadRange(rows[start : start + step], None), result)
+
+    def _select_taken(self, rows: RowNumbers) -> tuple[RowNumbers, FilterResult | None]:
+        """Return those of some live rows that meet the filters."""
+        if self._filter is None or not len(rows):
+            return rows, None
+        matches, result = self._filter.apply_to(rows)
+        return rows[matches], result
 
     def _matching(self, rows: range) -> Iterator[RowNumbers]:
         selected, _ = self._select(rows)
@@ -318,7 +409,7 @@ class FragmentReader(SelectiveReader):
 
     def release(self) -> None:
         """Return the data files to `open_files`, and close all others."""
-        self._files.release()
+        self._files.release(self._metrics)
         self.close()
 
     def read(self, rows: Rows) -> pa.RecordBatch:

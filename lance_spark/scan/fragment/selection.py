@@ -218,12 +218,27 @@ class FilterReader:
 
     def _apply_to_live(self, rows: range, live: BoolArray) -> tuple[BoolArray, FilterResult]:
         indices = np.flatnonzero(live)
-        result = FilterResult(indices + rows.start, self.columns.read(indices + rows.start))
-        matches = matching(self._filters, result.batch)
-        self._metrics.rows_filtered += len(indices) - int(np.count_nonzero(matches))
+        matches, result = self.apply_to(indices + rows.start)
         selected = np.zeros(len(rows), np.bool_)
         selected[indices] = matches
         return selected, result
+
+    def apply_to(self, rows: RowNumbers) -> tuple[BoolArray, FilterResult]:
+        """Return which of some live rows meet the filters, and the columns that were read."""
+        result = FilterResult(rows, self.columns.read(rows))
+        matches = matching(self._filters, result.batch)
+        self._metrics.rows_filtered += len(rows) - int(np.count_nonzero(matches))
+        return matches, result
+
+    def matches(self, columns: Sequence[pa.Array]) -> BoolArray:
+        """Return which live rows meet the filters, given their columns, in the order of `fields`.
+
+        The values of no row may be those of a deleted row.
+        """
+        batch = pa.RecordBatch.from_arrays(columns, [field.name for field in self.fields])
+        matches = matching(self._filters, batch)
+        self._metrics.rows_filtered += batch.num_rows - int(np.count_nonzero(matches))
+        return matches
 
     def _candidate_ranges(self, field: Field, op: str, value: Any) -> RowRanges | None:
         number, overlays = self._files.file_of.get(field.id), self._files.overlays

@@ -28,6 +28,7 @@ from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
 from lance_spark.file.multi_file import JoinedReader, can_join, can_read_together, max_column_bytes
 from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -264,7 +265,12 @@ class SmallFragmentScan:
             yield from self.read_alone(source, range(source.fragment.physical_rows))
 
     def read_alone(
-        self, source: Whole, rows: range | RowRanges, *, prefetch: bool = False
+        self,
+        source: Whole,
+        rows: range | RowRanges,
+        *,
+        prefetch: bool = False,
+        open_files: OpenFiles | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield some rows of a fragment, by a reader of its own."""
         reader = FragmentReader(
@@ -272,14 +278,17 @@ class SmallFragmentScan:
             source.fragment,
             self._schema,
             self._filters,
+            open_files,
             first_position=source.first_position,
             metrics=self._metrics,
         )
         self._metrics.fragments_scanned += 1
         try:
             yield from reader.live(rows, prefetch=prefetch)
-        finally:
+        except BaseException:
             reader.close()
+            raise
+        reader.release()
 
 
 class _NoRunError(Exception):

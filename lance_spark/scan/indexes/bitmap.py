@@ -89,7 +89,7 @@ def read_sets(files: IndexFiles, rows: RowNumbers) -> Iterator[RowSet]:
     """
     if not len(rows):
         return
-    with closing(files.open(FILE)) as file:
+    with files.opened(FILE) as file:
         (data,) = file.read([named(file, BITMAPS, pa.binary())], rows)
         name = file.source.name
     if data.null_count:

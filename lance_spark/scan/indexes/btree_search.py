@@ -6,7 +6,6 @@ pages the values are compared, and the ids of matching rows returned.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.row_ranges import RowRanges
-from lance_spark.encoding.rows import RowNumbers, Rows
-from lance_spark.errors import CorruptFileError
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
+from lance_spark.encoding.rows import Rows
+from lance_spark.errors import CorruptFileError, MissingFileError
+from lance_spark.file.open import DataFileReader
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages, ids_field
 from lance_spark.scan.indexes.comparing import filled, holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
@@ -25,6 +26,13 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 OPS = frozenset({"==", "<", "<=", ">", ">=", "between", "in", "is_null", "is_not_null"})
 #: Most rows of the index that a search reads.
 _MAX_READ = 8 * 1024 * 1024
+#: A search in at most as many pages keeps them in the cache.
+_FEW_PAGES = 4
+#: A search for many values reads one row in this number of each range, and repeats this with the
+#: blocks that may have a value, down to blocks of some rows or few rows in all.
+_DIVISION = 16
+_LEAST_BLOCK = 16
+_FEW_ROWS = 16 * 1024
 
 _Flags = npt.NDArray[np.bool_]
 
@@ -38,20 +46,30 @@ def search(
         return None
     if op in ("is_null", "is_not_null"):
         nulls = int(pages.nulls.sum())
-        rows = range(nulls) if op == "is_null" else range(nulls, pages.num_rows)
-        return _ids(files, rows) if len(rows) <= limit else None
+        of_op = range(nulls) if op == "is_null" else range(nulls, pages.num_rows)
+        return _ids(files, of_op) if len(of_op) <= limit else None
     value = typed(op, value, dtype)
     if value is None:
         return None
-    ranges = RowRanges.of_blocks(pages.bounds, _possible(pages, op, value))
-    # The first and the last page of a range may have few matching rows.
-    edges = 2 * int(np.diff(pages.bounds).max(initial=0)) * ranges.num_ranges
-    if ranges.num_rows > _MAX_READ or (op != "in" and ranges.num_rows > limit + edges):
+    possible, full = _possible(pages, op, value), _full(pages, op, value)
+    if op != "in" and int(np.diff(pages.bounds)[full].sum()) > limit:
         return None
-    if not ranges.num_rows:
-        return np.empty(0, np.uint64)
-    read: Rows = next(iter(ranges)) if ranges.num_ranges == 1 else _numbers(ranges)
-    ids = _matching_ids(files, dtype, read, op, value)
+    edges = np.flatnonzero(possible & ~full)
+    if len(edges) <= _FEW_PAGES:
+        parts = [_of_page(files, pages, number, op, value) for number in edges.tolist()]
+    else:
+        rows = RowRanges.of_blocks(pages.bounds, possible & ~full)
+        # The first and the last page of a range may have few matching rows.
+        in_edges = 2 * int(np.diff(pages.bounds).max(initial=0)) * rows.num_ranges
+        if op != "in" and rows.num_rows > min(limit + in_edges, _MAX_READ):
+            return None
+        found = _matching_ids(files, dtype, rows, op, value)
+        if found is None:
+            return None
+        parts = [found]
+    for rows_of_pages in RowRanges.of_blocks(pages.bounds, full):
+        parts.append(_ids(files, rows_of_pages))
+    ids = np.concatenate([np.empty(0, np.uint64), *parts])
     return ids if len(ids) <= limit else None
 
 
@@ -72,6 +90,17 @@ def _possible(pages: Pages, op: str, value: Any) -> _Flags:
                 reaches = reaches | ~filled(holds(low, "<=", bound), unknown=False)
             possible = possible & reaches
     return possible
+
+
+def _full(pages: Pages, op: str, value: Any) -> _Flags:
+    """Return which pages have only values for which a comparison holds."""
+    full: _Flags = pages.nulls == 0
+    if op == "in" or pat.is_floating(pages.low.type):
+        return np.zeros_like(full)
+    for bound_op, bound in value:
+        for side in (pages.low, pages.high):
+            full = full & filled(holds(side, bound_op, bound), unknown=False)
+    return full
 
 
 def _lower_bounds(low: pa.Array) -> pa.Array:
@@ -97,21 +126,68 @@ def _pages_with(low: pa.Array, high: pa.Array, values: pa.Array) -> _Flags:
     return found
 
 
-def _matching_ids(
-    files: IndexFiles, dtype: pa.DataType, rows: Rows, op: str, value: Any
-) -> UInt64Array:
+def _of_page(files: IndexFiles, pages: Pages, number: int, op: str, value: Any) -> UInt64Array:
+    """Return the ids of a page for whose values a comparison holds. The page is cached."""
+    dtype, rows = pages.low.type, range(*pages.bounds[number : number + 2].tolist())
 
-    with closing(files.open(DATA_FILE)) as data:
-        fields = [named(data, VALUES, dtype), ids_field(data)]
-        values, ids = data.read(fields, rows)
-        name = data.source.name
-    return _checked(ids.filter(matching(values, op, value).fill_null(False)), name)
+    def read(_: IndexFiles) -> tuple[pa.Array, UInt64Array]:
+        with files.opened(DATA_FILE) as data:
+            values, ids = data.read([named(data, VALUES, dtype), ids_field(data)], rows)
+            return values, _checked(ids, data.source.name)
+
+    page = files.cached(DATA_FILE, read, lambda page: int(page[0].nbytes + page[1].nbytes), number)
+    if page is None:
+        raise MissingFileError(f"index {files.segment.name!r}: {DATA_FILE} is missing")
+    values, ids = page
+    return ids[filled(matching(values, op, value), unknown=False)]
+
+
+def _matching_ids(
+    files: IndexFiles, dtype: pa.DataType, rows: RowRanges, op: str, value: Any
+) -> UInt64Array | None:
+    """Return the ids of some rows for whose values a comparison holds; None if they are many."""
+    with files.opened(DATA_FILE) as data:
+        field = named(data, VALUES, dtype)
+        if op == "in":
+            rows = _narrowed(data, field, rows, value)
+        if rows.num_rows > _MAX_READ:
+            return None
+        numbers: Rows = next(iter(rows)) if rows.num_ranges == 1 else rows.numbers()
+        (values,) = data.read([field], numbers)
+        places = np.flatnonzero(filled(matching(values, op, value), unknown=False))
+        matches = places + rows.starts[0] if isinstance(numbers, range) else numbers[places]
+        (ids,) = data.read([ids_field(data)], matches)
+        return _checked(ids, data.source.name)
+
+
+def _narrowed(data: DataFileReader, field: Field, rows: RowRanges, values: pa.Array) -> RowRanges:
+    """Return the rows that may have one of some values, by reading a part of the rows.
+
+    Each step divides the ranges into blocks, and compares the first value of a block and of the
+    next with the values.
+    """
+    step = int((rows.stops - rows.starts).min())
+    while rows.num_rows > _FEW_ROWS and step > _LEAST_BLOCK:
+        step = max(step // _DIVISION, _LEAST_BLOCK)
+        counts = -((rows.starts - rows.stops) // step)
+        numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        firsts = np.repeat(rows.starts, counts) + step * numbers
+        stops = np.minimum(firsts + step, np.repeat(rows.stops, counts))
+        # A block ends before the first row of the next, or with the last row of its range.
+        lasts = np.where(stops == np.repeat(rows.stops, counts), stops - 1, stops)
+        read = np.unique(np.concatenate([firsts, lasts]))
+        (bounds,) = data.read([field], read)
+        low, high = (bounds.take(pa.array(np.searchsorted(read, part))) for part in (firsts, lasts))
+        has_values = high.is_valid().to_numpy(zero_copy_only=False)
+        chosen = has_values & _pages_with(_lower_bounds(low), high, values)
+        rows = in_any([RowRanges(firsts[chosen], stops[chosen])]) or NO_ROWS
+    return rows
 
 
 def _ids(files: IndexFiles, rows: range) -> UInt64Array:
     if not rows:
         return np.empty(0, np.uint64)
-    with closing(files.open(DATA_FILE)) as data:
+    with files.opened(DATA_FILE) as data:
         (ids,) = data.read([ids_field(data)], rows)
         return _checked(ids, data.source.name)
 
@@ -121,7 +197,3 @@ def _checked(ids: pa.Array, name: str) -> UInt64Array:
         raise CorruptFileError(f"{name}: {IDS} must not be null; rebuild the index")
     words: UInt64Array = ids.to_numpy()
     return words
-
-
-def _numbers(ranges: RowRanges) -> RowNumbers:
-    return np.concatenate([np.arange(rows.start, rows.stop) for rows in ranges])

@@ -1,52 +1,52 @@
-"""The cache of parsed index files, shared by all plans of a process.
+"""The cache of index files, shared by all plans of a process: parsed parts of them, and open files.
 
-The files are small and never change, and their names are never used again. A forked process starts
-with an empty cache: a lock that another thread held would stay locked there.
+The files never change, and their names are never used again. A forked process starts with an empty
+cache: a lock that another thread held would stay locked there. `files.IndexFiles` is the entrance.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
-from lance_spark.errors import CorruptFileError, MissingFileError
+from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
-from lance_spark.proto import table_pb2
-from lance_spark.table.indexes import sections as indexes
-from lance_spark.table.paths import INDICES, TablePaths
-
-_LOG = logging.getLogger(__name__)
+from lance_spark.file.open_files import OpenFiles
 
 #: Limits of the cache. It drops the entry that was used longest ago.
-MAX_ENTRIES = 32
-MAX_BYTES = 16 * 1024 * 1024
+MAX_ENTRIES = 1024
+MAX_BYTES = 64 * 1024 * 1024
 
 #: Most rows of an index file: some for each byte, and some that a file of any size may have.
 _ROWS_PER_BYTE = 64
 _MIN_ROWS = 1 << 16
 
-_Key = tuple[str, str]
+#: Root, path, and part of the file: None for its only parsed content.
+_Key = tuple[str, str, int | None]
 _T = TypeVar("_T")
 
 
 class IndexCache:
-    """Parsed contents of files, by root and path. Threads can share it.
+    """Parsed contents of files, and open files, by root and path. Threads can share it.
 
     Parameters
     ----------
     max_entries, max_bytes : int
         Past these limits the content that was used longest ago is dropped. A content larger than
         `max_bytes` is not kept.
+
+    Attributes
+    ----------
+    open_files : OpenFiles
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
         self._max_entries = max_entries
         self._max_bytes = max_bytes
+        self.open_files = OpenFiles()
         self.clear()
 
     def clear(self) -> None:
@@ -54,14 +54,15 @@ class IndexCache:
         self._lock = threading.Lock()
         self._entries: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
+        self.open_files.clear()
 
     def get(self, key: _Key, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
         """Return the content of a file.
 
         Parameters
         ----------
-        key : tuple of str
-            Root and path of the file.
+        key : tuple of (str, str, int or None)
+            Root, path and part of the file.
         read : callable
             Reads the file if the cache does not have it. Its errors are passed on. Two threads may
             read the same file at once.
@@ -87,44 +88,9 @@ class IndexCache:
         return content
 
 
-_CACHE = IndexCache()
+CACHE = IndexCache()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_CACHE.clear)
-
-
-def cached(
-    paths: TablePaths,
-    index: table_pb2.IndexMetadata,
-    file: str,
-    read: Callable[[TablePaths, int | None, str], _T],
-    size: Callable[[_T], int],
-) -> _T | None:
-    """Return the parsed content of an index file, from the cache if possible.
-
-    Returns None if the file is missing.
-
-    Parameters
-    ----------
-    paths : TablePaths
-    index : IndexMetadata
-        The segment.
-    file : str
-        The file's name.
-    read : callable
-        Reads the file, given `paths`, the base path id of the segment (None for the table's root),
-        and the segment's folder.
-    size : callable
-        As for `IndexCache.get`.
-    """
-    base = index.base_id if index.HasField("base_id") else None
-    folder = indexes.uuid_of(index)
-    store, path = paths.locate(base, INDICES, f"{folder}/{file}")
-    try:
-        return _CACHE.get((store.uri, path), partial(read, paths, base, folder), size)
-    except MissingFileError as error:
-        # Without the index, the scan reads the values instead.
-        _LOG.warning("index %r is ignored: %s", index.name, error)
-        return None
+    os.register_at_fork(after_in_child=CACHE.clear)
 
 
 def all_rows(file: DataFileReader) -> range:

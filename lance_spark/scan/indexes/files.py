@@ -8,25 +8,29 @@ Specification: table/index, "Index files".
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
 import pyarrow as pa
 
-from lance_spark.errors import CorruptFileError, StorageError
+from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.cache import all_rows, cached
+from lance_spark.scan.indexes.cache import CACHE, all_rows
 from lance_spark.storage.write.output import OutputFile
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import INDICES, TablePaths
+
+_LOG = logging.getLogger(__name__)
 
 #: File versions of tables that index files can have, too; others have `_DEFAULT_VERSION`.
 _VERSIONS = ((2, 0), (2, 1), (2, 2))
@@ -49,6 +53,16 @@ class IndexFiles:
     paths: TablePaths
     segment: table_pb2.IndexMetadata
 
+    @property
+    def folder(self) -> str:
+        """The folder of the segment."""
+        return indexes.uuid_of(self.segment)
+
+    @property
+    def base_id(self) -> int | None:
+        """The base path that has the folder; None for the table itself."""
+        return self.segment.base_id if self.segment.HasField("base_id") else None
+
     def open(self, name: str) -> DataFileReader:
         """Open a file; the caller closes it.
 
@@ -56,12 +70,31 @@ class IndexFiles:
         ------
         CorruptFileError, MissingFileError, StorageError
         """
-        base = self.segment.base_id if self.segment.HasField("base_id") else None
-        folder = indexes.uuid_of(self.segment)
-        return open_file(self.paths.open_index_file(f"{folder}/{name}", base))
+        return open_file(self.paths.open_index_file(f"{self.folder}/{name}", self.base_id))
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[DataFileReader]:
+        """Lend an open file, which stays open for the next search.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+        key = self._key(name)
+        file = CACHE.open_files.take_out(key) or self.open(name)
+        try:
+            yield file
+        except BaseException:
+            file.close()
+            raise
+        CACHE.open_files.give_back(key, file)
 
     def cached(
-        self, name: str, read: Callable[[IndexFiles], _T], size: Callable[[_T], int]
+        self,
+        name: str,
+        read: Callable[[IndexFiles], _T],
+        size: Callable[[_T], int],
+        part: int | None = None,
     ) -> _T | None:
         """Return the parsed content of a file, from the cache if possible; None if it is missing.
 
@@ -72,8 +105,19 @@ class IndexFiles:
             Reads the file.
         size : callable
             Returns the bytes of a content.
+        part : int, optional
+            Number of the part of the file that is read. A file has one content without a number.
         """
-        return cached(self.paths, self.segment, name, lambda *_: read(self), size)
+        try:
+            return CACHE.get((*self._key(name), part), partial(read, self), size)
+        except MissingFileError as error:
+            # Without the index, the scan reads the values instead.
+            _LOG.warning("index %r is ignored: %s", self.segment.name, error)
+            return None
+
+    def _key(self, name: str) -> tuple[str, str]:
+        store, path = self.paths.locate(self.base_id, INDICES, f"{self.folder}/{name}")
+        return store.uri, path
 
 
 def read_columns(file: DataFileReader, types: Mapping[str, pa.DataType | None]) -> pa.RecordBatch:

@@ -85,7 +85,7 @@ def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
     ------
     CorruptFileError, StorageError
     """
-    with closing(files.open(FILE)) as file:
+    with files.opened(FILE) as file:
         (data,) = file.read([named(file, POSTINGS, pa.binary())], rows)
         name = file.source.name
     for item in data:

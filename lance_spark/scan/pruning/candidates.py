@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ import numpy.typing as npt
 import pyarrow.types as pat
 from pyroaring import BitMap
 
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all, in_any
+from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
@@ -122,59 +123,6 @@ class Candidates(NamedTuple):
     used: tuple[UsedIndex, ...]
 
 
-def find_candidates(
-    conditions: Sequence[Condition],
-    paths: TablePaths,
-    manifest: Manifest,
-    fragments: Sequence[Fragment],
-    find_rows: FindRows,
-) -> Candidates | None:
-    """Return the rows of a version for which all conditions can hold, by its indexes.
-
-    Parameters
-    ----------
-    conditions : sequence of Condition
-    paths : TablePaths
-    manifest : Manifest
-    fragments : sequence of Fragment
-        Of the version.
-    find_rows : callable
-        Finds rows by their ids, in tables with stable row ids.
-
-    Returns
-    -------
-    Candidates or None
-        None if no index has one of the columns.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
-    """
-    if not conditions or manifest.index_section is None or not fragments:
-        return None
-    column_paths = {path[-1].id: path for condition in conditions for path in condition.paths}
-    segments: dict[int, list[table_pb2.IndexMetadata]] = {}
-    section = indexes.read_section(manifest)
-    for index in section.indices:
-        # Computed columns have negative ids, and no index.
-        if len(index.fields) == 1 and index.fields[0] in column_paths:
-            segments.setdefault(index.fields[0], []).append(index)
-    if not segments or len({fragment.id for fragment in fragments}) < len(fragments):
-        # An index names fragments by id. If an id occurs twice, no rows are ruled out.
-        return None
-    table = _Table(paths, manifest, section, fragments, find_rows)
-    columns = {
-        number: _Column(table, column_paths[number], segments[number]) for number in segments
-    }
-
-    def statistics(field: Field, op: str, value: Any) -> RowRanges | None:
-        column = columns.get(field.id)
-        return None if column is None else column.candidates(op, value)
-
-    rows = candidates_of_all(conditions, statistics)
-    return None if rows is None else Candidates(table.by_fragment(rows), tuple(table.used.values()))
-
-
 def narrowed(
     groups: Sequence[tuple[FragmentSlice, ...]],
     rows: Mapping[int, RowRanges],
@@ -207,48 +155,127 @@ def narrowed(
 
 
 def _narrowed(piece: FragmentSlice, rows: Mapping[int, RowRanges]) -> Iterator[FragmentSlice]:
-    kept = rows.get(piece.fragment.id, NO_ROWS).within(piece.start, piece.stop)
+    kept = rows.get(piece.fragment.id)
+    if kept is None:
+        return
+    kept = kept.within(piece.start, piece.stop)
     if kept.num_ranges:
         start, stop = int(kept.starts[0]), int(kept.stops[-1])
         yield piece._replace(start=start, stop=stop, rows=None if kept.num_ranges == 1 else kept)
 
 
-class _Table:
-    """The rows of a version, numbered in its order."""
+class TableIndexes:
+    """The indexes of a version, and its rows, numbered in its order.
+
+    Threads can share it: a search for candidates changes nothing but what is read once.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    manifest : Manifest
+    fragments : sequence of Fragment
+        Of the version.
+    find_rows : callable
+        Finds rows by their ids, in tables with stable row ids.
+
+    Raises
+    ------
+    CorruptTableError
+    """
 
     def __init__(
         self,
         paths: TablePaths,
         manifest: Manifest,
-        section: table_pb2.IndexSection,
         fragments: Sequence[Fragment],
         find_rows: FindRows,
     ) -> None:
         self.paths = paths
         self.fragments = fragments
         self.stable_row_ids = manifest.flags.stable_row_ids
-        self.starts = starts_of(fragments)
-        self.used: dict[str, UsedIndex] = {}
-        #: Whether the rows in index files can be found, although compactions moved them.
-        self.can_find_rows = True
-        self._moved = MovedRows()
+        self._section = indexes.read_section(manifest)
+        self._segments: dict[int, list[table_pb2.IndexMetadata]] = {}
+        for index in self._section.indices:
+            # Computed columns have negative ids, and no index.
+            if len(index.fields) == 1:
+                self._segments.setdefault(index.fields[0], []).append(index)
+        self._columns: dict[tuple[int, ...], _Column] = {}
+        self._find_rows = find_rows
+
+    def candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
+        """Return the rows for which all conditions can hold; None if no index decides.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        columns = {
+            path[-1].id: self._column(path)
+            for condition in conditions
+            for path in condition.paths
+            if path[-1].id in self._segments
+        }
+        if not columns or not self.fragments or not self._has_unique_ids:
+            return None
+        used: dict[str, UsedIndex] = {}
+
+        def statistics(field: Field, op: str, value: Any) -> RowRanges | None:
+            column = columns.get(field.id)
+            return None if column is None else column.candidates(op, value, used)
+
+        rows = candidates_of_all(conditions, statistics)
+        return None if rows is None else Candidates(self._by_fragment(rows), tuple(used.values()))
+
+    def _column(self, path: tuple[Field, ...]) -> _Column:
+        ids = tuple(node.id for node in path)
+        column = self._columns.get(ids)
+        if column is None:
+            column = self._columns[ids] = _Column(self, path, self._segments[ids[-1]])
+        return column
+
+    @cached_property
+    def starts(self) -> RowNumbers:
+        """The number of each fragment's first row, and the number of all rows."""
+        return starts_of(self.fragments)
+
+    @cached_property
+    def with_overlays(self) -> list[int]:
+        """The positions of the fragments with overlays."""
+        return [
+            position for position, fragment in enumerate(self.fragments) if fragment.has_overlays
+        ]
+
+    @cached_property
+    def moved(self) -> MovedRows | None:
+        """The rows that compactions moved; None if the rows in index files cannot be found."""
         try:
-            self._moved = MovedRows.of(paths, section)
+            return MovedRows.of(self.paths, self._section)
         except INDEX_ERRORS as error:
             _LOG.warning("indexes of rows are ignored: %s", error)
-            self.can_find_rows = False
-        self._find_rows = find_rows
-        ids = np.array([fragment.id for fragment in fragments], np.uint64)
-        self._order = np.argsort(ids)
-        self._ids = ids[self._order]
-        self._id_bitmap = BitMap(ids)
-        self.with_overlays = [
-            position for position, fragment in enumerate(fragments) if fragment.has_overlays
-        ]
+            return None
+
+    @cached_property
+    def _ids(self) -> UInt64Array:
+        return np.array([fragment.id for fragment in self.fragments], np.uint64)[self._order]
+
+    @cached_property
+    def _order(self) -> RowNumbers:
+        return np.argsort(np.array([fragment.id for fragment in self.fragments], np.uint64))
+
+    @cached_property
+    def _id_bitmap(self) -> BitMap:
+        return BitMap(self._ids)
+
+    @cached_property
+    def _has_unique_ids(self) -> bool:
+        # An index names fragments by id. If an id occurs twice, no rows are ruled out.
+        return len(self._id_bitmap) == len(self.fragments)
 
     def positions_of(self, index: table_pb2.IndexMetadata) -> RowNumbers:
         """Return the positions of the fragments that a segment covers."""
-        bitmap = self._moved.fragments(indexes.fragment_bitmap(index) or BitMap())
+        if self.moved is None:
+            return np.empty(0, np.int64)
+        bitmap = self.moved.fragments(indexes.fragment_bitmap(index) or BitMap())
         # A bitmap of few bytes can have millions of ids, most of which no fragment has.
         named = bitmap & self._id_bitmap
         ids = np.frombuffer(named.to_array(), np.uint32).astype(np.uint64)
@@ -264,9 +291,9 @@ class _Table:
         if self.stable_row_ids and not indexes.holds_addresses(index, stable_row_ids=True):
             is_live, addresses = self._find_rows(words)
             words = addresses[is_live]
-        else:
+        elif self.moved is not None:
             bitmap = indexes.fragment_bitmap(index) or BitMap()
-            words, is_own = self._moved.addresses(words, bitmap)
+            words, is_own = self.moved.addresses(words, bitmap)
             words = words[is_own]
         ids, offsets = split_addresses(words)
         position = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
@@ -276,7 +303,7 @@ class _Table:
         rows = self.starts[fragment[is_known]] + offsets[is_known]
         return RowRanges.of_rows(np.unique(rows))
 
-    def by_fragment(self, rows: RowRanges) -> dict[int, RowRanges]:
+    def _by_fragment(self, rows: RowRanges) -> dict[int, RowRanges]:
         """Return rows by the id of their fragment, counted from its first row."""
         first = np.searchsorted(self.starts, rows.starts, "right") - 1
         last = np.searchsorted(self.starts, rows.stops - 1, "right") - 1
@@ -294,7 +321,7 @@ class _Column:
 
     def __init__(
         self,
-        table: _Table,
+        table: TableIndexes,
         path: tuple[Field, ...],
         segments: Sequence[table_pb2.IndexMetadata],
     ) -> None:
@@ -303,29 +330,36 @@ class _Column:
         dtype = path[-1].arrow_field.type
         self._dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
         self._segments = segments
+        # By the identity of the segments, which this object keeps.
+        self._coverage: dict[int, npt.NDArray[np.bool_]] = {}
         self._zones: dict[str, tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]] = {}
         self._searched = [
             (index_type, [index for index in segments if indexes.type_of_index(index) == name])
             for name, index_type in SEARCHED.items()
         ]
 
-    def candidates(self, op: str, value: Any) -> RowRanges | None:
-        """Return the rows for which a comparison can hold; None if no index decides."""
-        for index_type, segments in self._searched if self._table.can_find_rows else ():
-            if op in index_type.ops and segments:
-                rows = self._search(index_type, segments, op, value)
+    def candidates(self, op: str, value: Any, used: dict[str, UsedIndex]) -> RowRanges | None:
+        """Return the rows for which a comparison can hold; None if no index decides.
+
+        Adds the indexes that answer to `used`.
+        """
+        for index_type, segments in self._searched:
+            if op in index_type.ops and segments and self._table.moved is not None:
+                rows = self._search(index_type, segments, op, value, used)
                 if rows is not None:
                     return rows
-        return in_all([self._by_zones(index_type, op, value) for index_type in _ZONED])
+        return in_all([self._by_zones(index_type, op, value, used) for index_type in _ZONED])
 
-    def _by_zones(self, index_type: _ZonedType, op: str, value: Any) -> RowRanges | None:
+    def _by_zones(
+        self, index_type: _ZonedType, op: str, value: Any, used: dict[str, UsedIndex]
+    ) -> RowRanges | None:
         """Return the rows that the zones of one type leave; None if they do not decide."""
         if op not in index_type.ops:
             return None
         segments, zones = self._zones_of(index_type)
         rows = None if zones is None else zones.candidates(op, value)
         if rows is not None:
-            self._note(segments[0], rows.num_rows)
+            self._note(used, segments[0], rows.num_rows)
         return rows
 
     def _zones_of(
@@ -354,6 +388,7 @@ class _Column:
         segments: Sequence[table_pb2.IndexMetadata],
         op: str,
         value: Any,
+        used: dict[str, UsedIndex],
     ) -> RowRanges | None:
         """Return the rows that segments of one type leave; None if they do not decide."""
         table = self._table
@@ -379,28 +414,31 @@ class _Column:
             answered |= covered
         if not answers:
             return None
-        self._note(segments[0], sum(rows.num_rows for rows in answers))
+        self._note(used, segments[0], sum(rows.num_rows for rows in answers))
         return in_any([*answers, RowRanges.of_blocks(table.starts, ~answered)])
 
     def _covered(self, segment: table_pb2.IndexMetadata) -> npt.NDArray[np.bool_]:
         """Return the fragments that a segment covers, without those that overlays changed."""
-        fragments = self._table.fragments
-        covered = np.zeros(len(fragments), np.bool_)
-        covered[self._table.positions_of(segment)] = True
-        field_ids = {node.id for node in self._path}
-        for position in self._table.with_overlays:
-            if is_overlaid(fragments[position], field_ids):
-                covered[position] = False
+        covered = self._coverage.get(id(segment))
+        if covered is None:
+            fragments = self._table.fragments
+            covered = np.zeros(len(fragments), np.bool_)
+            covered[self._table.positions_of(segment)] = True
+            field_ids = {node.id for node in self._path}
+            for position in self._table.with_overlays:
+                if is_overlaid(fragments[position], field_ids):
+                    covered[position] = False
+            self._coverage[id(segment)] = covered
         return covered
 
-    def _note(self, index: table_pb2.IndexMetadata, num_rows: int) -> None:
+    def _note(
+        self, used: dict[str, UsedIndex], index: table_pb2.IndexMetadata, num_rows: int
+    ) -> None:
         """Note that an index answered; of several answers, the one with the fewest rows."""
-        existing = self._table.used.get(index.name)
+        existing = used.get(index.name)
         if existing is None or num_rows < existing.num_rows:
             column = ".".join(node.name for node in self._path)
-            self._table.used[index.name] = UsedIndex(
-                index.name, indexes.type_of_index(index), column, num_rows
-            )
+            used[index.name] = UsedIndex(index.name, indexes.type_of_index(index), column, num_rows)
 
 
 def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bool:

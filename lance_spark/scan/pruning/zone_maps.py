@@ -37,11 +37,11 @@ from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
-from lance_spark.file.open import open_file
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.cache import all_rows, cached
+from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.comparing import filled
+from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS, FILE
 from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, PLACE_COLUMNS, with_integers
 from lance_spark.scan.predicates.conditions import by_comparisons
@@ -163,7 +163,8 @@ def read_zones(
         return None
 
     def read(segment: table_pb2.IndexMetadata) -> pa.Table | None:
-        table = cached(paths, segment, FILE, read_file, lambda zones: int(zones.nbytes))
+        files = IndexFiles(paths, segment)
+        table = files.cached(FILE, read_file, lambda zones: int(zones.nbytes))
         if table is None or any(table[name].type != dtype for name in BOUND_COLUMNS):
             return None
         return table
@@ -197,14 +198,14 @@ def _zones(placed: PlacedZones) -> Zones:
     )
 
 
-def read_file(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
+def read_file(files: IndexFiles) -> pa.Table:
     """Return the zones of a file. The column `counted` says whether null counts are exact.
 
     Raises
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(open_file(paths.open_index_file(f"{folder}/{FILE}", base_id))) as file:
+    with closing(files.open(FILE)) as file:
         fields = {field.name: field for field in file.schema.fields}
         missing = [name for name in _COLUMNS if name not in fields]
         if missing:

@@ -53,7 +53,7 @@ def test_damaged_files(path: Path, name: str) -> None:
             for _ in range(rng.choice([1, 1, 3, 30])):
                 data[rng.randrange(len(data))] = rng.randrange(256)
             file.write_bytes(data)
-            cache._CACHE.clear()
+            cache.CACHE.clear()
             for query in QUERIES:
                 try:
                     dataset.to_table(["_score"], full_text_query=query)
@@ -61,9 +61,9 @@ def test_damaged_files(path: Path, name: str) -> None:
                     errors += 1
         assert errors
         file.unlink()
-        cache._CACHE.clear()
+        cache.CACHE.clear()
         with pytest.raises(MissingFileError, match="not found; rebuild the index"):
             dataset.to_table(["_score"], full_text_query=QUERIES[0])
     finally:
         file.write_bytes(content)
-        cache._CACHE.clear()
+        cache.CACHE.clear()

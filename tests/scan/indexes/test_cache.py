@@ -61,7 +61,7 @@ def test_errors_are_not_cached() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_fork_starts_without_locks() -> None:
-    cache = index_cache._CACHE
+    cache = index_cache.CACHE
     with cache._lock:
         child = os.fork()
         if not child:

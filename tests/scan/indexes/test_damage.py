@@ -63,7 +63,7 @@ def test_damaged_files(
 ) -> None:
     (file,) = path.glob(f"_indices/*/{name}")
     damage(file)
-    cache._CACHE.clear()
+    cache.CACHE.clear()
     dataset = lance_spark.open_dataset(str(path))
     for text in ("g = 7", "g IN (1, 2)", "g BETWEEN 3 AND 4", "g IS NULL"):
         expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)
@@ -142,7 +142,7 @@ def test_pages_without_a_page_table(
         with LanceFileWriter(str(folder / f"{name}.lance"), table.schema) as writer:
             writer.write_batch(table)
             writer.add_schema_metadata("batch_size", "4096")
-    cache._CACHE.clear()
+    cache.CACHE.clear()
     dataset = lance_spark.open_dataset(str(path))
     for text in ("g = 7", "g IN (1, 499)", "g BETWEEN 3 AND 4", "g < 2", "g > 498"):
         expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 import lance_spark
 from lance_spark.errors import LanceError, UnsupportedTypeError
-from lance_spark.scan.indexes.cache import _CACHE
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.indexes.row_sets import RowSet
 from tests.scan.indexes.rewritten import content, index_file, rewrite
 
@@ -237,6 +237,6 @@ def test_damaged_bytes(tmp_path: Path) -> None:
         changed = bytearray(data)
         changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         file.write_bytes(changed[: rng.choice([len(data), len(data), rng.randrange(len(data))])])
-        _CACHE.clear()
+        CACHE.clear()
         with contextlib.suppress(LanceError):
             rows(path, "array_has_all(l, ['red', 'rare'])")

@@ -16,7 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.scan.indexes import ngram_tokens
-from lance_spark.scan.indexes.cache import _CACHE
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.indexes.ngram_tokens import tokens_of_text
 from tests.scan.indexes.rewritten import content, index_file, rewrite
 
@@ -227,6 +227,6 @@ def test_damaged_bytes(tmp_path: Path) -> None:
         changed = bytearray(data)
         changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         file.write_bytes(changed[: rng.choice([len(data), len(data), rng.randrange(len(data))])])
-        _CACHE.clear()
+        CACHE.clear()
         with contextlib.suppress(LanceError):
             rows(path, "contains(s, 'abc')")

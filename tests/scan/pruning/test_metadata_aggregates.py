@@ -341,7 +341,7 @@ class TestNewValues:
     ) -> None:
         for file in path.glob("_indices/*/*"):
             file.unlink()
-        index_cache._CACHE.clear()
+        index_cache.CACHE.clear()
         assert check(path, "number") == (False, False)
         assert "is ignored" in caplog.text
 

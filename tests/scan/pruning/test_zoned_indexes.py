@@ -52,12 +52,12 @@ def test_damaged_files_are_left_out(
         flipped = bytearray(data)
         flipped[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
         for worse in (bytes(flipped), data[: rng.integers(len(data))]):
-            cache._CACHE.clear()
+            cache.CACHE.clear()
             file.write_bytes(worse)
             assert numbers_of(path, "number = 255") in ([255], [])
     caplog.clear()
     for worse in (b"", b"no index", data[:-30], data[: len(data) // 2]):
-        cache._CACHE.clear()
+        cache.CACHE.clear()
         file.write_bytes(worse)
         assert numbers_of(path, "number = 255") == [255]
         assert numbers_of(path, "number IS NULL AND id > 280") == [290]

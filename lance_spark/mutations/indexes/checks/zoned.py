@@ -19,7 +19,6 @@ from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS
 from lance_spark.scan.indexes.zoned.zones import PLACE_COLUMNS
 from lance_spark.scan.pruning.zone_maps import read_file
 from lance_spark.table.fragments.fragment import MAX_ID
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -39,8 +38,7 @@ def check_zone_map(files: IndexFiles, rows: CoveredRows, findings: Findings) -> 
     import pyarrow.compute as pc
 
     segment = files.segment
-    base = segment.base_id if segment.HasField("base_id") else None
-    zones = read_file(files.paths, base, indexes.uuid_of(segment))
+    zones = read_file(files)
     bounds = [zones[name].combine_chunks() for name in BOUND_COLUMNS]
     if any(bound.type != rows.values.type for bound in bounds):
         raise CorruptFileError(

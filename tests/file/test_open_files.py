@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from lance_spark.scan.fragment.fragment_files import OpenFiles
+from lance_spark.file.open_files import OpenFiles
 
 
 class File:
@@ -20,36 +20,36 @@ class File:
 
 def test_a_file_is_taken_out_once() -> None:
     files, file = OpenFiles(), File()
-    assert files.take_out(None, "a") is None
-    files.give_back(None, "a", file)  # type: ignore[arg-type]
+    assert files.take_out("a") is None
+    files.give_back("a", file)  # type: ignore[arg-type]
     assert file.forgotten == 1
-    assert files.take_out(3, "a") is None
-    assert files.take_out(None, "a") is file
-    assert files.take_out(None, "a") is None
+    assert files.take_out("b") is None
+    assert files.take_out("a") is file
+    assert files.take_out("a") is None
     assert not file.closed
 
 
 def test_a_second_reader_of_one_file_is_closed() -> None:
     files, first, second = OpenFiles(), File(), File()
-    files.give_back(None, "a", first)  # type: ignore[arg-type]
-    files.give_back(None, "a", second)  # type: ignore[arg-type]
+    files.give_back("a", first)  # type: ignore[arg-type]
+    files.give_back("a", second)  # type: ignore[arg-type]
     assert (first.closed, second.closed) == (0, 1)
-    assert files.take_out(None, "a") is first
+    assert files.take_out("a") is first
 
 
 def test_the_least_recently_used_files_are_closed() -> None:
     files, opened = OpenFiles(2), [File() for _ in range(3)]
     for number, file in enumerate(opened[:2]):
-        files.give_back(None, str(number), file)  # type: ignore[arg-type]
-    result = files.take_out(None, "0")
+        files.give_back(str(number), file)  # type: ignore[arg-type]
+    result = files.take_out("0")
     assert result is opened[0]
-    files.give_back(None, "0", result)
-    files.give_back(None, "2", opened[2])  # type: ignore[arg-type]
+    files.give_back("0", result)
+    files.give_back("2", opened[2])  # type: ignore[arg-type]
     assert [file.closed for file in opened] == [0, 1, 0]
 
 
 def test_files_are_not_pickled() -> None:
     files = OpenFiles(7)
-    files.give_back(None, "a", File())  # type: ignore[arg-type]
+    files.give_back("a", File())  # type: ignore[arg-type]
     copy = pickle.loads(pickle.dumps(files))
-    assert copy.take_out(None, "a") is None
+    assert copy.take_out("a") is None

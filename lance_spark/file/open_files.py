@@ -1,0 +1,62 @@
+"""The cache of open files that a read leaves open for the next read.
+
+Opening a file costs up to three reads one after the other; a row of an open file costs at most two.
+The cache keeps the end of a file: its last bytes as they were read, the footer, and the metadata of
+the columns that were read, but no pages.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+
+from lance_spark.file.open import DataFileReader
+
+#: Maximum open files of a cache. Each costs a file descriptor, 64 KiB of memory, and its parsed
+#: parts.
+_LIMIT = 64
+
+
+class OpenFiles:
+    """The last used open files, by a key of the caller.
+
+    Several threads may use it. It is pickled without files. One reader at a time has a file: it
+    takes the file out, and gives it back or closes it.
+
+    Parameters
+    ----------
+    limit : int
+        Most files that are kept.
+    """
+
+    def __init__(self, limit: int = _LIMIT) -> None:
+        self._limit = limit
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all files, and replace the lock, which another thread may hold."""
+        self._files: OrderedDict[Hashable, DataFileReader] = OrderedDict()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type[OpenFiles], tuple[int]]:
+        return OpenFiles, (self._limit,)
+
+    def take_out(self, key: Hashable) -> DataFileReader | None:
+        """Return an open file and remove it from the cache; None if the cache does not have it."""
+        with self._lock:
+            return self._files.pop(key, None)
+
+    def give_back(self, key: Hashable, reader: DataFileReader) -> None:
+        """Add a file. It is closed if the cache has it already; past the limit, the oldest is."""
+        reader.forget_pages()
+        surplus = []
+        with self._lock:
+            cached = self._files.setdefault(key, reader)
+            if cached is not reader:
+                surplus.append(reader)
+            self._files.move_to_end(key)
+            while len(self._files) > self._limit:
+                surplus.append(self._files.popitem(last=False)[1])
+        for file in surplus:
+            file.close()
