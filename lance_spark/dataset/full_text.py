@@ -101,19 +101,26 @@ class FullTextScan:
         return rows.add_column(position, _SCORE_FIELD, scores)
 
     def _read_texts(
-        self, path: tuple[Field, ...], fragments: Sequence[Fragment]
+        self, path: tuple[Field, ...], fragments: Sequence[Fragment], addresses: UInt64Array
     ) -> Iterator[tuple[pa.Array, UInt64Array]]:
         slices = [FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments]
         fields = (*Schema.of_paths([path]).fields, row_meta.ROW_ADDRESS)
         names = [node.name for node in path]
-        for batch in self._task(Schema(fields), slices).batches():
+        for batch in self._task(Schema(fields), [*slices, *self._slices(addresses)]).batches():
             yield column_at(batch, names), batch.column(batch.num_columns - 1).to_numpy()
 
     def _filtered(self, hits: Hits) -> Hits:
         """Return the rows for which the conditions hold."""
+        task = self._task(Schema((row_meta.ROW_ADDRESS,)), self._slices(hits.addresses))
+        kept = [batch.column(0).to_numpy() for batch in task.batches()]
+        addresses = np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
+        return Hits(addresses, hits.at(addresses)[1])
+
+    def _slices(self, addresses: UInt64Array) -> list[FragmentSlice]:
+        """Return the slices of rows, given by their addresses in increasing order."""
         by_id = {fragment.id: fragment for fragment in self.fragments}
         slices = []
-        for number, offsets in offsets_by_fragment(hits.addresses):
+        for number, offsets in offsets_by_fragment(addresses):
             rows = RowRanges.of_rows(offsets.astype(np.int64))
             start, stop = int(rows.starts[0]), int(rows.stops[-1])
             slices.append(
@@ -121,10 +128,7 @@ class FullTextScan:
                     by_id[number], start, stop, rows=None if rows.num_ranges == 1 else rows
                 )
             )
-        task = self._task(Schema((row_meta.ROW_ADDRESS,)), slices)
-        kept = [batch.column(0).to_numpy() for batch in task.batches()]
-        addresses = np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
-        return Hits(addresses, hits.at(addresses)[1])
+        return slices
 
     def _task(self, schema: Schema, slices: Sequence[FragmentSlice]) -> ScanTask:
         return ScanTask(

@@ -28,6 +28,7 @@ from lance_spark.mutations.indexes.create import (
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -115,9 +116,11 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
     check_least("num_indices_to_merge", request.num_indices_to_merge, 0)
     check_least("num_segments", request.num_segments, 1)
     by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
-    for index in indexes.section_of(table.manifest).indices:
+    section = indexes.section_of(table.manifest)
+    for index in section.indices:
         by_name.setdefault(index.name, []).append(index)
     fragments = current_fragments(table)
+    moved = MovedRows() if request.retrain else MovedRows.of(table.paths, section)
     extensions = []
     for name in by_name if request.names is None else request.names:
         if name not in by_name:
@@ -126,7 +129,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{', '.join(sorted(by_name)) or 'none'}"
             )
         if indexes.type_of_index(by_name[name][0]) in BUILDERS:
-            extension = _extension(table, request, by_name[name], fragments)
+            extension = _extension(table, request, by_name[name], fragments, moved)
             extensions += [] if extension is None else [extension]
         elif request.names is not None:
             raise InvalidInputError(
@@ -141,8 +144,9 @@ def _extension(
     request: OptimizeRequest,
     segments: Sequence[table_pb2.IndexMetadata],
     fragments: Sequence[Fragment],
+    moved: MovedRows,
 ) -> Extension | None:
-    bitmaps = [indexes.fragment_bitmap(index) or BitMap() for index in segments]
+    bitmaps = [moved.fragments(indexes.fragment_bitmap(index) or BitMap()) for index in segments]
     covered = BitMap.union(*bitmaps)
     uncovered = [fragment for fragment in fragments if fragment.id not in covered]
     if not uncovered and not request.retrain:

@@ -7,8 +7,9 @@ their addresses.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,20 +17,24 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import (
+    CorruptError,
+    InvalidInputError,
+    LanceError,
+    MissingFileError,
+    UnsupportedFeatureError,
+)
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
-from lance_spark.scan.pruning.zone_places import is_overlaid
-from lance_spark.scan.text import fuzzy
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.text.files.index import VERSIONS, TextIndexPart, open_index
 from lance_spark.scan.text.flat import FlatPart
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.queries import (
     BooleanQuery,
     BoostQuery,
-    FullTextOperator,
     FullTextQuery,
     MatchQuery,
     MultiMatchQuery,
@@ -37,12 +42,15 @@ from lance_spark.scan.text.queries import (
     PhraseQuery,
     leaves,
 )
-from lance_spark.scan.text.scoring import Scores, Statistics, Terms, scored
+from lance_spark.scan.text.scoring import Scores, Statistics, scored
+from lance_spark.scan.text.terms import expanded_terms, is_fuzzy, terms_of
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
+
+_LOG = logging.getLogger(__name__)
 
 INVERTED = "INVERTED"
 #: The tokenizer of columns without an index.
@@ -56,9 +64,10 @@ _PLAIN = TextParameters(
 
 #: Returns for row ids whether a live row has the id, and the address of that row.
 FindRows = Callable[[UInt64Array], tuple[npt.NDArray[np.bool_], UInt64Array]]
-#: Reads a column of some fragments: the texts of live rows, and the address of each.
+#: Reads a column of some fragments, and of rows given by their addresses, which increase: the texts
+#: of live rows, and the address of each.
 ReadTexts = Callable[
-    [tuple[Field, ...], Sequence[Fragment]], Iterator[tuple[pa.Array, UInt64Array]]
+    [tuple[Field, ...], Sequence[Fragment], UInt64Array], Iterator[tuple[pa.Array, UInt64Array]]
 ]
 
 
@@ -181,6 +190,31 @@ def indexed_columns(
     return [names[number] for number in dict.fromkeys(ids) if number in names]
 
 
+@dataclass(frozen=True)
+class _Segment:
+    """A segment of an index.
+
+    Attributes
+    ----------
+    bitmap : BitMap
+        The fragments that its rows had when it was built.
+    parts : list of TextIndexPart
+    """
+
+    bitmap: BitMap
+    parts: list[TextIndexPart]
+
+    @cached_property
+    def repeated(self) -> UInt64Array:
+        """The row ids that have several documents."""
+        ids = [part.documents.row_ids for part in self.parts]
+        row_ids = np.concatenate([np.empty(0, np.uint64), *ids])
+        if (row_ids[1:] > row_ids[:-1]).all():
+            return row_ids[:0]
+        row_ids = np.sort(row_ids)
+        return np.unique(row_ids[1:][row_ids[1:] == row_ids[:-1]])
+
+
 class _Column:
     """Searches one column."""
 
@@ -210,36 +244,53 @@ class _Column:
 
     def hits(self, query: MatchQuery | PhraseQuery) -> Hits:
         """Return the rows that match a query."""
+        try:
+            hits = self._all_hits(query)
+        except (CorruptError, MissingFileError) as error:
+            # Without an index, there are no similar words.
+            if not self._segments or self._table.fast_search or is_fuzzy(query):
+                raise
+            _LOG.warning("the index of column %r is ignored: %s", query.column, error)
+            self._segments, self._covered = [], BitMap()
+            self.__dict__.pop("_flat", None)
+            self.__dict__.pop("_repeated", None)
+            hits = self._all_hits(query)
+        boost = query.boost if isinstance(query, MatchQuery) else 1.0
+        return Hits(hits.addresses, hits.scores * boost)
+
+    def _all_hits(self, query: MatchQuery | PhraseQuery) -> Hits:
         ids, positions = self._prepared[query]
         words = [self._tokenizer.vocabulary[number] for number in ids]
         results = self._index_hits(query, words, positions)
         if self._flat is not None:
             results.append(self._flat_hits(self._flat, query, words, positions))
-        hits = Hits(
-            np.concatenate([np.empty(0, np.uint64), *(hits.addresses for hits in results)]),
-            np.concatenate([np.empty(0, np.float64), *(hits.scores for hits in results)]),
-        )
-        boost = query.boost if isinstance(query, MatchQuery) else 1.0
-        order = np.argsort(hits.addresses)
-        return Hits(hits.addresses[order], hits.scores[order] * boost)
+        addresses = np.concatenate([np.empty(0, np.uint64), *(hits.addresses for hits in results)])
+        scores = np.concatenate([np.empty(0, np.float64), *(hits.scores for hits in results)])
+        order = np.argsort(addresses)
+        addresses, first = np.unique(addresses[order], return_index=True)
+        return Hits(addresses, np.maximum.reduceat(scores[order], first) if len(first) else scores)
 
     def _index_hits(
         self, query: MatchQuery | PhraseQuery, words: list[str], positions: list[int]
     ) -> list[Hits]:
         """Return the rows of each part of the index."""
         parts = self._parts
-        if isinstance(query, MatchQuery) and query.fuzziness:
-            terms = _expanded(query, Tokenizer(_PLAIN).words(query.query), parts)
+        with_similar = is_fuzzy(query)
+        if with_similar:
+            assert isinstance(query, MatchQuery)
+            terms = expanded_terms(query, Tokenizer(_PLAIN).words(query.query), parts)
         else:
-            terms = _terms(query, words, positions, is_flat=False)
+            terms = terms_of(query, words, positions, is_flat=False)
         with_positions = isinstance(query, PhraseQuery)
         postings = [part.postings(terms.tokens, with_positions=with_positions) for part in parts]
         statistics = Statistics.of(parts, postings, terms)
-        bitmaps = [bitmap for bitmap, of_segment in self._segments for _ in of_segment]
+        bitmaps = [segment.bitmap for segment in self._segments for _ in segment.parts]
         results = []
         for part, part_postings, bitmap in zip(parts, postings, bitmaps, strict=True):
             documents, scores = scored(part, part_postings, terms, statistics)
             addresses, kept = self._live_rows(part.documents.row_ids[documents], bitmap)
+            if len(self._repeated) and not with_similar:
+                kept &= ~np.isin(addresses, self._repeated)
             results.append(Hits(addresses[kept], scores[kept]))
         return results
 
@@ -266,7 +317,7 @@ class _Column:
         positions: list[int],
     ) -> Hits:
         """Return the rows that no index covers. Their scores depend on the index, too."""
-        terms = _terms(query, words, positions, is_flat=True)
+        terms = terms_of(query, words, positions, is_flat=True)
         with_positions = isinstance(query, PhraseQuery)
         of_index = [part.postings(terms.tokens) for part in self._parts]
         of_flat = flat.postings(terms.tokens, with_positions=with_positions)
@@ -276,28 +327,46 @@ class _Column:
 
     @property
     def _parts(self) -> list[TextIndexPart]:
-        return [part for _, parts in self._segments for part in parts]
+        return [part for segment in self._segments for part in segment.parts]
+
+    @cached_property
+    def _repeated(self) -> UInt64Array:
+        """The live rows that have several documents in a segment.
+
+        pylance merges segments of tables with stable row ids without a look at rows that were
+        updated: they keep their ids, and have a document with the old text. So their texts are
+        read.
+        """
+        rows = [
+            self._live_rows(segment.repeated, segment.bitmap)
+            for segment in self._segments
+            if len(segment.repeated)
+        ]
+        kept = [addresses[is_live] for addresses, is_live in rows]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *kept]))
 
     @cached_property
     def _flat(self) -> FlatPart | None:
         uncovered = [
-            fragment for fragment in self._table.fragments if fragment.id not in self._covered
+            fragment
+            for fragment in self._table.fragments
+            if fragment.id not in self._covered and not self._table.fast_search
         ]
-        if self._table.fast_search or not uncovered:
+        if not uncovered and not len(self._repeated):
             return None
         wanted = {number for ids, _ in self._prepared.values() for number in ids}
         flat = FlatPart(self._tokenizer, wanted)
-        for texts, addresses in self._table.read_texts(self._path, uncovered):
+        for texts, addresses in self._table.read_texts(self._path, uncovered, self._repeated):
             flat.add(texts, addresses)
         return flat
 
     def _covering(
         self, name: str, parameters: list[TextParameters]
-    ) -> tuple[list[tuple[BitMap, list[TextIndexPart]]], BitMap]:
-        """Return the parts of each segment with its fragments, and the fragments of the table.
+    ) -> tuple[list[_Segment], BitMap]:
+        """Return the segments, and the fragments of the table that they cover.
 
-        The fragments of a segment are those that its rows had when it was built. The parameters of
-        each segment are added to `parameters`.
+        The parameters of each segment are added to `parameters`. A segment that cannot be read is
+        left out with a warning, if another segment has the parameters.
         """
         field_ids = {node.id for node in self._path}
         fragments = [
@@ -307,79 +376,41 @@ class _Column:
         ]
         built_on = BitMap()
         segments = []
+        errors: list[LanceError] = []
         for segment in self._table.segments:
             is_own = list(segment.fields) == [self._path[-1].id]
             if not is_own or indexes.type_of_index(segment) != INVERTED:
                 continue
-            if segment.index_version not in VERSIONS:
-                raise UnsupportedFeatureError(
-                    f"index {segment.name!r} of column {name!r} has version "
-                    f"{segment.index_version}, which this release does not read; create the index "
-                    "again"
-                )
-            bitmap = (indexes.fragment_bitmap(segment) or BitMap()) - built_on
+            named = indexes.fragment_bitmap(segment) or BitMap()
+            bitmap = named - built_on
+            if named and not bitmap:
+                continue
+            try:
+                own_parameters, parts = _opened(self._table.paths, segment, name)
+            except INDEX_ERRORS as problem:
+                errors.append(problem)
+                continue
             built_on |= bitmap
-            own_parameters, parts = open_index(IndexFiles(self._table.paths, segment))
             parameters.append(own_parameters)
-            segments.append((bitmap, parts))
+            segments.append(_Segment(bitmap, parts))
+        if errors and (not segments or self._table.fast_search):
+            # The rows are split in a way that is not known.
+            raise errors[0]
+        for error in errors:
+            _LOG.warning("the index of column %r is ignored: %s", name, error)
         return segments, self._table.moved.fragments(built_on) & BitMap(fragments)
 
 
-def _terms(
-    query: MatchQuery | PhraseQuery, words: list[str], positions: list[int], *, is_flat: bool
-) -> Terms:
-    """Return the terms of a query without similar words.
-
-    Substrings have all the same position, and are alternatives. A token counts once at a position.
-    Without an index, it counts each time, and a phrase needs all tokens.
-    """
-    tokens = list(dict.fromkeys(words))
-    number = {token: place for place, token in enumerate(tokens)}
-    pairs = list(zip(words, positions, strict=True))
-    weights = [0] * len(tokens)
-    groups: dict[int, list[int]] = {}
-    for word, position in pairs if is_flat else dict.fromkeys(pairs):
-        weights[number[word]] += 1
-        groups.setdefault(position, []).append(number[word])
-    terms = Terms(tuple(tokens), tuple(weights), is_flat=is_flat)
-    alternatives = tuple(tuple(group) for group in groups.values())
-    if isinstance(query, PhraseQuery):
-        phrase = tuple(zip(alternatives, groups, strict=True))
-        if is_flat:
-            phrase = tuple(((number[word],), position) for word, position in pairs)
-        return replace(terms, phrase=phrase, slop=query.slop)
-    if query.operator is FullTextOperator.AND:
-        return replace(terms, groups=alternatives)
-    return terms
-
-
-def _expanded(query: MatchQuery, words: list[str], parts: Sequence[TextIndexPart]) -> Terms:
-    """Return the terms of a query with the similar words of an index in place of each word."""
-    assert query.fuzziness is not None
-    numbers: dict[str, int] = {}
-    weights: list[int] = []
-    groups = []
-    remaining = query.max_expansions
-    for word in words:
-        prefix = word[: query.prefix_length].encode()
-        size = fuzzy.most_bytes(word, query.fuzziness)
-        similar: set[bytes] = set()
-        for part in parts:
-            candidates, _ = part.tokens.starting_with(prefix, size)
-            near = fuzzy.within(candidates, word, query.fuzziness)
-            similar.update(candidates[place] for place in near.tolist())
-        chosen = sorted(similar)[:remaining]
-        remaining -= len(chosen)
-        group = []
-        for token in chosen:
-            number = numbers.setdefault(token.decode(errors="replace"), len(weights))
-            if number == len(weights):
-                weights.append(0)
-            weights[number] += 1
-            group.append(number)
-        groups.append(tuple(group))
-    needs_all = query.operator is FullTextOperator.AND
-    return Terms(tuple(numbers), tuple(weights), tuple(groups) if needs_all else None)
+def _opened(
+    paths: TablePaths, segment: table_pb2.IndexMetadata, name: str
+) -> tuple[TextParameters, list[TextIndexPart]]:
+    """Return the parameters and the parts of a segment of the column `name`."""
+    if segment.index_version not in VERSIONS:
+        raise UnsupportedFeatureError(
+            f"index {segment.name!r} of column {name!r} has version {segment.index_version}, which "
+            "this release does not read; create the index again"
+        )
+    return open_index(IndexFiles(paths, segment))
 
 
 def _combined(hits: Sequence[Hits], combine: np.ufunc) -> Hits:

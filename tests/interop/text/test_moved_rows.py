@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyroaring import BitMap, BitMap64
 
 import lance_spark
+from lance_spark import query as q
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
@@ -104,3 +107,31 @@ def test_addresses_of_moved_rows() -> None:
 def test_damaged_moves(addresses: bytes) -> None:
     with pytest.raises(CorruptTableError, match="fragment reuse index"):
         moves(addresses, [3, 1]).addresses(np.array([1 << 32], np.uint64), BitMap([1]))
+
+
+def test_segments_that_pylance_merged_with_old_texts(tmp_path: Path) -> None:
+    """An updated row keeps its id, and pylance merges its old document with the new one."""
+    path = str(tmp_path / "t.lance")
+    table = pa.table({"id": range(300), "s": [f"old w{number % 5}" for number in range(300)]})
+    dataset = lance.write_dataset(table, path, max_rows_per_file=100, enable_stable_row_ids=True)
+    dataset.create_scalar_index("s", "INVERTED", with_position=True)
+    dataset.update({"s": "'new w7'"}, where="id % 10 = 1")
+    lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=2)
+    dataset = lance_spark.open_dataset(path)
+    (segment,) = [index for index in dataset.list_indices() if index["name"] == "s_idx"]
+    assert segment["fragment_ids"] == {0, 1, 2, 3}
+
+    def found(query: q.FullTextQuery, **options: Any) -> list[int]:
+        return sorted(dataset.to_table(["id"], full_text_query=query, **options)["id"].to_pylist())
+
+    changed = range(1, 300, 10)
+    kept = [number for number in range(300) if number % 10 != 1]
+    for options in ({}, {"fast_search": True}):
+        assert found(q.MatchQuery("new", "s"), **options) == list(changed)
+        assert found(q.MatchQuery("old", "s"), **options) == kept
+        assert found(q.PhraseQuery("old w1", "s"), **options) == [
+            number for number in kept if number % 5 == 1
+        ]
+        assert len(found(q.MatchQuery("w7 w1", "s"), **options)) == 60
+    assert set(found(q.MatchQuery("ole", "s", fuzziness=1))) >= set(kept)

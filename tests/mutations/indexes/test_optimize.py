@@ -53,3 +53,25 @@ def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retra
     else:
         query = PhraseQuery("Word-3500 and", "text")
         assert dataset.to_table(["id"], full_text_query=query)["id"].to_pylist() == [3500]
+
+
+@pytest.mark.parametrize("merged", [0, 1])
+@pytest.mark.parametrize("index_type", list(OPTIONS))
+def test_moved_rows_are_covered(tmp_path: Path, index_type: str, merged: int) -> None:
+    """A segment covers the fragments to which its rows moved: they are not read again."""
+    path = str(tmp_path / "t")
+    column, options = OPTIONS[index_type]
+    lance.write_dataset(rows(0, 3000), path, max_rows_per_file=500)
+    lance_spark.open_dataset(path).create_scalar_index(column, index_type, **options)
+    lance_spark.write_dataset(rows(3000, 900), path, mode="append")
+    lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+    lance_spark.write_dataset(rows(3900, 900), path, mode="append")
+    dataset = lance_spark.open_dataset(path).delete("id % 9 = 2")
+    dataset.compact_files(target_rows_per_fragment=1500, defer_index_remap=True)
+    dataset = lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=merged)
+    covered = [index["fragment_ids"] for index in dataset.list_indices() if index["fields"]]
+    assert sorted(number for ids in covered for number in ids) == [
+        fragment.id for fragment in dataset.fragments
+    ]
+    lance.dataset(path).validate()
+    assert lance.dataset(path).count_rows("id = 3500") == 1

@@ -166,6 +166,6 @@ def shown(value: Any) -> str:
     try:
         text = repr(value.as_py())
     except (ValueError, OverflowError, ArithmeticError):
-        # Python has no such date.
-        text = str(value)
+        # Python has no such date, or the text is no UTF-8.
+        text = pa.repeat(value, 1).to_string().strip("[]\n ")
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
