@@ -268,9 +268,9 @@ class PlanMethods(HistoryMethods):
         if filter is None:
             return conditions
         if isinstance(filter, str):
-            from lance_spark.scan.predicates.sql import parse_predicate
+            from lance_spark.scan.predicates.sql import parse_local
 
-            return (*conditions, parse_predicate(filter, known))
+            return (*conditions, parse_local(filter, known))
         if not hasattr(filter, "paths"):
             raise InvalidInputError(
                 f"filter must be a string or a Predicate, not {type(filter).__name__}"

@@ -172,6 +172,33 @@ def encode(text: str) -> bytes:
     raise InvalidInputError(f"{shown!r} cannot be stored as JSON: {reason}")
 
 
+def value_text(value: Any) -> str:
+    """Return the JSON text of a value as the json module reads it; equal to that of its JSONB.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        The value is nested too deep.
+    """
+    try:
+        return _value_text(value)
+    except RecursionError:
+        raise UnsupportedEncodingError("JSON is nested too deep") from None
+
+
+def _value_text(value: Any) -> str:
+    if type(value) is str:
+        return encode_basestring(value)
+    if type(value) is float:
+        return _float_text(value)
+    if type(value) is list:
+        return f"[{','.join(map(_value_text, value))}]"
+    if type(value) is dict:
+        pairs = [f"{encode_basestring(key)}:{_value_text(item)}" for key, item in value.items()]
+        return f"{{{','.join(pairs)}}}"
+    return "null" if value is None else str(value).lower()
+
+
 def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     if stop - start < 4:
         if not stop:

@@ -214,9 +214,9 @@ def parse_conditions(
     parts = [filters] if isinstance(filters, str) else list(filters or ())
     predicates = [part for part in parts if isinstance(part, Predicate)]
     for text in (part for part in parts if isinstance(part, str)):
-        from lance_spark.scan.predicates.sql import parse_predicate
+        from lance_spark.scan.predicates.sql import parse_local
 
-        predicates.append(parse_predicate(text, schema))
+        predicates.append(parse_local(text, schema))
     tuples = [part for part in parts if not isinstance(part, Predicate | str)]
     comparisons = parse_filters(tuples, schema)
     conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)

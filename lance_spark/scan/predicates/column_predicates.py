@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -18,7 +20,7 @@ from lance_spark.scan.predicates.comparison import (
     exact_ticks,
     has_nan,
     is_nan,
-    like_parts,
+    regex_parts,
     text_matches,
     with_one_zero,
 )
@@ -132,11 +134,11 @@ class In(Predicate):
         return In(self.column, self.values, self.has_null, not self.inverted)
 
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
-        if self.inverted:
-            return NO_ROWS if self.has_null else None
+        if self.inverted and self.has_null:
+            return NO_ROWS
         if self.column.cast_type is not None or has_nan(self.values):
             return None
-        return statistics(self.column.field, "in", self.values)
+        return statistics(self.column.field, "not_in" if self.inverted else "in", self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +180,7 @@ class Match(Predicate):
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
         if self.inverted or self.column.cast_type is not None:
             return None
-        field = self.column.field
-        if self.match == "like":
-            assert isinstance(self.text, str)
-            parts = sorted(like_parts(self.text), key=len)[-_MAX_PARTS:]
-            return in_all(statistics(field, "contains", part) for part in parts)
-        rows = None
-        if self.match == "starts":
-            # Texts with a prefix are between the prefix and the next text without it.
-            lower, end = Bound(">=", self.text), _next_after(self.text)
-            question = lower if end is None else ("between", Between(lower, Bound("<", end)))
-            rows = statistics(field, *question)
-        return statistics(field, "contains", self.text) if rows is None else rows
+        return match_candidates(self.match, self.text, partial(statistics, self.column.field))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +222,31 @@ class IsNan(Predicate):
 
     def negated(self) -> IsNan:
         return IsNan(self.column, not self.inverted)
+
+
+def match_candidates(
+    match: TextMatch, text: str | bytes, ask: Callable[[str, Any], RowRanges | None]
+) -> RowRanges | None:
+    """Return the rows whose texts can match, by statistics; None if they do not decide.
+
+    Parameters
+    ----------
+    match, text
+        As in `Match`.
+    ask : callable
+        Answers a question about the texts: operator and value; see `conditions.RangePruner`.
+    """
+    if match == "like":
+        assert isinstance(text, str)
+        parts = sorted(regex_parts(text), key=len)[-_MAX_PARTS:]
+        return in_all(ask("contains", part) for part in parts)
+    rows = None
+    if match == "starts":
+        # Texts with a prefix are between the prefix and the next text without it.
+        lower, end = Bound(">=", text), _next_after(text)
+        question = lower if end is None else ("between", Between(lower, Bound("<", end)))
+        rows = ask(*question)
+    return ask("contains", text) if rows is None else rows
 
 
 def _next_after(prefix: str | bytes) -> str | bytes | None:

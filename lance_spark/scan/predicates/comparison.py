@@ -9,7 +9,7 @@ lookaround, back references, possessive quantifiers, flags, boundaries and Unico
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -40,11 +40,24 @@ _MATCHERS: dict[TextMatch, str] = {
 }
 #: Line ends of Java. `.` does not match them.
 _LINE_ENDS = "\\n\\r\\x{85}\\x{2028}\\x{2029}"
+#: `$`, which also matches before the last line end.
+_TEXT_END = f"(?:\\r\\n|[{_LINE_ENDS}])?\\z"
 _SETS = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0b\\f\\r"}
+#: The sets of Rust, which have the characters of all languages.
+_RUST_SETS = {
+    "d": "\\p{Nd}",
+    "w": "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}"
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}",
+    "s": " \\t\\n\\x0b\\f\\r\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
+    "\\x{205f}\\x{3000}",
+}
 _CONTROLS = {"n": "\\n", "t": "\\t", "r": "\\r", "f": "\\f"}
 #: What `like_regex` puts around a pattern, and what the pattern consists of.
 _LIKE_START, _LIKE_END = "(?s)\\A", "\\z"
 _LIKE_PIECE = re.compile(r"\.\*|\\.|.", re.DOTALL)
+_REGEX_PIECE = re.compile(
+    r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?:|\{[0-9]{1,4}(?:,[0-9]{0,4})?\}|.", re.DOTALL
+)
 _REPEATED = re.compile(r"[*+?]|\{[0-9]{1,4}(?:,[0-9]{0,4})?\}")
 
 
@@ -190,18 +203,42 @@ def like_regex(pattern: str, escape: str = "\\") -> tuple[TextMatch, str]:
     return "like", f"{_LIKE_START}{''.join(regex)}{_LIKE_END}"
 
 
-def like_parts(regex: str) -> list[str]:
-    """Return the texts that every text has that matches a regular expression of `like_regex`.
+def regex_parts(regex: str) -> list[str]:
+    """Return texts that every text has that matches a regular expression.
 
-    Other regular expressions have none.
+    Parameters
+    ----------
+    regex : str
+        Of `like_regex` or `to_re2`.
     """
-    if not regex.startswith(_LIKE_START):
-        return []
-    inner = regex[len(_LIKE_START) : -len(_LIKE_END)]
-    pieces = _LIKE_PIECE.findall(inner)
-    # A dot is any character, so that it ends a part.
-    text = "".join("\0" if piece in (".", ".*") else piece[-1] for piece in pieces)
-    return [part for part in text.split("\0") if part]
+    if regex.startswith(_LIKE_START):
+        inner = regex[len(_LIKE_START) : -len(_LIKE_END)]
+        pieces = _LIKE_PIECE.findall(inner)
+        # A dot is any character, so that it ends a part.
+        chars = ["\0" if piece in (".", ".*") else piece[-1] for piece in pieces]
+    else:
+        chars = [] if regex.startswith("(?") else _fixed_chars(regex)
+    return [part for part in "".join(chars).split("\0") if part]
+
+
+def _fixed_chars(regex: str) -> list[str]:
+    """Return the characters that are in every match, and zeros between those that may be apart."""
+    chars: list[str] = []
+    depth = 0
+    for piece in _REGEX_PIECE.findall(regex.replace(_TEXT_END, "")):
+        if piece == "|":
+            # A match has the characters of one side only.
+            return []
+        depth += (piece in ("(", "(?:")) - (piece == ")")
+        if _REPEATED.fullmatch(piece):
+            if piece in "*?" or piece.startswith("{0"):
+                chars.pop()
+            chars.append("\0")
+        elif depth or piece[0] in "()[." or (len(piece) > 1 and piece[1].isalnum()):
+            chars.append("\0")
+        else:
+            chars.append(piece[-1])
+    return chars
 
 
 def is_nan(value: Any) -> bool:
@@ -236,7 +273,22 @@ def to_re2(pattern: str) -> str:
     ValueError
         The pattern is not valid, or not supported.
     """
-    regex = _Translator(pattern).all()
+    return _valid(_Translator(pattern).all(), pattern)
+
+
+def rust_to_re2(pattern: str, *, ignore_case: bool = False) -> str:
+    """Translate a pattern of Rust, which pylance uses, to one of RE2 that matches the same strings.
+
+    Raises
+    ------
+    ValueError
+        The pattern is not valid, or not supported.
+    """
+    regex = _RustTranslator(pattern).all()
+    return _valid(f"(?i){regex}" if ignore_case else regex, pattern)
+
+
+def _valid(regex: str, pattern: str) -> str:
     import pyarrow.compute as pc
 
     try:
@@ -247,6 +299,11 @@ def to_re2(pattern: str) -> str:
 
 
 class _Translator:
+    _sets: Mapping[str, str] = _SETS
+    _dot, _end = f"[^{_LINE_ENDS}]", _TEXT_END
+    #: What classes cannot have.
+    _set_operators: tuple[str, ...] = ("&&",)
+
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._index = 0
@@ -285,7 +342,7 @@ class _Translator:
         if char == "\\":
             return self._escape(inside=False), True
         if char == ".":
-            return f"[^{_LINE_ENDS}]", True
+            return self._dot, True
         if char == "[":
             return self._class(), True
         if char == "(":
@@ -302,8 +359,8 @@ class _Translator:
         if char == "$":
             if set(pattern[self._index :]) - {")"}:
                 raise self._refused("$ before its end")
-            self._has_end = True
-            return f"(?:\\r\\n|[{_LINE_ENDS}])?\\z", False
+            self._has_end = self._end == _TEXT_END
+            return self._end, False
         if char in "*+?{":
             raise self._refused(f"{char} without anything before it")
         self._matches_returns |= char == "\r"
@@ -314,10 +371,10 @@ class _Translator:
         self._index += 1
         if char and char in "dws":
             self._matches_returns |= char == "s"
-            return _SETS[char] if inside else f"[{_SETS[char]}]"
+            return self._sets[char] if inside else f"[{self._sets[char]}]"
         if char and char in "DWS" and not inside:
             self._matches_returns |= char != "S"
-            return f"[^{_SETS[char.lower()]}]"
+            return f"[^{self._sets[char.lower()]}]"
         if char in _CONTROLS:
             self._matches_returns |= char == "r"
             return _CONTROLS[char]
@@ -335,7 +392,11 @@ class _Translator:
         while True:
             char = self._pattern[self._index : self._index + 1]
             self._index += 1
-            if not char or char == "[" or self._pattern.startswith("&&", self._index - 1):
+            if (
+                not char
+                or char == "["
+                or self._pattern.startswith(self._set_operators, self._index - 1)
+            ):
                 raise self._refused("a class without an end, or inside another class")
             if char == "]":
                 break
@@ -354,3 +415,9 @@ class _Translator:
         if len(parts) == first:
             raise self._refused("a class that begins with ]")
         return "".join([*parts, "]"])
+
+
+class _RustTranslator(_Translator):
+    _sets = _RUST_SETS
+    _dot, _end = "[^\\n]", "\\z"
+    _set_operators = ("&&", "--", "~~")

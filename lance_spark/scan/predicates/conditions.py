@@ -6,7 +6,7 @@ The ranges of a list are in order and do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -25,15 +25,16 @@ from lance_spark.file.schema.field import Field
 #: | --- | --- |
 #: | ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` | the other side, not null |
 #: | ``between`` | `Between` |
-#: | ``in`` | array without nulls |
+#: | ``in``, ``not_in`` | array without nulls |
 #: | ``contains`` | a part of a text |
 #: | ``has_any``, ``has_all`` | array without nulls; a list has one, or all, of its values |
 #: | ``is_null``, ``is_not_null`` | None |
+#: | ``json`` | `JsonQuestion` about the values at a path of JSON documents |
 RangePruner = Callable[[Field, str, Any], RowRanges | None]
 #: Comparisons that leave an interval of values, from a lower bound or to an upper bound.
 _LOWER, _UPPER = (">", ">="), ("<", "<=")
-#: Questions about parts of values.
-_SEARCHES = ("contains", "has_any", "has_all")
+#: Questions that bounds of values do not answer.
+_SEARCHES = ("contains", "has_any", "has_all", "not_in", "json")
 #: A set of more values is not looked up one by one.
 _MAX_VALUES = 100
 
@@ -52,11 +53,40 @@ class Between(NamedTuple):
     upper: Bound
 
 
+class JsonQuestion(NamedTuple):
+    """A question about the values that a function like ``json_get_int`` finds in documents.
+
+    Attributes
+    ----------
+    keys : tuple
+        The steps to the value; see `json_paths`.
+    dtype : pa.DataType
+        Of the values.
+    op, value
+        As in a question about a column of the values.
+    """
+
+    keys: tuple[Any, ...]
+    dtype: pa.DataType
+    op: str
+    value: Any
+
+
 class ColumnBound(NamedTuple):
-    """A comparison that leaves an interval of the values of a column."""
+    """A comparison that leaves an interval of the values of a column.
+
+    If `json` is given, it is about values in documents: the keys and type of a `JsonQuestion`.
+    """
 
     field: Field
     bound: Bound
+    json: tuple[tuple[Any, ...], pa.DataType] | None = None
+
+    def ask(self, statistics: RangePruner, op: str, value: Any) -> RowRanges | None:
+        """Ask statistics about a comparison of the same values."""
+        if self.json is not None:
+            op, value = "json", JsonQuestion(*self.json, op, value)
+        return statistics(self.field, op, value)
 
 
 class Condition(Protocol):
@@ -84,7 +114,7 @@ def candidates_of_all(conditions: Iterable[Condition], statistics: RangePruner) 
 
     A lower and an upper bound of one column become one question.
     """
-    bounds: dict[int, tuple[Field, list[Bound], list[Bound]]] = {}
+    bounds: dict[Hashable, tuple[ColumnBound, list[Bound], list[Bound]]] = {}
     answers: list[RowRanges | None] = []
     for condition in conditions:
         for part in condition.conjuncts():
@@ -92,14 +122,14 @@ def candidates_of_all(conditions: Iterable[Condition], statistics: RangePruner) 
             if bound is None:
                 answers.append(part.candidates(statistics))
                 continue
-            field = bound.field
-            _, lower, upper = bounds.setdefault(field.id, (field, [], []))
+            key = (bound.field.id, bound.json)
+            _, lower, upper = bounds.setdefault(key, (bound, [], []))
             (lower if bound.bound.op in _LOWER else upper).append(bound.bound)
-    for field, lower, upper in bounds.values():
+    for first, lower, upper in bounds.values():
         if len(lower) == len(upper) == 1:
-            answers.append(statistics(field, "between", Between(lower[0], upper[0])))
+            answers.append(first.ask(statistics, "between", Between(lower[0], upper[0])))
         else:
-            answers += [statistics(field, *bound) for bound in (*lower, *upper)]
+            answers += [first.ask(statistics, *bound) for bound in (*lower, *upper)]
     return in_all(answers)
 
 

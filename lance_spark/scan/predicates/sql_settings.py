@@ -134,3 +134,5 @@ class SqlSettings:
 
 #: The defaults of Spark 4.
 DEFAULTS = SqlSettings()
+#: Of texts without a session: times without a zone are in UTC, as in other Lance clients.
+LOCAL = SqlSettings(time_zone="UTC")

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.scan.predicates.column_predicates import OPPOSITE
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.scan.predicates.column_predicates import OPPOSITE, match_candidates
 from lance_spark.scan.predicates.common_types import list_type
-from lance_spark.scan.predicates.comparison import Op, compared
+from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared, is_nan
+from lance_spark.scan.predicates.conditions import Bound, ColumnBound, RangePruner
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.node import Builder, Choice, Expression, Literal
+from lance_spark.scan.predicates.expressions.json_functions import documents_of
+from lance_spark.scan.predicates.expressions.node import Builder, Call, Choice, Expression, Literal
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import Typed
@@ -39,6 +43,24 @@ class CompareValues(Predicate):
     def negated(self) -> CompareValues:
         return CompareValues(self.left, OPPOSITE[self.op], self.right)
 
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
+        bound = self._bound()
+        return None if bound is None else bound.ask(statistics, *bound.bound)
+
+    def column_bound(self) -> ColumnBound | None:
+        return None if self.op in ("==", "!=") else self._bound()
+
+    def _bound(self) -> ColumnBound | None:
+        """Return the comparison of values in documents with a literal that it is; None if not."""
+        left, op, right = self.left, self.op, self.right
+        if isinstance(left, Literal):
+            left, op, right = right, FLIPPED[op], left
+        documents = documents_of(left)
+        if documents is None or not isinstance(right, Literal) or right.typed.value is None:
+            return None
+        scalar = pa.scalar(right.typed.value, right.dtype)
+        return None if is_nan(scalar) else documents._replace(bound=Bound(op, scalar))
+
 
 @dataclass(frozen=True, slots=True)
 class Holds(Predicate):
@@ -59,6 +81,18 @@ class Holds(Predicate):
     def negated(self) -> Holds:
         return Holds(self.value, not self.inverted)
 
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
+        if isinstance(self.value, Call) and self.value.name == "match" and not self.inverted:
+            documents = documents_of(self.value.args[0])
+            if documents is None:
+                return None
+            match, text = self.value.detail
+            return match_candidates(match, text, partial(documents.ask, statistics))
+        documents = documents_of(self.value)
+        if documents is None:
+            return None
+        return documents.ask(statistics, "==", pa.scalar(not self.inverted))
+
 
 @dataclass(frozen=True, slots=True)
 class ValueIsNull(Predicate):
@@ -76,6 +110,12 @@ class ValueIsNull(Predicate):
 
     def negated(self) -> ValueIsNull:
         return ValueIsNull(self.value, not self.inverted)
+
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
+        documents = documents_of(self.value)
+        if documents is None:
+            return None
+        return documents.ask(statistics, "is_not_null" if self.inverted else "is_null", None)
 
 
 def choice(

@@ -17,6 +17,7 @@ from lance_spark.scan.predicates.expressions.kernels import (
     arithmetic,
     casts,
     dates,
+    json_documents,
     strings,
 )
 from lance_spark.scan.predicates.sql_settings import SqlSettings
@@ -28,6 +29,7 @@ _KERNELS: dict[str, Kernel] = {
     **strings.KERNELS,
     **dates.KERNELS,
     **casts.KERNELS,
+    **json_documents.KERNELS,
 }
 
 

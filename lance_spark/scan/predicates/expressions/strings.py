@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
-from lance_spark.scan.predicates.comparison import TextMatch, like_regex, to_re2
+from lance_spark.scan.predicates.comparison import TextMatch, like_regex, rust_to_re2, to_re2
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.node import Builder, Call, Expression, Literal
 from lance_spark.scan.predicates.sql_settings import SqlSettings
@@ -32,7 +32,13 @@ def text(value: Expression, settings: SqlSettings) -> Expression:
 
 
 def pattern_match(op: str, pattern: str, escape: str) -> tuple[TextMatch, str]:
-    """Translate a pattern of ``LIKE``, ``ILIKE`` or ``RLIKE``; see `like_regex`.
+    """Translate a pattern; see `like_regex`.
+
+    Parameters
+    ----------
+    op : str
+        ``like``, ``ilike``, ``rlike``; ``rust`` for a regular expression of pylance, or ``rust_i``
+        without regard to case.
 
     Raises
     ------
@@ -41,6 +47,8 @@ def pattern_match(op: str, pattern: str, escape: str) -> tuple[TextMatch, str]:
     """
     if op == "rlike":
         return "like", to_re2(pattern)
+    if op.startswith("rust"):
+        return "like", rust_to_re2(pattern, ignore_case=op == "rust_i")
     return like_regex(pattern.lower() if op == "ilike" else pattern, escape)
 
 

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.sql_settings import DEFAULTS, SPARK_NAMES, SqlSettings
+from lance_spark.scan.predicates.sql_settings import DEFAULTS, LOCAL, SPARK_NAMES, SqlSettings
 from lance_spark.scan.predicates.tree import Predicate
 
-__all__ = ["SPARK_NAMES", "SqlSettings", "parse_predicate"]
+__all__ = ["SPARK_NAMES", "SqlSettings", "parse_local", "parse_predicate"]
 
 
-def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS) -> Predicate:
+def parse_local(text: str, schema: Schema) -> Predicate:
+    """Parse a predicate of a `Dataset`: Spark's SQL in UTC, and functions of pylance (`sql.local`).
+
+    The parameters and errors are those of `parse_predicate`.
+    """
+    return parse_predicate(text, schema, LOCAL, local=True)
+
+
+def parse_predicate(
+    text: str, schema: Schema, settings: SqlSettings = DEFAULTS, *, local: bool = False
+) -> Predicate:
     """Parse a predicate.
 
     Parameters
@@ -26,6 +36,8 @@ def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS)
         Of the table.
     settings : SqlSettings, optional
         Settings of the Spark session of the text; Spark's defaults if left out.
+    local : bool
+        Whether functions and literals of pylance are allowed.
 
     Raises
     ------
@@ -45,6 +57,6 @@ def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS)
             "patterns, which are not supported; set it to false"
         )
     try:
-        return bind(parse(text, settings), text, schema, settings)
+        return bind(parse(text, settings, local=local), text, schema, settings, local=local)
     except RecursionError:
         raise InvalidInputError(f"filter {text[:200]!r}: the nesting is too deep") from None

@@ -29,9 +29,10 @@ from lance_spark.scan.predicates.expressions.conditionals import (
     nullif,
 )
 from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
-from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
+from lance_spark.scan.predicates.expressions.json_functions import JsonDocument
+from lance_spark.scan.predicates.expressions.node import Literal, Truth, folded
 from lance_spark.scan.predicates.literal_casts import CastError, cast
-from lance_spark.scan.predicates.sql import computed, lists
+from lance_spark.scan.predicates.sql import computed, lists, local
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql.literals import CAST_FUNCTIONS, cast_to, typed_literal
 from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, Value
@@ -46,8 +47,10 @@ _MATCHERS = {"startswith": "starts", "endswith": "ends", "contains": "contains"}
 _ALIASES = {"regexp": "rlike", "regexp_like": "rlike"}
 
 
-def bind(tree: Node, text: str, schema: Schema, settings: SqlSettings) -> Predicate:
-    """Return the predicate of a syntax tree.
+def bind(
+    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, local: bool = False
+) -> Predicate:
+    """Return the predicate of a syntax tree; if `local`, with functions of pylance.
 
     Raises
     ------
@@ -56,14 +59,17 @@ def bind(tree: Node, text: str, schema: Schema, settings: SqlSettings) -> Predic
     """
     if isinstance(tree, Value) and tree.typed.value is None:
         raise error(text, tree.offset, "null is not a condition for Spark; write false")
-    return _Binder(text, schema, settings).predicate(tree)
+    return _Binder(text, schema, settings, local).predicate(tree)
 
 
 class _Binder:
-    def __init__(self, text: str, schema: Schema, settings: SqlSettings) -> None:
+    def __init__(
+        self, text: str, schema: Schema, settings: SqlSettings, is_local: bool = False
+    ) -> None:
         self._text = text
         self._schema = schema
         self._settings = settings
+        self._is_local = is_local
         self._conditions: dict[str, Callable[[Apply], Predicate]] = {
             "and": lambda node: And(tuple(map(self.predicate, node.args))),
             "or": lambda node: Or(tuple(map(self.predicate, node.args))),
@@ -143,13 +149,16 @@ class _Binder:
     def _error(self, node: Node, message: str) -> InvalidInputError:
         return error(self._text, node.offset, message)
 
-    def _column(self, node: Name) -> Column:
+    def _column(self, node: Name) -> Operand:
         try:
             column = coercion.column(self._schema, node.parts, self._settings.case_sensitive)
             coercion.check_compared_by_bytes(column)
             return column
         except InvalidInputError as reason:
-            if len(node.parts) == 1 and node.parts[0].upper() in CURRENT:
+            name = node.parts[0].lower()
+            if self._is_local and len(node.parts) == 1 and name in local.WORDS:
+                return local.call(name, [], self._settings)
+            if len(node.parts) == 1 and name.upper() in CURRENT:
                 raise self._error(
                     node, f"{node.parts[0]} is not supported; write the literal"
                 ) from None
@@ -158,7 +167,7 @@ class _Binder:
     # Comparisons
 
     def _compare(self, node: Apply, op: Op, left: Operand, right: Operand) -> Predicate:
-        left, right = _as_typed(left), _as_typed(right)
+        left, right = computed.as_typed(left), computed.as_typed(right)
         if isinstance(left, Typed) and isinstance(right, Typed):
             return Constant(self._compare_literals(op, left, right))
         if isinstance(left, Predicate) or isinstance(right, Predicate):
@@ -225,7 +234,7 @@ class _Binder:
         return Constant(cast(operand, pa.bool_(), self._settings).value)
 
     def _null_safe(self, node: Apply, left: Operand, right: Operand) -> Predicate:
-        left, right = _as_typed(left), _as_typed(right)
+        left, right = computed.as_typed(left), computed.as_typed(right)
         if isinstance(left, Typed) and isinstance(right, Typed):
             if left.value is None or right.value is None:
                 comparison_type(left, right, self._settings)
@@ -254,7 +263,7 @@ class _Binder:
         return And((self._compare(node, ">=", value, low), self._compare(node, "<=", value, high)))
 
     def _in(self, node: Apply) -> Predicate:
-        operands = [_as_typed(self.operand(arg)) for arg in node.args]
+        operands = [computed.as_typed(self.operand(arg)) for arg in node.args]
         value, *items = operands
         if any(isinstance(operand, Predicate) for operand in operands):
             if not all(map(_is_condition, operands)):
@@ -292,8 +301,12 @@ class _Binder:
             return Constant(operand.value is None)
         if isinstance(operand, Column):
             return IsNull(Column(operand.path))
+        if isinstance(operand, local.Matches):
+            return operand.negated()
         if isinstance(operand, Predicate):
             return SameTruth(operand, Constant(None))
+        if isinstance(operand, JsonDocument):
+            return ValueIsNull(operand.exists())
         return ValueIsNull(computed.value_of(operand))
 
     def _is_nan(self, node: Apply) -> Predicate:
@@ -339,7 +352,7 @@ class _Binder:
             ):
                 return Match(left, *strings.pattern_match(op, pattern.value, escape))
             values = computed.value_of(left), computed.value_of(pattern)
-            return _as_predicate(strings.matched(op, *values, escape, self._settings))
+            return computed.as_predicate(strings.matched(op, *values, escape, self._settings))
         except NoCommonTypeError:
             raise
         except ValueError as reason:
@@ -351,7 +364,7 @@ class _Binder:
         if isinstance(left, Column) and isinstance(text, Typed):
             return coercion.match(Column(left.path), _MATCHERS[node.detail], text.value)
         values = [computed.value_of(left), computed.value_of(text)]
-        return _as_predicate(computed.FUNCTIONS[node.detail][1](values, self._settings))
+        return computed.as_predicate(computed.FUNCTIONS[node.detail][1](values, self._settings))
 
     # Lists
 
@@ -372,7 +385,7 @@ class _Binder:
         raise self._error(second, f"{name} takes an array of literals, such as array(1, 2)")
 
     def _literal(self, node: Node) -> Typed:
-        operand = _as_typed(self.operand(node))
+        operand = computed.as_typed(self.operand(node))
         if not isinstance(operand, Typed):
             raise self._error(node, "lists are searched only for literals; use DataFrame.where")
         return operand
@@ -381,6 +394,13 @@ class _Binder:
 
     def _call(self, node: Apply) -> Operand:
         name = _ALIASES.get(node.detail, node.detail)
+        if self._is_local:
+            name = local.ALIASES.get(name, name)
+            node = replace(node, detail=name)
+            if name == "is_valid" and len(node.args) == 1:
+                return self._is_null(self.operand(*node.args)).negated()
+            if name in local.NAMES or (name == "rlike" and len(node.args) == 3):
+                return self._local(name, node)
         if name in ("if", "nullif"):
             return self._if(node) if name == "if" else self._nullif(node)
         counts = {"isnull": 1, "isnotnull": 1, "isnan": 1, "like": (2, 3), "ilike": (2, 3)}
@@ -398,6 +418,14 @@ class _Binder:
             f"the function {node.detail} is not supported; leave it to DataFrame.where "
             "(docs/reference/predicates.md lists the supported functions)",
         )
+
+    def _local(self, name: str, node: Apply) -> Operand:
+        """Return the result of a function of pylance."""
+        operands = list(map(self.operand, node.args))
+        try:
+            return local.call(name, operands, self._settings)
+        except ValueError as reason:
+            raise self._error(node, str(reason)) from None
 
     def _if(self, node: Apply) -> Operand:
         if len(node.args) != 3:
@@ -443,27 +471,8 @@ class _Binder:
         return typed_literal(node.detail, operand.value, self._settings)
 
 
-def _as_typed(operand: Operand) -> Operand:
-    """Return an interval as a literal for comparisons, and other operands as they are.
-
-    Raises
-    ------
-    NoCommonTypeError
-        It is an interval of years or months.
-    """
-    return operand.typed() if isinstance(operand, Interval) else operand
-
-
 def _is_array(node: Node) -> bool:
     return isinstance(node, Apply) and node.op == "call" and node.detail in ("array", "make_array")
-
-
-def _as_predicate(value: Expression) -> Predicate:
-    operand = computed.operand_of(value)
-    if isinstance(operand, Typed):
-        return Constant(operand.value)
-    assert isinstance(operand, Predicate)
-    return operand
 
 
 def _dtype_of(column: Column) -> pa.DataType:

@@ -86,6 +86,26 @@ def operand_of(expression: Expression) -> Operand:
     return conditionals.truth(result) if pat.is_boolean(result.dtype) else result
 
 
+def as_predicate(value: Expression) -> Predicate:
+    """Return a boolean expression as a condition."""
+    operand = operand_of(value)
+    if isinstance(operand, Typed):
+        return Constant(operand.value)
+    assert isinstance(operand, Predicate)
+    return operand
+
+
+def as_typed(operand: Operand) -> Operand:
+    """Return an interval as a literal for comparisons, and other operands as they are.
+
+    Raises
+    ------
+    NoCommonTypeError
+        It is an interval of years or months.
+    """
+    return operand.typed() if isinstance(operand, Interval) else operand
+
+
 def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
     """Return the result of an operator of `syntax.Apply` for one or two operands.
 

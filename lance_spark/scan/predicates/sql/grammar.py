@@ -27,11 +27,10 @@ from decimal import InvalidOperation
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.predicates.sql.literals import TYPES, typed_number
+from lance_spark.scan.predicates.sql.literals import typed_number
 from lance_spark.scan.predicates.sql.syntax import (
     BETWEEN_OPERANDS,
     COMPARISONS,
-    DECIMAL_TYPES,
     EXTRACT_PARTS,
     FUNCTIONS_OF_GRAMMAR,
     FUNCTIONS_WITH_WORDS,
@@ -40,23 +39,25 @@ from lance_spark.scan.predicates.sql.syntax import (
     QUERY_WORDS,
     RESERVED,
     SIGNS_AFTER_NAME,
+    SIZED_LITERALS,
     TRIM_FUNCTIONS,
     Apply,
     Name,
     Node,
     Value,
 )
-from lance_spark.scan.predicates.sql.tokens import Token, TokenCursor, error, shown
+from lance_spark.scan.predicates.sql.tokens import Token, error, shown
+from lance_spark.scan.predicates.sql.types import TypeParser
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed
+from lance_spark.scan.predicates.typed_values import Typed
 
 #: Most levels of a tree. Each level takes some recursive calls in parsing, binding and evaluation.
 MAX_DEPTH = 100
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 
 
-def parse(text: str, settings: SqlSettings) -> Node:
-    """Return the syntax tree of a text.
+def parse(text: str, settings: SqlSettings, *, local: bool = False) -> Node:
+    """Return the syntax tree of a text; if `local`, with literals of pylance.
 
     Raises
     ------
@@ -64,14 +65,14 @@ def parse(text: str, settings: SqlSettings) -> Node:
         The text is not one expression, or has more than `MAX_DEPTH` levels.
     """
     try:
-        return _Parser(text, settings).parse()
+        return _Parser(text, settings, local).parse()
     except RecursionError:
         raise InvalidInputError(f"filter {shown(text)}: the nesting is too deep") from None
 
 
-class _Parser(TokenCursor):
-    def __init__(self, text: str, settings: SqlSettings) -> None:
-        super().__init__(text, settings)
+class _Parser(TypeParser):
+    def __init__(self, text: str, settings: SqlSettings, local: bool = False) -> None:
+        super().__init__(text, settings, local)
         self._level = 0
 
     def parse(self) -> Node:
@@ -273,8 +274,7 @@ class _Parser(TokenCursor):
             return node
         if token.is_sign("["):
             # As Lance's other filters write arrays; Spark has no such literals.
-            items = [] if self._accept("]") else self._arguments("]")
-            return self._apply(token.offset, "call", items, "array")
+            return self._array(token)
         if token.category == "name":
             return Name(token.offset, 1, (token.value,))
         if token.category == "word":
@@ -283,6 +283,11 @@ class _Parser(TokenCursor):
         if token.is_sign("?", ":"):
             raise self._error("parameters have no value here; write the literal")
         raise self._error("expected a column, a literal or a bracket", token.offset, word_hint=True)
+
+    def _array(self, token: Token) -> Node:
+        """Parse the items of an array in square brackets."""
+        items = [] if self._accept("]") else self._arguments("]")
+        return self._apply(token.offset, "call", items, "array")
 
     def _refuse_query(self) -> None:
         """Refuse a subquery. Spark reads also ``(values IN (1))`` as one, not as a column."""
@@ -301,6 +306,12 @@ class _Parser(TokenCursor):
 
     def _word(self, token: Token) -> Node:
         word, current = token.upper, self._current
+        if self._local and word == "ARRAY" and self._accept("["):
+            return self._array(token)
+        if self._local and current.is_sign("(") and word in SIZED_LITERALS:
+            literal = self._sized_literal(token)
+            if literal is not None:
+                return literal
         if current.is_sign("("):
             return self._call(token)
         if word in ("NULL", "TRUE", "FALSE"):
@@ -334,6 +345,21 @@ class _Parser(TokenCursor):
             )
         self._check_reserved(token)
         return Name(token.offset, 1, (token.value,))
+
+    def _sized_literal(self, token: Token) -> Node | None:
+        """Parse a literal such as ``DECIMAL(5, 3) '1.5'``; return None if it is a function."""
+        end = self._index
+        while self._tokens[end].category in ("number", "sign") and not (
+            self._tokens[end].is_sign(")")
+        ):
+            end += 1
+        # The last token is the end of the text.
+        if not self._tokens[end].is_sign(")") or self._tokens[end + 1].category != "string":
+            return None
+        self._index -= 1
+        target, text = self._type(), self._next()
+        value = Value(text.offset, 1, Typed(text.value, pa.string(), True))
+        return self._apply(token.offset, "cast", [value], target)
 
     def _interval(self, token: Token) -> Node:
         """Parse the rest of INTERVAL.
@@ -454,36 +480,6 @@ class _Parser(TokenCursor):
         if (name == "TRIM") is not (len(arguments) == 1):
             raise self._error(f"{token.value} is not supported with these arguments", token.offset)
         return self._apply(token.offset, "call", arguments, name.lower())
-
-    def _type(self) -> pa.DataType:
-        token = self._next()
-        word = token.upper
-        sizes: list[int] = []
-        if self._current.is_sign("("):
-            self._index += 1
-            while not sizes or self._accept(","):
-                size = self._next()
-                if size.category != "number" or size.suffix or not size.value.isdigit():
-                    raise self._error("expected a number of digits", size.offset)
-                sizes.append(int(size.value[:9]))
-            self._expect(")")
-        if word in DECIMAL_TYPES and len(sizes) <= 2:
-            precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
-            if 0 < precision <= 38 and scale <= precision:
-                return pa.decimal128(precision, scale)
-        elif word in ("VARCHAR", "CHAR", "CHARACTER") and len(sizes) == 1:
-            return pa.string()
-        elif word == "TIMESTAMP" and not sizes:
-            return CLOCK if self._settings.timestamp_type == "TIMESTAMP_NTZ" else INSTANT
-        elif word == "TIME" and sizes not in ([], [6]):
-            raise self._error(
-                "times have six digits after the second here; write TIME", token.offset
-            )
-        elif word in TYPES and (not sizes or word == "TIME"):
-            return TYPES[word]
-        raise self._error(
-            "expected a type that a value can be cast to, such as int, double or date", token.offset
-        )
 
     def _number(self, token: Token, sign: str, offset: int | None = None) -> Node:
         try:

@@ -53,6 +53,8 @@ LITERAL_TYPES = {
     "X": "x",
 }
 DECIMAL_TYPES = ("DECIMAL", "DEC", "NUMERIC")
+#: Types of pylance's literals with a size, such as ``DECIMAL(5, 3) '1.5'``.
+SIZED_LITERALS = (*DECIMAL_TYPES, "DATETIME", "TIMESTAMP")
 #: Functions whose arguments can be separated by words.
 FUNCTIONS_WITH_WORDS = ("EXTRACT", "SUBSTR", "SUBSTRING", "TRIM")
 EXTRACT_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")
