@@ -108,7 +108,7 @@ class SortedRun:
 
 
 def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all runs, sorted; equal values in the order of the runs.
+    """Yield the rows of all runs, sorted; equal values in any order.
 
     If the values of all runs are unique, equal values are in one batch.
 
