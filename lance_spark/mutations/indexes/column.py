@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,6 +13,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _BATCH_ROWS = 1 << 16
@@ -33,26 +37,94 @@ def read_column(
     ------
     CorruptFileError, CorruptTableError, StorageError
     """
+    part = next(column_parts(task, path, row_field, None))
+    return part.values, part.ids
+
+
+class ColumnPart(NamedTuple):
+    """A part of a column.
+
+    Attributes
+    ----------
+    values : pa.Array
+    ids : uint64 array
+        Row id or address of each value, increasing.
+    is_last : bool
+    """
+
+    values: pa.Array
+    ids: UInt64Array
+    is_last: bool
+
+
+def column_parts(
+    task: FragmentTask, path: tuple[Field, ...], row_field: Field, part_bytes: int | None
+) -> Iterator[ColumnPart]:
+    """Yield the column as `read_column` returns it, in parts of about some bytes.
+
+    There is at least one part, which may be empty.
+
+    Parameters
+    ----------
+    task, path, row_field
+        As for `read_column`.
+    part_bytes : int or None
+        Bytes of a part; None for one part.
+
+    Raises
+    ------
+    CorruptFileError, CorruptTableError, StorageError
+    """
+    names = [field.name for field in path]
+    dtype = value_type(path[-1])
+    values: list[pa.Array] = []
+    ids: list[pa.Array] = []
+    size = 0
     schema = Schema((*Schema.of_paths([path]).fields, row_field))
+    for batch in _batches(task, task.fragments, schema):
+        if part_bytes is not None and size >= part_bytes:
+            yield ColumnPart(*_joined(values, ids, dtype), is_last=False)
+            values, ids, size = [], [], 0
+        values.append(_plain(column_at(batch, names)))
+        ids.append(batch.column(batch.num_columns - 1))
+        size += values[-1].nbytes + ids[-1].nbytes
+    yield ColumnPart(*_joined(values, ids, dtype), is_last=True)
+
+
+def live_rows(
+    task: FragmentTask, fragments: Sequence[Fragment], row_field: Field
+) -> Iterator[UInt64Array]:
+    """Yield the ids or addresses of the live rows of some fragments, without reading a column.
+
+    Raises
+    ------
+    CorruptFileError, CorruptTableError, StorageError
+    """
+    for batch in _batches(task, fragments, Schema((row_field,))):
+        yield batch.column(0).to_numpy()
+
+
+def _batches(
+    task: FragmentTask, fragments: Sequence[Fragment], schema: Schema
+) -> Iterator[pa.RecordBatch]:
     scan = ScanTask(
         uri=task.uri,
         lance_schema=schema,
-        slices=tuple(
-            FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in task.fragments
-        ),
+        slices=tuple(FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments),
         batch_size=_BATCH_ROWS,
         base_paths=task.base_paths,
         storage_options=task.storage_options,
     )
-    names = [field.name for field in path]
-    values, ids = [], []
-    for batch in scan.batches():
-        values.append(_plain(column_at(batch, names)))
-        ids.append(batch.column(batch.num_columns - 1))
-    column = pa.chunked_array(values, value_type(path[-1])).combine_chunks()
+    return scan.batches()
+
+
+def _joined(
+    values: list[pa.Array], ids: list[pa.Array], dtype: pa.DataType
+) -> tuple[pa.Array, UInt64Array]:
+    column = pa.chunked_array(values, dtype).combine_chunks()
     words = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
-    order = np.argsort(words, kind="stable")
-    if not np.array_equal(order, np.arange(len(order))):
+    if (words[1:] < words[:-1]).any():
+        order = np.argsort(words, kind="stable")
         column, words = column.take(pa.array(order)), words[order]
     return column, words
 

@@ -1,7 +1,7 @@
 """Creation of indexes: tasks write one segment each, and the driver commits them together.
 
-A task reads the column of some fragments, with the id or address of each row. Its memory is that of
-the column in these fragments, so that a large table needs more tasks, not larger ones.
+A task reads the column of some fragments, with the id or address of each row
+(`lance_spark.mutations.indexes.segment_files`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from lance_spark.mutations.commits import (
     retry_on_conflict,
 )
 from lance_spark.mutations.indexes.builders import Builder, builder_of
-from lance_spark.mutations.indexes.column import read_column, value_type
+from lance_spark.mutations.indexes.column import column_parts, value_type
+from lance_spark.mutations.indexes.merging.segments import MergedSegment
+from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
 from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
@@ -38,8 +40,10 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
-#: Rows that a segment has at most by default, if fragments are not larger.
-_MAX_SEGMENT_ROWS = 16 * 1024 * 1024
+#: Rows that a segment has at most by default, if fragments are not larger; and a segment of a type
+#: that a task makes in memory as a whole.
+_MAX_SEGMENT_ROWS = 64 * 1024 * 1024
+_MAX_WHOLE_ROWS = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,8 @@ class IndexTask(FragmentTask):
     version : tuple of int
         File version of the table.
     stable_row_ids : bool
+    merged : tuple of MergedSegment
+        Existing segments whose rows the new segment has, too.
     """
 
     path: tuple[Field, ...]
@@ -96,6 +102,7 @@ class IndexTask(FragmentTask):
     parameters: Mapping[str, Any]
     version: tuple[int, int]
     stable_row_ids: bool
+    merged: tuple[MergedSegment, ...] = ()
 
     def run(self) -> table_pb2.IndexMetadata:
         """Write the files; return the segment without its name and version.
@@ -105,11 +112,13 @@ class IndexTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
         """
         builder = builder_of(self.index_type)
-        values, ids = read_column(
-            self, self.path, ROW_ADDRESS if builder.with_addresses else ROW_ID
-        )
-        with SegmentWriter(self.open_paths(), self.version) as segment:
-            builder.write(segment, values, ids, self.parameters)
+        dtype = value_type(self.path[-1])
+        row_field = ROW_ADDRESS if builder.with_addresses else ROW_ID
+        parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
+        paths = self.open_paths()
+        with SegmentWriter(paths, self.version) as segment:
+            sources = [merged.source(self, paths) for merged in self.merged]
+            write_files(segment, builder, dtype, parts, sources, self.parameters)
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
@@ -119,9 +128,10 @@ class IndexTask(FragmentTask):
         )
         message.uuid.uuid = segment.id.bytes
         message.index_details.type_url = builder.type_url
-        message.index_details.value = builder.details(values.type, self.parameters)
+        message.index_details.value = builder.details(dtype, self.parameters)
         # An empty bitmap is not the same as an unknown one.
         covered = BitMap(fragment.id for fragment in self.fragments)
+        covered |= BitMap(fragment.id for merged in self.merged for fragment in merged.fragments)
         indexes.set_fragment_bitmap(message, covered)
         return message
 
@@ -189,13 +199,22 @@ def segment_tasks(
     fragments: Sequence[Fragment],
     parameters: Mapping[str, Any],
     num_segments: int,
+    merged: Sequence[MergedSegment] = (),
 ) -> list[IndexTask]:
-    """Return tasks that together cover some fragments; one task if there are none."""
+    """Return tasks that together cover fragments and segments; one task if there are none.
+
+    Parameters
+    ----------
+    num_segments : int
+        Most tasks.
+    merged : sequence of MergedSegment
+        Existing segments. If a task would only copy one segment, there is no such task.
+    """
     manifest = table.manifest
     return [
         IndexTask(
             uri=table.store.uri,
-            fragments=tuple(group),
+            fragments=tuple(piece for piece in group if isinstance(piece, Fragment)),
             base_paths=manifest.base_paths,
             storage_options=table.store.options or {},
             path=path,
@@ -203,15 +222,23 @@ def segment_tasks(
             parameters=parameters,
             version=manifest.data_storage_version,
             stable_row_ids=manifest.flags.stable_row_ids,
+            merged=tuple(piece for piece in group if isinstance(piece, MergedSegment)),
         )
-        for group in _groups(fragments, num_segments)
+        for group in _groups([*merged, *fragments], num_segments)
+        if not (len(group) == 1 and isinstance(group[0], MergedSegment))
     ]
 
 
-def default_segments(table: OpenTable, parallelism: int) -> int:
+def default_segments(table: OpenTable, index_type: str, parallelism: int) -> int:
     """Return a number of segments: one for each task that runs at once, and none too large."""
     rows = sum(fragment.physical_rows for fragment in table.manifest.fragments)
-    return max(parallelism, -(-rows // _MAX_SEGMENT_ROWS), 1)
+    return max(parallelism, least_segments(builder_of(index_type), rows))
+
+
+def least_segments(builder: Builder, rows: int) -> int:
+    """Return the least number of segments of some rows together, so that none is too large."""
+    most = _MAX_WHOLE_ROWS if part_bytes_of(builder) is None else _MAX_SEGMENT_ROWS
+    return max(-(-rows // most), 1)
 
 
 def commit_index(
@@ -314,14 +341,20 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
         )
 
 
-def _groups(fragments: Sequence[Fragment], count: int) -> list[list[Fragment]]:
-    """Return consecutive fragments in at most `count` groups of about equally many rows."""
-    total = sum(fragment.physical_rows for fragment in fragments)
-    groups: list[list[Fragment]] = [[]]
+def _groups(
+    pieces: Sequence[Fragment | MergedSegment], count: int
+) -> list[list[Fragment | MergedSegment]]:
+    """Return consecutive pieces in at most `count` groups of about equally many rows."""
+    total = sum(map(_rows_of, pieces))
+    groups: list[list[Fragment | MergedSegment]] = [[]]
     rows = 0
-    for fragment in fragments:
-        if groups[-1] and rows * count >= total * len(groups):
+    for piece in pieces:
+        if groups[-1] and len(groups) < count and rows * count >= total * len(groups):
             groups.append([])
-        groups[-1].append(fragment)
-        rows += fragment.physical_rows
+        groups[-1].append(piece)
+        rows += _rows_of(piece)
     return groups
+
+
+def _rows_of(piece: Fragment | MergedSegment) -> int:
+    return piece.physical_rows if isinstance(piece, Fragment) else piece.num_rows

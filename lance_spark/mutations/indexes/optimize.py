@@ -1,34 +1,41 @@
 """Indexes extended to the fragments that they do not cover.
 
 New segments are written from the rows of these fragments. To keep the number of segments small, the
-newest segments can be merged with them: the rows of their fragments are then read again. Retrained
-indexes are written anew from all rows.
+newest segments can be merged with them, from their files
+(`lance_spark.mutations.indexes.merging`). If that is not possible, the rows of their fragments are
+read again. Retrained indexes are written anew from all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
-from lance_spark.mutations.indexes.builders import BUILDERS
+from lance_spark.mutations.indexes.builders import BUILDERS, Builder
+from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.create import (
     IndexTask,
     check_column,
     commit_segments,
     current_fragments,
+    least_segments,
     segment_tasks,
     undo_of,
 )
+from lance_spark.mutations.indexes.merging.by_type import MERGINGS
+from lance_spark.mutations.indexes.merging.segments import MergedSegment
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.pruning.zone_places import is_overlaid
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -48,14 +55,18 @@ class OptimizeRequest:
         Newest segments of each index that are merged with the new rows.
     retrain : bool
         Whether all segments are written anew.
-    num_segments : int
-        Most new segments of each index.
+    num_segments : int or None
+        Most new segments of each index. None for as few as possible of those that are merged, and
+        one for each task that runs at once of others.
+    parallelism : int
+        Number of tasks that run at once.
     """
 
     names: Sequence[str] | None = None
     num_indices_to_merge: int = 1
     retrain: bool = False
-    num_segments: int = 1
+    num_segments: int | None = 1
+    parallelism: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +125,12 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
     """
     check_writable(table)
     check_least("num_indices_to_merge", request.num_indices_to_merge, 0)
-    check_least("num_segments", request.num_segments, 1)
+    if request.num_segments is not None:
+        check_least("num_segments", request.num_segments, 1)
     by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
-    section = indexes.section_of(table.manifest)
-    for index in section.indices:
+    for index in indexes.section_of(table.manifest).indices:
         by_name.setdefault(index.name, []).append(index)
     fragments = current_fragments(table)
-    moved = MovedRows() if request.retrain else MovedRows.of(table.paths, section)
     extensions = []
     for name in by_name if request.names is None else request.names:
         if name not in by_name:
@@ -129,7 +139,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{', '.join(sorted(by_name)) or 'none'}"
             )
         if indexes.type_of_index(by_name[name][0]) in BUILDERS:
-            extension = _extension(table, request, by_name[name], fragments, moved)
+            extension = _extension(table, request, by_name[name], fragments)
             extensions += [] if extension is None else [extension]
         elif request.names is not None:
             raise InvalidInputError(
@@ -144,37 +154,107 @@ def _extension(
     request: OptimizeRequest,
     segments: Sequence[table_pb2.IndexMetadata],
     fragments: Sequence[Fragment],
-    moved: MovedRows,
 ) -> Extension | None:
-    bitmaps = [moved.fragments(indexes.fragment_bitmap(index) or BitMap()) for index in segments]
-    covered = BitMap.union(*bitmaps)
-    uncovered = [fragment for fragment in fragments if fragment.id not in covered]
-    if not uncovered and not request.retrain:
+    moved = _moved_rows(table)
+    covered = BitMap.union(*(_covered(segment, moved) for segment in segments))
+    new = [fragment for fragment in fragments if fragment.id not in covered]
+    num_merged = min(request.num_indices_to_merge, len(segments))
+    if not new and not request.retrain and num_merged < 2:
         return None
     path = path_of(table, segments[0])
     if path is None:
         return None
     builder = BUILDERS[indexes.type_of_index(segments[0])]
     check_column(table, path, builder)
-    removed = segments
-    if not request.retrain:
-        count = min(request.num_indices_to_merge, len(segments))
-        removed = segments[len(segments) - count :]
-        merged = BitMap.union(BitMap(), *bitmaps[len(segments) - count :])
-        uncovered = [
-            fragment
-            for fragment in fragments
-            if fragment.id not in covered or fragment.id in merged
-        ]
-    tasks = segment_tasks(
-        table,
-        builder,
-        path,
-        fragments if request.retrain else uncovered,
-        builder.parameters_of(IndexFiles(table.paths, segments[-1])),
-        request.num_segments,
-    )
-    return Extension(segments[0].name, tuple(tasks), tuple(removed))
+    parameters = builder.parameters_of(IndexFiles(table.paths, segments[-1]))
+    if request.retrain:
+        merged, read, removed = [], list(fragments), list(segments)
+    else:
+        removed = list(segments[len(segments) - num_merged :])
+        pieces = _pieces(table, removed, moved, fragments)
+        merged = [piece for piece in pieces if _can_merge(table, builder, path, parameters, piece)]
+        read_ids = {fragment.id for fragment in new}
+        for piece in pieces:
+            read_ids |= set() if piece in merged else {part.id for part in piece.fragments}
+        read = [fragment for fragment in fragments if fragment.id in read_ids]
+    rows = sum(fragment.physical_rows for fragment in read)
+    count = request.num_segments
+    if count is None:
+        rows += sum(piece.num_rows for piece in merged)
+        parallelism = 1 if merged else request.parallelism
+        count = max(least_segments(builder, rows), parallelism)
+    tasks = segment_tasks(table, builder, path, read, parameters, count, merged)
+    # A segment that no task takes stays.
+    taken = [piece.segment for task in tasks for piece in task.merged]
+    alone = [piece.segment for piece in merged if piece.segment not in taken]
+    removed = [segment for segment in removed if segment not in alone]
+    return Extension(segments[0].name, tuple(tasks), tuple(removed)) if tasks else None
+
+
+def _moved_rows(table: OpenTable) -> MovedRows | None:
+    """Return the rows that compactions moved; None if this release cannot know them."""
+    try:
+        return MovedRows.of(table.paths, indexes.section_of(table.manifest))
+    except UnsupportedFeatureError:
+        return None
+
+
+def _covered(segment: table_pb2.IndexMetadata, moved: MovedRows | None) -> BitMap:
+    """Return the fragments that a segment covers, with those that its rows were moved to."""
+    bitmap = indexes.fragment_bitmap(segment) or BitMap()
+    if moved is None or indexes.is_zoned(segment):
+        # Zones are not moved.
+        return bitmap
+    return bitmap | moved.fragments(bitmap)
+
+
+def _pieces(
+    table: OpenTable,
+    segments: Sequence[table_pb2.IndexMetadata],
+    moved: MovedRows | None,
+    fragments: Sequence[Fragment],
+) -> list[MergedSegment]:
+    """Return segments with the fragments that exist, each of which is in one segment only."""
+    pieces = []
+    taken = BitMap()
+    for segment in segments:
+        ids = _covered(segment, moved) - taken
+        own = tuple(fragment for fragment in fragments if fragment.id in ids)
+        taken |= ids
+        if own:
+            stable_row_ids = table.manifest.flags.stable_row_ids
+            pieces.append(MergedSegment(segment, own, moved, stable_row_ids))
+    return pieces
+
+
+def _can_merge(
+    table: OpenTable,
+    builder: Builder,
+    path: tuple[Field, ...],
+    parameters: Mapping[str, Any],
+    piece: MergedSegment,
+) -> bool:
+    """Return whether the files of a segment can be read in place of the rows of the table."""
+    segment, merging = piece.segment, MERGINGS.get(builder.type_name)
+    stable = piece.stable_row_ids
+    has_addresses = indexes.holds_addresses(segment, stable)
+    if (
+        merging is None
+        or piece.moved is None
+        or segment.index_version not in (builder.version, builder.version_in(stable_row_ids=stable))
+        or has_addresses != (builder.with_addresses or not stable)
+        or indexes.may_lack_rows(segment)
+    ):
+        return False
+    # The zones of rows that moved do not exist any more.
+    if indexes.is_zoned(segment) and any(True for _ in piece.moved.old_fragments()):
+        return False
+    # The files have values that overlays replaced.
+    field_ids = {node.id for node in path}
+    if any(is_overlaid(fragment, field_ids) for fragment in piece.fragments):
+        return False
+    files = IndexFiles(table.paths, segment)
+    return merging.can_merge(files, value_type(path[-1]), parameters)
 
 
 def path_of(table: OpenTable, index: table_pb2.IndexMetadata) -> tuple[Field, ...] | None:

@@ -108,7 +108,7 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> FileWri
     ids : uint64 array
         Row id or address of each value, increasing; equal for values of one row.
     """
-    schema = pa.schema([pa.field(KEYS, values.type), pa.field(BITMAPS, pa.binary())])
+    schema = schema_of(values.type)
     writer = segment.create(FILE, schema)
     encoded = values.dictionary_encode(null_encoding="encode")
     keys = encoded.dictionary
@@ -128,5 +128,15 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> FileWri
         ]
         columns = [keys.take(pa.array(part)), pa.array(sets, pa.binary())]
         writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
-    writer.set_metadata(_STATISTICS, json.dumps({"num_bitmaps": len(keys)}, separators=(",", ":")))
+    set_statistics(writer, len(keys))
     return writer
+
+
+def schema_of(dtype: pa.DataType) -> pa.Schema:
+    """Return the schema of the file, given the type of the keys."""
+    return pa.schema([pa.field(KEYS, dtype), pa.field(BITMAPS, pa.binary())])
+
+
+def set_statistics(writer: FileWriter, num_keys: int) -> None:
+    """Write the metadata of the file."""
+    writer.set_metadata(_STATISTICS, json.dumps({"num_bitmaps": num_keys}, separators=(",", ":")))

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
@@ -173,6 +174,20 @@ def number_in(file: DataFileReader, key: str, default: int | None = None) -> int
     return int(text)
 
 
+def buffer_in(file: DataFileReader, key: str) -> bytes:
+    """Return the global buffer whose number is in the metadata of an index file.
+
+    Raises
+    ------
+    CorruptFileError
+        The entry is no number of a buffer.
+    """
+    number = number_in(file, key)
+    if not isinstance(file, FileReader):
+        raise CorruptFileError(f"{file.source.name}: it has no buffer {number}; rebuild the index")
+    return file.global_buffer(number)
+
+
 class SegmentWriter:
     """Writes the files of a new segment; deletes them if the block raises an error.
 
@@ -187,12 +202,14 @@ class SegmentWriter:
     ----------
     id : uuid.UUID
         The segment's uuid.
+    version : tuple of int
+        File version of the files.
     """
 
     def __init__(self, paths: TablePaths, version: tuple[int, int]) -> None:
         self.id = uuid.uuid4()
         self._paths = paths
-        self._version = version if version in _VERSIONS else _DEFAULT_VERSION
+        self.version = version if version in _VERSIONS else _DEFAULT_VERSION
         self._outputs: dict[str, tuple[OutputFile, FileWriter]] = {}
 
     def __enter__(self) -> SegmentWriter:
@@ -223,7 +240,7 @@ class SegmentWriter:
         lance_schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
         output = self._paths.store.open_output(f"{INDICES}/{self.id}/{name}")
         try:
-            writer = FileWriter(output, lance_schema, self._version)
+            writer = FileWriter(output, lance_schema, self.version)
         except BaseException:
             output.abort()
             raise

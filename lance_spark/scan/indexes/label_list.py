@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes import bitmap
 from lance_spark.scan.indexes.comparing import typed, with_both_zeros
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
@@ -23,7 +24,8 @@ from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 OPS = frozenset({"has_any", "has_all"})
-_NULLS = "lance:label_list_nulls"
+#: Key in the schema metadata.
+NULLS = "lance:label_list_nulls"
 #: Most items that a list must have all; the scan checks others.
 _MAX_ITEMS = 64
 
@@ -77,5 +79,9 @@ def write(segment: SegmentWriter, lists: pa.Array, ids: UInt64Array) -> None:
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
     writer = bitmap.write(segment, lists.flatten(), np.repeat(ids, lengths))
     is_null = lists.is_null().to_numpy(zero_copy_only=False)
-    number = writer.add_global_buffer(RowSet.of(ids[is_null]).encode())
-    writer.set_metadata(_NULLS, str(number))
+    set_nulls(writer, RowSet.of(ids[is_null]))
+
+
+def set_nulls(writer: FileWriter, rows: RowSet) -> None:
+    """Write which rows have a null list."""
+    writer.set_metadata(NULLS, str(writer.add_global_buffer(rows.encode())))

@@ -14,6 +14,7 @@ from pyroaring import BitMap, BitMap64
 
 from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
@@ -67,6 +68,14 @@ class MovedRows:
         for version in () if self._content is None else self._content.legacy_versions:
             for group in version.groups:
                 yield from group.old_fragments
+
+    def old_rows(self) -> RowSet:
+        """Return the addresses that the moved rows had, and those of their deleted neighbours."""
+        bitmaps = {}
+        for digest in self.old_fragments():
+            bitmaps[digest.id] = BitMap()
+            bitmaps[digest.id].add_range(0, min(digest.physical_rows, 1 << OFFSET_BITS))
+        return RowSet(bitmaps)
 
     def new_addresses(self, addresses: UInt64Array) -> UInt64Array:
         """Return the new addresses of rows; those of deleted rows stay.

@@ -26,6 +26,7 @@ from pyroaring import BitMap64
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
+from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.ngram_tokens import Tokenizer, tokens_of_text
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -39,7 +40,14 @@ NULL_TOKEN = 0
 _MAX_TOKENS = 64
 #: Tokens of a batch that is written.
 _BATCH_ROWS = 512
-_UNCOMPRESSED = {"lance-encoding:compression": "none"}
+SCHEMA = pa.schema(
+    [
+        pa.field(TOKENS, pa.uint32()),
+        pa.field(
+            POSTINGS, pa.binary(), nullable=False, metadata={"lance-encoding:compression": "none"}
+        ),
+    ]
+)
 
 
 def search(
@@ -89,12 +97,27 @@ def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
         (data,) = file.read([named(file, POSTINGS, pa.binary())], rows)
         name = file.source.name
     for item in data:
-        try:
-            yield BitMap64.deserialize(item.as_py())
-        except (ValueError, TypeError, IndexError, MemoryError) as error:
-            raise CorruptFileError(
-                f"{name}: a posting list is damaged ({error}); rebuild the index"
-            ) from None
+        yield decode_posting(item.as_py(), name)
+
+
+def decode_posting(data: bytes, name: str) -> BitMap64:
+    """Parse the rows of a token; errors call the file `name`.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    try:
+        return BitMap64.deserialize(data)
+    except (ValueError, TypeError, IndexError, MemoryError) as error:
+        raise CorruptFileError(
+            f"{name}: a posting list is damaged ({error}); rebuild the index"
+        ) from None
+
+
+def create(segment: SegmentWriter) -> FileWriter:
+    """Return the writer of a new file, which the segment finishes."""
+    return segment.create(FILE, SCHEMA)
 
 
 def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
@@ -109,19 +132,13 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
         Row id or address of each value, increasing.
     """
     postings = postings_of(values, ids)
-    schema = pa.schema(
-        [
-            pa.field(TOKENS, pa.uint32()),
-            pa.field(POSTINGS, pa.binary(), nullable=False, metadata=_UNCOMPRESSED),
-        ]
-    )
-    writer = segment.create(FILE, schema)
+    writer = create(segment)
     ordered = sorted(postings)
     for first in range(0, len(ordered), _BATCH_ROWS):
         part = ordered[first : first + _BATCH_ROWS]
         lists = [postings.pop(token).serialize() for token in part]
         columns = [pa.array(part, pa.uint32()), pa.array(lists, pa.binary())]
-        writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
 
 def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:

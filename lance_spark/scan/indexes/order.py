@@ -1,7 +1,14 @@
-"""The order of values in indexes: nulls first, floats in the total order of IEEE 754."""
+"""The order of values in indexes: nulls first, floats in the total order of IEEE 754.
+
+Values become unsigned integers with the same order: strings and binary values become their next
+eight bytes. An integer and its position are packed into one word of 64 bits: numpy sorts words
+several times as fast as it sorts positions by words. Bits that do not fit into a word, and the next
+bytes of strings, decide among values that are equal so far.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +20,16 @@ from lance_spark.encoding.rows import RowNumbers
 
 #: Signed integers in the order of the floats of the same width.
 _KEY_TYPES = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+#: Types of values with as many bits as integers, and their order.
+_LIKE_INTEGERS = (pat.is_integer, pat.is_temporal)
+_TEXT = (pat.is_string, pat.is_binary, pat.is_large_string, pat.is_large_binary)
+_KEY_BYTES = 8
+#: Parts of `_KEY_BYTES` bytes of a text that are compared; Arrow compares what is left.
+_MAX_PARTS = 8
+#: Values by which the number of distinct values is judged.
+_SAMPLE = 1 << 14
+
+_Keys = npt.NDArray[np.uint64]
 
 
 def order_of(values: pa.Array) -> RowNumbers:
@@ -23,12 +40,198 @@ def order_of(values: pa.Array) -> RowNumbers:
     pa.ArrowNotImplementedError
         The type has no order.
     """
+    dtype = values.type
+    is_text = any(test(dtype) for test in _TEXT)
+    is_number = pat.is_floating(dtype) or any(test(dtype) for test in _LIKE_INTEGERS)
+    if not is_text and not is_number:
+        return _arrow_order(values)
+    if not values.null_count:
+        return _text_order(values) if is_text else _key_order(_number_keys(values))
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(~is_null)
+    return np.concatenate([np.flatnonzero(is_null), places[order_of(values.drop_null())]])
+
+
+def _arrow_order(values: pa.Array) -> RowNumbers:
     import pyarrow.compute as pc
 
-    if pat.is_floating(values.type):
-        values = float_keys(values)
     indices: RowNumbers = pc.array_sort_indices(values, null_placement="at_start").to_numpy()
     return indices.astype(np.int64)
+
+
+def _number_keys(values: pa.Array) -> _Keys:
+    """Return unsigned integers in the order of numbers, which are not null."""
+    if pat.is_floating(values.type):
+        values = float_keys(values)
+    if pat.is_unsigned_integer(values.type):
+        unsigned: _Keys = values.to_numpy().astype(np.uint64)
+        return unsigned
+    integers = values.view(_KEY_TYPES.get(values.type.bit_width, pa.int8())).to_numpy()
+    keys: _Keys = integers.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)
+    return keys
+
+
+def _key_order(keys: _Keys) -> RowNumbers:
+    """Return the positions of keys in increasing order; equal keys in their given order."""
+    if len(keys) < 2:
+        return np.arange(len(keys))
+    keys, bits = _shortened(keys)
+    rest = bits + _bits(len(keys) - 1) - 64
+    if rest <= 0:
+        return _packed_order(keys)
+    # The bits that fit, and then the others among keys that are equal so far.
+    order = _packed_order(keys >> np.uint64(rest))
+    for places, group in _tied((keys >> np.uint64(rest))[order]):
+        tail = keys[order[places]] & np.uint64((1 << rest) - 1)
+        words = (group.astype(np.uint64) << np.uint64(rest)) | tail
+        order[places] = order[places][np.argsort(words, kind="stable")]
+    return order
+
+
+def _shortened(keys: _Keys) -> tuple[_Keys, int]:
+    """Return keys in the same order, without bits that all have, and the number of bits."""
+    keys = keys - keys.min()
+    varying = int(np.bitwise_or.reduce(keys))
+    zeros = max((varying & -varying).bit_length() - 1, 0)
+    return keys >> np.uint64(zeros), _bits(varying >> zeros)
+
+
+def _packed_order(keys: _Keys) -> RowNumbers:
+    """Return the order of keys which leave enough bits for their positions."""
+    bits = _bits(len(keys) - 1)
+    words = (keys << np.uint64(bits)) | np.arange(len(keys), dtype=np.uint64)
+    words.sort()
+    words &= np.uint64((1 << bits) - 1)
+    order: RowNumbers = words.view(np.int64)
+    return order
+
+
+def _bits(number: int) -> int:
+    return max(number.bit_length(), 1)
+
+
+def _tied(ordered: npt.NDArray[Any]) -> Iterator[tuple[RowNumbers, RowNumbers]]:
+    """Yield the places of equal neighbours, and a number for each group of them, if there are any.
+
+    Groups are numbered in increasing order, and not without gaps.
+    """
+    is_same = ordered[1:] == ordered[:-1]
+    if is_same.any():
+        starts = np.concatenate([[True], ~is_same])
+        places = np.flatnonzero(~starts | np.concatenate([is_same, [False]]))
+        yield places, np.cumsum(starts[places]) - 1
+
+
+def _text_order(values: pa.Array) -> RowNumbers:
+    """Return the order of strings or binary values, which are not null."""
+    import pyarrow.compute as pc
+
+    if not len(values):
+        return np.arange(0)
+    if _repeats(values):
+        encoded = values.dictionary_encode()
+        rank = np.empty(len(encoded.dictionary), np.uint64)
+        rank[_text_order(encoded.dictionary)] = np.arange(len(rank))
+        return _key_order(rank[encoded.indices.to_numpy()])
+    bounds = pc.min_max(values)
+    first, last = (bounds[name].as_buffer().to_pybytes() for name in ("min", "max"))
+    text = _Text(values, _common_bytes(first, last))
+    keys = text.part(0, slice(None))
+    order = _key_order(keys)
+    # Values that are equal so far are together.
+    tied = next(_tied(keys[order]), None)
+    part = 1
+    while tied is not None:
+        places, group = tied
+        rows = order[places]
+        if not text.has_part(part, rows):
+            # A value is less than the same value with zero bytes after it.
+            order[places] = rows[_grouped_order(group, text.lengths[rows].astype(np.uint64))[0]]
+            break
+        if part == _MAX_PARTS:
+            columns = pa.table({"group": group, "value": values.take(pa.array(rows))})
+            by = [("group", "ascending"), ("value", "ascending")]
+            order[places] = rows[pc.sort_indices(columns, sort_keys=by).to_numpy()]
+            break
+        by_key, runs = _grouped_order(group, text.part(part, rows))
+        order[places] = rows[by_key]
+        tied = next(((places[same], group) for same, group in _tied(runs)), None)
+        part += 1
+    return order
+
+
+def _common_bytes(first: bytes, last: bytes) -> int:
+    """Return the number of bytes at the beginning that are equal."""
+    shorter = min(len(first), len(last))
+    return next((place for place in range(shorter) if first[place] != last[place]), shorter)
+
+
+def _repeats(values: pa.Array) -> bool:
+    """Return whether most values seem to occur often."""
+    sample = values.take(pa.array(np.arange(0, len(values), -(-len(values) // _SAMPLE))))
+    return len(values) >= _SAMPLE and len(sample.unique()) < len(sample) // 2
+
+
+def _grouped_order(group: RowNumbers, keys: _Keys) -> tuple[RowNumbers, RowNumbers]:
+    """Return the order by group, which increases, and by key in it; and numbers of equal pairs."""
+    keys, bits = _shortened(keys)
+    if bits + _bits(int(group[-1])) + _bits(len(keys) - 1) <= 64:
+        order = _packed_order((group.astype(np.uint64) << np.uint64(bits)) | keys)
+    else:
+        order = _key_order(keys)
+        order = order[_key_order(group[order].astype(np.uint64))]
+    keys = keys[order]
+    is_new = (group[1:] != group[:-1]) | (keys[1:] != keys[:-1])
+    return order, np.cumsum(np.concatenate([[True], is_new]))
+
+
+class _Text:
+    """The bytes of strings or binary values, which are not null.
+
+    Parameters
+    ----------
+    values : pa.Array
+    skipped : int
+        Bytes at the beginning of all values that are equal.
+
+    Attributes
+    ----------
+    lengths : int64 array
+        Bytes of each value, without the skipped bytes.
+    """
+
+    def __init__(self, values: pa.Array, skipped: int) -> None:
+        is_large = pat.is_large_string(values.type) or pat.is_large_binary(values.type)
+        _, raw, data = values.buffers()
+        offsets = np.frombuffer(raw, np.int64 if is_large else np.int32)
+        offsets = offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)
+        self._starts = offsets[:-1] - offsets[0] + skipped
+        self.lengths: RowNumbers = np.diff(offsets) - skipped
+        size = int(offsets[-1] - offsets[0])
+        content = np.zeros(size + 2 * _KEY_BYTES, np.uint8)
+        if size:
+            content[:size] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+        #: The eight bytes from each byte on.
+        self._windows: npt.NDArray[Any] = np.ndarray(
+            (size + _KEY_BYTES,), ">u8", content, strides=(1,)
+        )
+
+    def has_part(self, part: int, rows: RowNumbers) -> bool:
+        """Return whether one of the values has bytes in a part."""
+        return bool((self.lengths[rows] > part * _KEY_BYTES).any())
+
+    def part(self, part: int, rows: RowNumbers | slice) -> _Keys:
+        """Return the eight bytes of a part as integers; zeros stand for missing bytes."""
+        left = self.lengths[rows] - part * _KEY_BYTES
+        starts = self._starts[rows] + part * _KEY_BYTES
+        keys: _Keys = self._windows[np.where(left > 0, starts, 0)].astype(np.uint64)
+        if left.min() < _KEY_BYTES:
+            missing = np.clip(_KEY_BYTES - left, 0, _KEY_BYTES).astype(np.uint64) * np.uint64(8)
+            # In two steps, as numpy does not shift by 64 bits.
+            half = missing >> np.uint64(1)
+            rest = missing - half
+            keys = np.left_shift(np.left_shift((keys >> half) >> rest, half), rest)
+        return keys
 
 
 def float_keys(values: pa.Array) -> pa.Array:

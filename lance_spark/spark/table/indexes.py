@@ -118,7 +118,9 @@ class IndexMethods(TableBase):
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
-            count = num_segments or default_segments(dataset._table, parallelism(self.spark))
+            count = num_segments or default_segments(
+                dataset._table, index_type, parallelism(self.spark)
+            )
             request = IndexRequest(
                 column=column,
                 index_type=index_type,
@@ -195,7 +197,8 @@ class IndexMethods(TableBase):
                 names=names,
                 num_indices_to_merge=num_indices_to_merge,
                 retrain=retrain,
-                num_segments=num_segments or default_segments(table, parallelism(self.spark)),
+                num_segments=num_segments,
+                parallelism=parallelism(self.spark),
             )
             manifest = extend(table, request, commit, job.runner(STEP))
             return manifest, ChangeResult(manifest.version)

@@ -210,9 +210,14 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
     BTREE indexes do.
     """
     index_type = type_of_index(index)
-    if index_type in _ZONED or not stable_row_ids:
+    if is_zoned(index) or not stable_row_ids:
         return True
     return index_type == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
+
+
+def is_zoned(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment describes zones, whose rows it cannot tell apart."""
+    return type_of_index(index) in _ZONED
 
 
 def may_lack_rows(index: table_pb2.IndexMetadata) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.mutations.indexes import builders, create
+from lance_spark.mutations.indexes.column import ColumnPart
 from lance_spark.scan.indexes.files import IndexFiles, read_columns
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.indexes.zoned import bloom_filter
@@ -176,14 +177,24 @@ def with_a_null(values: pa.Array, ids: np.ndarray) -> tuple[pa.Array, np.ndarray
     return pa.array(items, values.type), ids
 
 
+def tamper_parts(patch: pytest.MonkeyPatch, tamper: Tamper) -> None:
+    """Change the values that an index is built of."""
+    read = create.column_parts
+
+    def parts(*arguments: Any) -> Iterator[ColumnPart]:
+        for part in read(*arguments):
+            yield ColumnPart(*tamper(part.values, part.ids), part.is_last)
+
+    patch.setattr(create, "column_parts", parts)
+
+
 def tampered(
     monkeypatch: pytest.MonkeyPatch, path: Path, index_type: str, tamper: Tamper
 ) -> IndexCheck:
     """Build an index of tampered rows with the writers of the package, and check it."""
     small(path)
-    read = create.read_column
     with monkeypatch.context() as patch:
-        patch.setattr(create, "read_column", lambda *arguments: tamper(*read(*arguments)))
+        tamper_parts(patch, tamper)
         build(path, index_type)
     return checked(path)
 
@@ -239,10 +250,9 @@ def test_floats_are_compared_by_their_bits(monkeypatch: pytest.MonkeyPatch, tmp_
 
     path = tmp_path / "t.lance"
     small(path)
-    read = create.read_column
     for index_type in ("BTREE", "BITMAP"):
         with monkeypatch.context() as patch:
-            patch.setattr(create, "read_column", lambda *arguments: tamper(*read(*arguments)))
+            tamper_parts(patch, tamper)
             lance_spark.open_dataset(str(path)).create_scalar_index("f", index_type, "i")
         result = checked(path)
         # The sign of NaN does not count, but that of zero does.

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
-from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.indexes.moved_rows import MovedRows
@@ -98,11 +97,8 @@ class CoveredRows:
     def _known_rows(self) -> RowSet:
         """Return the live rows, and all rows that compactions moved."""
         if self._known is None:
-            bitmaps = dict(RowSet.of(self.words).bitmaps)
-            for digest in () if self.moved is None else self.moved.old_fragments():
-                bitmaps[digest.id] = BitMap()
-                bitmaps[digest.id].add_range(0, min(digest.physical_rows, 1 << OFFSET_BITS))
-            self._known = RowSet(bitmaps)
+            moved = [] if self.moved is None else [self.moved.old_rows()]
+            self._known = RowSet.union([RowSet.of(self.words), *moved])
         return self._known
 
     def name(self, position: int) -> str:

@@ -34,6 +34,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
+from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.zoned.xxhash import hashes
@@ -48,6 +49,13 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "bloomfilter.lance"
 HAS_NULL, FILTER = "has_null", "bloom_filter_data"
+SCHEMA = pa.schema(
+    [
+        *PLACE_FIELDS,
+        pa.field(HAS_NULL, pa.bool_(), nullable=False),
+        pa.field(FILTER, pa.binary(), nullable=False),
+    ]
+)
 DEFAULT_PROBABILITY = 0.00057
 _SUPPORTED = (
     pat.is_integer,
@@ -144,13 +152,7 @@ def write(
     """
     zones = ZonedRows.of(addresses, number_of_items)
     size = filter_bytes(number_of_items, probability)
-    fields = [
-        *PLACE_FIELDS,
-        pa.field(HAS_NULL, pa.bool_(), nullable=False),
-        pa.field(FILTER, pa.binary(), nullable=False),
-    ]
-    schema = pa.schema(fields)
-    writer = segment.create(FILE, schema)
+    writer = segment.create(FILE, SCHEMA)
     is_null = values.is_null().to_numpy(zero_copy_only=False)
     has_null = pa.array(zones.counts(is_null) > 0)
     columns = [*zones.place_columns(), has_null]
@@ -159,12 +161,17 @@ def write(
         bounds = zones.bounds[first : first + batch_zones + 1]
         filters = _filters_of(values.slice(bounds[0], bounds[-1] - bounds[0]), bounds, size)
         batch = [column.slice(first, len(filters)) for column in columns]
-        writer.write(pa.RecordBatch.from_arrays([*batch, filters], schema=schema))
+        writer.write(pa.RecordBatch.from_arrays([*batch, filters], schema=SCHEMA))
+    set_parameters(writer, number_of_items, probability)
+    add_null_bitmap(writer, values, addresses)
+
+
+def set_parameters(writer: FileWriter, number_of_items: int, probability: float) -> None:
+    """Write the metadata of the file."""
     writer.set_metadata("bloomfilter_item", str(number_of_items))
     # Without an exponent, as other clients write it.
     text = np.format_float_positional(probability, trim="-")
     writer.set_metadata("bloomfilter_probability", text)
-    add_null_bitmap(writer, values, addresses)
 
 
 def _filters_of(values: pa.Array, bounds: RowNumbers, size: int) -> pa.Array:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
+from lance_spark.file.writer import FileWriter
 from lance_spark.proto import index_old_pb2
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.indexes.order import float_keys, floats_of_keys
@@ -70,9 +71,7 @@ def write(
         Live rows of a zone.
     """
     zones = ZonedRows.of(addresses, rows_per_zone)
-    bounds = [pa.field(name, values.type) for name in BOUND_COLUMNS]
-    counts = [pa.field(name, pa.uint32(), nullable=False) for name in COUNT_COLUMNS]
-    schema = pa.schema([*bounds, *counts, *PLACE_FIELDS])
+    schema = schema_of(values.type)
     low, high, nan_count = _statistics(values, zones)
     is_null = values.is_null().to_numpy(zero_copy_only=False)
     numbers = [pa.array(count, pa.uint32()) for count in (zones.counts(is_null), nan_count)]
@@ -80,8 +79,20 @@ def write(
     writer.write(
         pa.RecordBatch.from_arrays([low, high, *numbers, *zones.place_columns()], schema=schema)
     )
-    writer.set_metadata("rows_per_zone", str(rows_per_zone))
+    set_parameters(writer, rows_per_zone)
     add_null_bitmap(writer, values, addresses)
+
+
+def schema_of(dtype: pa.DataType) -> pa.Schema:
+    """Return the schema of the file, given the type of the column."""
+    bounds = [pa.field(name, dtype) for name in BOUND_COLUMNS]
+    counts = [pa.field(name, pa.uint32(), nullable=False) for name in COUNT_COLUMNS]
+    return pa.schema([*bounds, *counts, *PLACE_FIELDS])
+
+
+def set_parameters(writer: FileWriter, rows_per_zone: int) -> None:
+    """Write the metadata of the file."""
+    writer.set_metadata("rows_per_zone", str(rows_per_zone))
 
 
 def _statistics(values: pa.Array, zones: ZonedRows) -> tuple[pa.Array, pa.Array, RowNumbers]:

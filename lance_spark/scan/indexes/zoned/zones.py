@@ -94,8 +94,12 @@ class ZonedRows:
 def add_null_bitmap(writer: FileWriter, values: pa.Array, addresses: UInt64Array) -> None:
     """Write which rows are null."""
     is_null = values.is_null().to_numpy(zero_copy_only=False)
-    number = writer.add_global_buffer(RowSet.of(addresses[is_null]).encode())
-    writer.set_metadata(NULL_BITMAP, str(number))
+    set_null_bitmap(writer, RowSet.of(addresses[is_null]))
+
+
+def set_null_bitmap(writer: FileWriter, rows: RowSet) -> None:
+    """Write which rows are null."""
+    writer.set_metadata(NULL_BITMAP, str(writer.add_global_buffer(rows.encode())))
 
 
 def with_integers(zones: pa.Table, names: Sequence[str], name: str) -> pa.Table:

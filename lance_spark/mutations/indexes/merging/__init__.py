@@ -1,0 +1,1 @@
+"""Segments of indexes merged from their files, without the rows of the table."""

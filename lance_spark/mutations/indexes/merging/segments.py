@@ -1,0 +1,66 @@
+"""Segments of an index that a task merges into the segment that it writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyroaring import BitMap
+
+from lance_spark.mutations.indexes.column import live_rows
+from lance_spark.mutations.indexes.merging.sources import KeptRows, Source, sets_of
+from lance_spark.mutations.runner import FragmentTask
+from lance_spark.proto import table_pb2
+from lance_spark.scan.fragment.row_meta import ROW_ID
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+
+#: Types whose files have addresses. An entry of a deleted row does no harm there: no new row gets
+#: its address. But a row that was updated keeps its row id.
+_BY_ADDRESS = frozenset({"BTREE", "ZONEMAP", "BLOOMFILTER"})
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSegment:
+    """An existing segment that becomes a part of a new one. Can be pickled.
+
+    Attributes
+    ----------
+    segment : table_pb2.IndexMetadata
+    fragments : tuple of Fragment
+        The fragments whose rows the new segment takes from it.
+    moved : MovedRows or None
+        Rows that compactions moved since the segment was written; None if unknown.
+    stable_row_ids : bool
+    """
+
+    segment: table_pb2.IndexMetadata
+    fragments: tuple[Fragment, ...]
+    moved: MovedRows | None
+    stable_row_ids: bool
+
+    @property
+    def num_rows(self) -> int:
+        """The physical rows of the fragments."""
+        return sum(fragment.physical_rows for fragment in self.fragments)
+
+    def source(self, task: FragmentTask, paths: TablePaths) -> Source:
+        """Return the files of the segment, and the rows of them that stay.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, StorageError
+        """
+        has_addresses = indexes.holds_addresses(self.segment, self.stable_row_ids)
+        live = None
+        if indexes.type_of_index(self.segment) not in _BY_ADDRESS:
+            live = sets_of(live_rows(task, self.fragments, ROW_ID))
+        kept = KeptRows(
+            indexes.fragment_bitmap(self.segment) or BitMap(),
+            BitMap(fragment.id for fragment in self.fragments),
+            self.moved if has_addresses else None,
+            live,
+        )
+        return Source(IndexFiles(paths, self.segment), kept)

@@ -1,0 +1,166 @@
+"""Sorted files of several segments as one sorted stream of rows.
+
+Each file is read in windows, which together have a bounded size. A step returns the rows of all
+windows that are not greater than the least of their last values: all smaller rows have been read by
+then. These rows are sorted together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.open import DataFileReader
+from lance_spark.file.schema.field import Field
+from lance_spark.mutations.indexes.checks.rows import flags, ordered
+from lance_spark.scan.indexes.order import order_of
+
+#: Bytes of all windows together.
+_WINDOW_BYTES = 32 * 1024 * 1024
+#: Rows of the first window of a file, by which the size of its rows is known; and most rows.
+_FIRST_ROWS = 1 << 12
+_MAX_ROWS = 1 << 18
+
+
+@dataclass(slots=True)
+class SortedRun:
+    """A file whose rows are sorted by its first column.
+
+    Attributes
+    ----------
+    file : DataFileReader
+    fields : sequence of Field
+    unique : bool
+        Whether a value may occur only once.
+    keep : callable
+        Returns the rows of a window that stay, with the columns of the stream.
+    """
+
+    file: DataFileReader
+    fields: Sequence[Field]
+    unique: bool
+    keep: Callable[[pa.RecordBatch], pa.RecordBatch]
+    _position: int = 0
+    _row_bytes: int = 0
+    _last: pa.Array | None = None
+    _rows: list[pa.RecordBatch] = field(default_factory=list)
+
+    @property
+    def rows(self) -> pa.RecordBatch | None:
+        """The rows that were read, but not taken; None after the last."""
+        return self._rows[0] if self._rows else None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows have been read."""
+        return self._position >= self.file.num_rows
+
+    def fill(self, num_bytes: int) -> None:
+        """Read the next window, if all rows were taken.
+
+        Raises
+        ------
+        CorruptFileError
+            The values are not sorted.
+        StorageError
+        """
+        while not self._rows and not self.is_read:
+            count = _FIRST_ROWS
+            if self._row_bytes:
+                count = min(max(num_bytes // self._row_bytes, 1), _MAX_ROWS)
+            stop = min(self._position + count, self.file.num_rows)
+            columns = self.file.read(self.fields, range(self._position, stop))
+            self._check_order(columns[0])
+            names = [field.name for field in self.fields]
+            window = pa.RecordBatch.from_arrays(columns, names)
+            self._row_bytes = max(window.nbytes // window.num_rows, 1)
+            self._position = stop
+            kept = self.keep(window)
+            if kept.num_rows:
+                self._rows = [kept]
+
+    def take(self, count: int) -> pa.RecordBatch:
+        """Return the next rows, and drop them."""
+        rows = self._rows.pop()
+        if count < rows.num_rows:
+            self._rows.append(rows.slice(count))
+        return rows.slice(0, count)
+
+    def _check_order(self, values: pa.Array) -> None:
+        import pyarrow.compute as pc
+
+        joined = values if self._last is None else pa.concat_arrays([self._last, values])
+        keys, is_null = ordered(joined), flags(joined.is_null())
+        compare = pc.less_equal if self.unique else pc.less
+        wrong = flags(compare(keys[1:], keys[:-1])) | (is_null[1:] & ~is_null[:-1])
+        if self.unique:
+            wrong |= is_null[1:]
+        if wrong.any():
+            raise CorruptFileError(
+                f"{self.file.source.name}: {self.fields[0].name} must ascend; create the index "
+                "again"
+            )
+        self._last = values.slice(len(values) - 1)
+
+
+def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all runs, sorted; equal values in any order.
+
+    If the values of all runs are unique, equal values are in one batch.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
+    active = list(runs)
+    while True:
+        for run in active:
+            run.fill(_WINDOW_BYTES // len(active))
+        active = [run for run in active if run.rows is not None]
+        if not active:
+            return
+        parts = [
+            run.take(count) for run, count in zip(active, _counts(active), strict=True) if count
+        ]
+        if len(parts) == 1:
+            yield parts[0]
+            continue
+        rows = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        order = pa.array(order_of(rows[0].column(0)))
+        yield rows[0].take(order)
+
+
+def _counts(runs: Sequence[SortedRun]) -> list[int]:
+    """Return how many rows of each run are not greater than the least last row."""
+    batches = [run.rows for run in runs if run.rows is not None]
+    lengths = [batch.num_rows for batch in batches]
+    unread = [number for number, run in enumerate(runs) if not run.is_read]
+    if not unread or len(runs) == 1:
+        return lengths
+    values = [batch.column(0) for batch in batches]
+    lasts = pa.concat_arrays([column.slice(len(column) - 1) for column in values])
+    least = unread[int(order_of(lasts.take(pa.array(unread)))[0])]
+    bound = lasts.slice(least, 1)
+    is_full = _at_most(lasts, bound)
+    is_full[least] = True
+    begins = _at_most(pa.concat_arrays([column.slice(0, 1) for column in values]), bound)
+    counts = []
+    for number, column in enumerate(values):
+        if is_full[number] or not begins[number]:
+            counts.append(lengths[number] if is_full[number] else 0)
+        else:
+            counts.append(int(np.argmin(_at_most(column, bound))))
+    return counts
+
+
+def _at_most(values: pa.Array, bound: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return which values are not greater than a bound, of an array of one value."""
+    import pyarrow.compute as pc
+
+    if bound.null_count:
+        return flags(values.is_null())
+    return flags(pc.less_equal(ordered(values), ordered(bound)[0]), unknown=True)

@@ -1,0 +1,91 @@
+"""The files of a new segment, from rows of a table and from existing segments.
+
+Rows are read in parts. If there are several parts, each becomes a segment in a temporary folder on
+the local disk, and these are merged as existing segments are. So the memory is bounded by a part,
+not by the column. A type of index whose segments cannot be merged takes all rows as one part.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark.mutations.indexes.builders import Builder
+from lance_spark.mutations.indexes.column import ColumnPart
+from lance_spark.mutations.indexes.merging.by_type import MERGINGS
+from lance_spark.mutations.indexes.merging.sources import Source
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.table.paths import TablePaths
+
+#: Bytes of the values of a part, with their ids.
+_PART_BYTES = 64 * 1024 * 1024
+
+
+def part_bytes_of(builder: Builder) -> int | None:
+    """Return the bytes of a part; None if the index needs all rows as one part."""
+    return _PART_BYTES if builder.type_name in MERGINGS else None
+
+
+def write_files(
+    segment: SegmentWriter,
+    builder: Builder,
+    dtype: pa.DataType,
+    parts: Iterator[ColumnPart],
+    sources: Sequence[Source],
+    parameters: Mapping[str, Any],
+) -> None:
+    """Write the files of a segment.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+    builder : Builder
+    dtype : pa.DataType
+        Type of the values.
+    parts : iterator of ColumnPart
+    sources : sequence of Source
+        Existing segments whose rows the new segment has, too.
+    parameters : mapping of str to object
+
+    Raises
+    ------
+    CorruptFileError, CorruptTableError, MissingFileError, UnsupportedTypeError, StorageError
+    """
+    part = next(parts)
+    if part.is_last and not sources:
+        builder.write(segment, part.values, part.ids, parameters)
+        return
+    with tempfile.TemporaryDirectory(prefix="lance-index-", dir=_local_folder()) as folder:
+        paths = TablePaths.open(folder)
+        runs = [_written(paths, segment.version, builder, part, parameters)]
+        # The memory of a part is given up before the next is read.
+        del part
+        runs += [_written(paths, segment.version, builder, part, parameters) for part in parts]
+        MERGINGS[builder.type_name].merge(segment, dtype, [*sources, *runs], parameters)
+
+
+def _written(
+    paths: TablePaths,
+    version: tuple[int, int],
+    builder: Builder,
+    part: ColumnPart,
+    parameters: Mapping[str, Any],
+) -> Source:
+    """Write a part as a segment of its own."""
+    with SegmentWriter(paths, version) as segment:
+        builder.write(segment, part.values, part.ids, parameters)
+        segment.finish()
+    message = table_pb2.IndexMetadata()
+    message.uuid.uuid = segment.id.bytes
+    return Source(IndexFiles(paths, message))
+
+
+def _local_folder() -> str | None:
+    """Return a folder of Spark for temporary files; None for that of the system."""
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return folder if os.path.isdir(folder) else None
