@@ -15,6 +15,7 @@ from lance_spark.encoding.rows import RowNumbers
 
 #: Of few rows among many, each is marked in a mask.
 _FEW = 16
+_CHUNK = 1024
 
 
 # Not a dataclass, whose definition takes a part of the time in which a read is planned.
@@ -72,6 +73,13 @@ class RowRanges:
         return len(self.starts)
 
     @property
+    def num_decoded(self) -> int:
+        """The rows that are decoded to read them, at most: a chunk mostly has 1,024 rows."""
+        first, last = self.starts // _CHUNK, (self.stops - 1) // _CHUNK
+        repeated = np.count_nonzero(first[1:] == last[:-1])
+        return int((last - first + 1).sum() - repeated) * _CHUNK
+
+    @property
     def span(self) -> int:
         """The number of rows from the first to the last."""
         return int(self.stops[-1] - self.starts[0]) if len(self.starts) else 0
@@ -86,7 +94,9 @@ class RowRanges:
         """Return the rows as increasing numbers."""
         lengths = self.stops - self.starts
         ends = np.cumsum(lengths)
-        return np.arange(self.num_rows) + np.repeat(self.starts - (ends - lengths), lengths)
+        numbers: RowNumbers = np.arange(self.num_rows)
+        numbers += np.repeat(self.starts - (ends - lengths), lengths)
+        return numbers
 
     def within(self, start: int, stop: int) -> RowRanges:
         """Return the rows from `start` to `stop`."""

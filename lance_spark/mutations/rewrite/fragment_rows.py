@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled, input_schema
 from lance_spark.file.schema.field import Field
@@ -89,12 +90,18 @@ def matching_rows(
     version: tuple[int, int],
     base_paths: Mapping[int, BasePath],
     filters: Sequence[Condition],
+    candidates: Mapping[int, RowRanges] | None = None,
     *,
     with_lineage: bool,
 ) -> Iterator[AddressedRows]:
     """Yield the live rows of fragments that meet all filters, in order; see `live_values`.
 
-    `with_lineage` requests the row ids and the versions that created the rows.
+    Parameters
+    ----------
+    candidates : mapping of int to RowRanges, optional
+        By fragment, the rows for which the filters can hold. Small fragments are read whole.
+    with_lineage : bool
+        Requests the row ids and the versions that created the rows.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
     meta_fields = (ROW_ADDRESS, ROW_ID, CREATED_AT) if with_lineage else (ROW_ADDRESS,)
@@ -110,7 +117,7 @@ def matching_rows(
         reader = RowReader(paths, source, fields, version, base_paths, filters)
         first = np.uint64(first_address(source))
         try:
-            for rows in reader.matching():
+            for rows in reader.matching(None if candidates is None else candidates[source.id]):
                 addresses = rows.offsets.astype(np.uint64) + first
                 yield AddressedRows(rows.values, addresses, rows.row_ids, rows.created)
         finally:
@@ -118,11 +125,14 @@ def matching_rows(
 
 
 def matching_offsets(
-    paths: TablePaths, fragments: Iterable[Fragment], filters: Sequence[Condition]
+    paths: TablePaths,
+    fragments: Iterable[Fragment],
+    filters: Sequence[Condition],
+    candidates: Mapping[int, RowRanges] | None = None,
 ) -> dict[int, BitMap]:
     """Return the offsets of the live rows that meet all filters, by fragment.
 
-    A fragment without such rows is not in the result.
+    A fragment without such rows is not in the result. See `matching_rows`.
     """
     rows_by_fragment: dict[int, BitMap] = {}
     for source in _sources(paths, fragments, Schema((ROW_ADDRESS,)), filters):
@@ -132,7 +142,8 @@ def matching_offsets(
         reader = FragmentReader(paths, source, Schema(()), filters)
         rows = BitMap()
         try:
-            for offsets in reader.matching_windows():
+            wanted = None if candidates is None else candidates[source.id]
+            for offsets in reader.matching_windows(wanted):
                 rows |= bitmap_of(offsets)
         finally:
             reader.close()

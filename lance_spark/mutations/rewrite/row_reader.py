@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyroaring import BitMap
 
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
@@ -119,19 +120,25 @@ class RowReader:
         """Return the number of rows to read at once."""
         return self._values_reader.window_rows()
 
-    def matching_offsets(self) -> BitMap:
-        """Return the offsets of the live rows that meet the filters."""
+    def matching_offsets(self, rows: RowRanges | None = None) -> BitMap:
+        """Return the offsets of the live rows that meet the filters.
+
+        Parameters
+        ----------
+        rows : RowRanges, optional
+            Physical rows to read; all by default.
+        """
         matching = BitMap()
-        for offsets in self._reader.matching_windows():
+        for offsets in self._reader.matching_windows(rows):
             matching |= bitmap_of(offsets)
         return matching
 
-    def matching(self, rows: range | None = None) -> Iterator[RowBatch]:
+    def matching(self, rows: range | RowRanges | None = None) -> Iterator[RowBatch]:
         """Yield the live rows that meet the filters, in order.
 
         Parameters
         ----------
-        rows : range, optional
+        rows : range or RowRanges, optional
             Physical rows to read; all by default.
         """
         for batch in self._reader.scan(self._rows if rows is None else rows, BATCH_ROWS):

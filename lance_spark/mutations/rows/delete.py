@@ -29,6 +29,12 @@ from lance_spark.mutations.commits import (
 )
 from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
 from lance_spark.mutations.rewrite.writer import Written, undo
+from lance_spark.mutations.rows.candidates import (
+    CandidateRows,
+    candidate_rows,
+    candidates_of,
+    with_candidates,
+)
 from lance_spark.mutations.rows.conditions import (
     Filter,
     address_check,
@@ -122,11 +128,14 @@ class DeleteTask(FragmentTask):
         Rows that meet all of them are deleted.
     rows : mapping of int to int64 array or BitMap, optional
         Offsets by fragment of the rows that can be deleted; all rows by default.
+    candidates : mapping of int to RowRanges, optional
+        By fragment, the rows for which the filters can hold.
     """
 
     read_version: int
     filters: tuple[Condition, ...] = ()
     rows: RowsByFragment | None = None
+    candidates: CandidateRows = None
 
     def run(self) -> list[FragmentDeletion]:
         """Find the rows, and write deletion files.
@@ -141,7 +150,7 @@ class DeleteTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = self.open_paths()
-        rows = matching_offsets(paths, self.fragments, self.filters)
+        rows = matching_offsets(paths, self.fragments, self.filters, self.candidates)
         if self.rows is not None:
             rows = {
                 number: offsets & _as_bitmap(self.rows[number]) for number, offsets in rows.items()
@@ -237,6 +246,8 @@ def plan_delete(
                 f"{table.store.display}: version {table.version} has no fragment {missing[0]}"
             )
         fragments = tuple(fragment for fragment in fragments if len(rows.get(fragment.id, ())))
+    candidates = candidate_rows(table, counted_fragments(table.paths, table.manifest), conditions)
+    fragments = with_candidates(fragments, candidates)
     return [
         DeleteTask(
             uri=table.store.uri,
@@ -244,16 +255,17 @@ def plan_delete(
             read_version=table.version,
             filters=conditions,
             rows=None if rows is None else {fragment.id: rows[fragment.id] for fragment in chosen},
+            candidates=candidates_of(chosen, candidates),
             base_paths=table.manifest.base_paths,
             storage_options=table.store.options,
             tag=tag,
         )
-        for chosen in _grouped(fragments, fragments_per_task)
+        for chosen in _grouped(fragments, fragments_per_task, candidates)
     ]
 
 
 def _grouped(
-    fragments: Sequence[Fragment], fragments_per_task: int | None
+    fragments: Sequence[Fragment], fragments_per_task: int | None, candidates: CandidateRows
 ) -> Iterator[tuple[Fragment, ...]]:
     """Yield the fragments of each task; see `plan_delete`."""
     max_fragments = fragments_per_task or _TASK_FRAGMENTS
@@ -261,11 +273,14 @@ def _grouped(
     group: list[Fragment] = []
     rows = 0
     for fragment in fragments:
-        if group and (len(group) == max_fragments or rows + fragment.physical_rows > max_rows):
+        size = fragment.physical_rows
+        if candidates is not None:
+            size = candidates[fragment.id].num_decoded
+        if group and (len(group) == max_fragments or rows + size > max_rows):
             yield tuple(group)
             group, rows = [], 0
         group.append(fragment)
-        rows += fragment.physical_rows
+        rows += size
     if group:
         yield tuple(group)
 

@@ -44,6 +44,7 @@ from lance_spark.mutations.commits import (
 from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
 from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.mutations.rows.candidates import candidate_rows, candidates_of, with_candidates
 from lance_spark.mutations.rows.conditions import (
     Filter,
     address_check,
@@ -107,14 +108,18 @@ def plan_update(
         check_first_field(table, field_ids(assignments))
     comparisons = parse_conditions(table, filters)
     fragments = counted_fragments(table.paths, table.manifest)
+    candidates = candidate_rows(table, fragments, comparisons)
+    fragments = with_candidates(fragments, candidates)
     placement = placement_of(table)
     size = fragments_per_task or max(len(fragments), 1)
+    groups = [fragments[start : start + size] for start in range(0, len(fragments), size)]
     return [
         UpdateTask(
             uri=table.store.uri,
             schema=schema,
             file_version=manifest.data_storage_version,
-            fragments=fragments[position : position + size],
+            fragments=chosen,
+            candidates=candidates_of(chosen, candidates),
             read_version=table.version,
             assignments=assignments,
             filters=comparisons,
@@ -124,9 +129,9 @@ def plan_update(
             storage_options=table.store.options,
             tag=tag,
             placement=placement,
-            first=position // size,
+            first=number,
         )
-        for position in range(0, len(fragments), size)
+        for number, chosen in enumerate(groups)
     ]
 
 

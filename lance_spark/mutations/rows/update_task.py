@@ -24,6 +24,7 @@ from lance_spark.mutations.rewrite.writer import (
     rewrite_writer,
     undo,
 )
+from lance_spark.mutations.rows.candidates import CandidateRows
 from lance_spark.mutations.rows.delete import FragmentDeletion, delete_offsets
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
@@ -103,6 +104,8 @@ class UpdateTask(FragmentTask):
     ----------
     filters : tuple of Condition
         Rows that meet all of them are updated.
+    candidates : mapping of int to RowRanges, optional
+        By fragment, the rows for which the filters can hold.
     """
 
     schema: Schema
@@ -110,6 +113,7 @@ class UpdateTask(FragmentTask):
     read_version: int
     assignments: tuple[Assignment, ...]
     filters: tuple[Condition, ...] = ()
+    candidates: CandidateRows = None
     mode: Mode = "rows"
     stable_row_ids: bool = False
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
@@ -173,6 +177,7 @@ class UpdateTask(FragmentTask):
             self.file_version,
             self.base_paths,
             self.filters,
+            self.candidates,
             with_lineage=self.stable_row_ids,
         )
 
@@ -194,7 +199,8 @@ class UpdateTask(FragmentTask):
         old_reader = self._reader(paths, fragment, schema.fields)
         writer = self._writer(paths, schema, self.placement.of_one_file(fragment))
         try:
-            matching = reader.matching_offsets()
+            candidates = None if self.candidates is None else self.candidates[fragment.id]
+            matching = reader.matching_offsets(candidates)
             if not matching:
                 return None
             # Constants can be wider than the values that they replace.

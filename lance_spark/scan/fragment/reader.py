@@ -425,7 +425,7 @@ class FragmentReader(SelectiveReader):
         """Return live rows by their number among the live rows, strictly increasing."""
         return self.read(live_to_physical(rows, self.deleted()))
 
-    def scan(self, rows: range, batch_size: int) -> Iterator[pa.RecordBatch]:
+    def scan(self, rows: range | RowRanges, batch_size: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `live` in batches of at most `batch_size` rows."""
         for piece in self.live(rows):
             yield from batches_of(piece, batch_size)

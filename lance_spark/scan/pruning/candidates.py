@@ -136,14 +136,16 @@ def narrowed(
     rows : mapping of int to RowRanges
         The rows to keep, by the fragment's id.
     target_rows : int
-        Consecutive groups are joined up to this number of rows.
+        Consecutive groups are joined up to this number of rows that are decoded.
     """
     result: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
     size = 0
     for group in groups:
         remaining = [part for piece in group for part in _narrowed(piece, rows)]
-        count = sum(piece.num_rows for piece in remaining)
+        count = sum(
+            piece.num_rows if piece.rows is None else piece.rows.num_decoded for piece in remaining
+        )
         if current and size + count > target_rows:
             result.append(tuple(current))
             current, size = [], 0

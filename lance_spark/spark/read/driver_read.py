@@ -47,6 +47,10 @@ _MAX_FILTERED_ROWS = 2_000
 _SAMPLES = 4
 _SAMPLED_ROWS = 1_024
 _MIN_SAMPLED = 65_536
+#: The same for rows in ranges of fewer rows than this on average.
+_RANGE_ROWS = 16
+_SCATTERED_ROWS = 32
+_MIN_SCATTERED = 2 * _MAX_FILTERED_ROWS
 #: Rows of a sample that groups are counted in, and the least rows of a group on average for which
 #: tasks make groups.
 _GROUPED_ROWS = 4_096
@@ -129,10 +133,15 @@ def _is_small(
 def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows) -> bool:
     """Return whether a sample of the rows promises more rows than the driver reads."""
     rows = _num_rows(partitions)
-    if rows < _MIN_SAMPLED or not _is_filtered(partitions):
+    # Each of the scattered rows that an index leaves costs as much as many others.
+    is_scattered = _num_ranges(partitions) * _RANGE_ROWS > rows
+    minimum, sample_rows = (
+        (_MIN_SCATTERED, _SCATTERED_ROWS) if is_scattered else (_MIN_SAMPLED, _SAMPLED_ROWS)
+    )
+    if rows < minimum or not _is_filtered(partitions):
         return False
     sampled = matching = 0
-    for sample in _samples(partitions, _SAMPLED_ROWS):
+    for sample in _samples(partitions, sample_rows):
         sampled += sample.task.num_rows if sample.task is not None else 0
         matching += sum(batch.num_rows for batch in read_rows(sample))
     return matching * rows > sampled * _MAX_FILTERED_ROWS * _SAMPLE_FACTOR
@@ -183,6 +192,11 @@ def has_many_groups(
 
 def _num_rows(partitions: Sequence[LancePartition]) -> int:
     return sum(partition.task.num_rows for partition in partitions if partition.task is not None)
+
+
+def _num_ranges(partitions: Sequence[LancePartition]) -> int:
+    tasks = [partition.task for partition in partitions if partition.task is not None]
+    return sum(piece.rows.num_ranges for task in tasks for piece in task.slices if piece.rows)
 
 
 def _is_filtered(partitions: Sequence[LancePartition]) -> bool:

@@ -33,13 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.spark.job import Job
     from lance_spark.spark.table.base import TableBase
 
 #: Name of the step that writes deletion files, for users.
 STEP = "write deletion vectors"
-_ALL_ROWS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +123,7 @@ def select_rows(
     predicate = scan_predicate(handle, dataset, condition)
     if predicate is None:
         return (), find_rows(handle, job, dataset, condition)
-    return (predicate,), candidate_rows(dataset, predicate)
-
-
-def candidate_rows(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
-    """Return the rows by fragment that indexes do not rule out; None without indexes."""
-    if dataset._table.manifest.index_section is None:
-        return None
-    rows: dict[int, BitMap] = {}
-    for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, rows_per_task=_ALL_ROWS):
-        for piece in task.slices:
-            bitmap = rows.setdefault(piece.fragment.id, BitMap())
-            for part in piece.ranges:
-                bitmap.add_range(part.start, part.stop)
-    return rows
+    return (predicate,), None
 
 
 def text_of(condition: str | Column | None) -> str:
