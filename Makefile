@@ -35,12 +35,12 @@ test-spark: java $(VENV)/.test
 test-stores: $(VENV)/.test
 	$(PYTEST) -m stores tests
 
-# Ten thousand random tables, 2,000 queries, 500 sequences of SQL statements, 1,000 histories, 50,000 predicates, 2,000 sequences of
+# Ten thousand random tables, 2,000 queries, 500 sequences of SQL statements, 1,000 histories, 50,000 predicates, 500 on each indexed column, 2,000 sequences of
 # changes, 1,000 tables as columns, also on a cluster and by Spark Connect, 20,000 hostile inputs, a thousand damages to each page; all cells of the matrices of types;
 # all changes of tables of all releases; 2 GiB of blobs through a small executor; ten thousand tasks; all races of two
 # Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
-	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 LANCE_SPARK_TEST_FILTERS=50 $(PYTEST) tests/interop
+	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 LANCE_SPARK_TEST_FILTERS=50 LANCE_SPARK_TEST_INDEX_PREDICATES=500 $(PYTEST) tests/interop
 	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
 	LANCE_SPARK_TEST_STATEMENTS=500 $(BIN)/python -m pytest -q tests/spark/sql/test_random_statements.py
 	LANCE_SPARK_TEST_PREDICATES=50000 $(PYTEST) tests/interop/predicates

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         IndexFacts,
         PastVersion,
         SchemaColumn,
+        SegmentFacts,
         TableFacts,
         VersionFacts,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "PageFacts",
     "PastVersion",
     "SchemaColumn",
+    "SegmentFacts",
     "TableFacts",
     "VersionFacts",
     "as_html",

@@ -20,6 +20,7 @@ import numpy as np
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
+from lance_spark.inspect.indexes import index_facts
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.inspect.report import (
     BaseFacts,
@@ -172,7 +173,7 @@ def _facts_of(
     problems = [f"{file.path}: {file.problem}" for file in read if file.problem]
     indexes: tuple[IndexFacts, ...] = ()
     try:
-        indexes = _indexes(dataset)
+        indexes = index_facts(dataset, current)
     except LanceError as error:
         problems.append(f"indexes: {error}")
     return TableFacts(
@@ -335,20 +336,6 @@ def _past_version(manifest: Manifest, transaction: Transaction | None) -> PastVe
         numbers["total_rows"],
         numbers["total_deletion_file_rows"],
         numbers["total_files_size"],
-    )
-
-
-def _indexes(dataset: Dataset) -> tuple[IndexFacts, ...]:
-    return tuple(
-        IndexFacts(
-            index.name,
-            index.index_type,
-            index.field_names,
-            index.num_rows_indexed,
-            index.num_segments,
-            index.total_size_bytes,
-        )
-        for index in dataset.describe_indices()
     )
 
 

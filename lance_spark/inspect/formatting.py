@@ -15,6 +15,7 @@ from lance_spark.inspect.report import (
     FragmentFacts,
     IndexFacts,
     PastVersion,
+    SegmentFacts,
     VersionFacts,
 )
 from lance_spark.table.manifest import flags
@@ -38,7 +39,21 @@ _BITS = 64
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 FRAGMENT_NAMES = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
 BASE_NAMES = ["id", "name", "path", "layout", "fragments", "data files", "size"]
-INDEX_NAMES = ["name", "type", "columns", "rows", "segments", "size"]
+INDEX_NAMES = [
+    "name",
+    "type",
+    "columns",
+    "segments",
+    "fragments",
+    "rows",
+    "not covered",
+    "size",
+    "built on",
+    "age",
+    "stale",
+]
+#: The first part of the uuid of a segment stands for its name.
+SEGMENT_NAMES = ["segment", "fragments", "rows", "size", "built on", "created (UTC)", "stale"]
 VERSION_NAMES = [
     "version",
     "time (UTC)",
@@ -145,12 +160,71 @@ def index_rows(indexes: Iterable[IndexFacts]) -> list[list[str]]:
             index.name,
             index.kind,
             ", ".join(index.columns),
-            number(index.num_rows),
             number(index.num_segments),
-            "" if index.num_bytes is None else size(index.num_bytes),
+            f"{number(index.num_fragments)} of "
+            f"{number(index.num_fragments + index.num_uncovered_fragments)}"
+            if index.columns
+            else number(index.num_fragments),
+            number(index.num_rows),
+            number(index.num_uncovered_rows) if index.columns else "",
+            _stored(index.num_bytes),
+            _range([segment.dataset_version for segment in index.segments]),
+            _ages(index),
+            _stale(index.num_deleted_rows, index),
         ]
         for index in indexes
     ]
+
+
+def segment_rows(index: IndexFacts) -> list[list[str]]:
+    """Return a row with the columns `SEGMENT_NAMES` for each segment of an index."""
+    return [
+        [
+            segment.uuid,
+            number(segment.num_fragments),
+            number(segment.num_rows),
+            _stored(segment.num_bytes),
+            str(segment.dataset_version),
+            "" if segment.created_at is None else moment(segment.created_at),
+            _stale(0, segment),
+        ]
+        for segment in index.segments
+    ]
+
+
+def duration(time: datetime.timedelta) -> str:
+    """Return a duration in its largest whole unit, for example ``3 days``."""
+    seconds = int(time.total_seconds())
+    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= unit:
+            return counted(seconds // unit, name)
+    return counted(seconds, "second")
+
+
+def _ages(index: IndexFacts) -> str:
+    """Return the age of the newest and of the oldest segment."""
+    ages = [segment.age for segment in index.segments if segment.age is not None]
+    texts = [duration(age) for age in (min(ages), max(ages))] if ages else []
+    return " to ".join(dict.fromkeys(texts))
+
+
+def _range(numbers: list[int]) -> str:
+    ends = [str(end) for end in (min(numbers), max(numbers))] if numbers else []
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _stored(num_bytes: int | None) -> str:
+    return "" if num_bytes is None else size(num_bytes)
+
+
+def _stale(num_deleted_rows: int, facts: IndexFacts | SegmentFacts) -> str:
+    """Return what the files of an index still have."""
+    counts = [
+        (num_deleted_rows, "deleted row"),
+        (facts.num_removed_fragments, "removed fragment"),
+        (facts.num_moved_fragments, "moved fragment"),
+    ]
+    return ", ".join(counted(count, noun) for count, noun in counts if count)
 
 
 def version_rows(versions: Iterable[PastVersion]) -> list[list[str]]:

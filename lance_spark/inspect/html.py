@@ -9,6 +9,7 @@ from lance_spark.inspect.formatting import (
     BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
+    SEGMENT_NAMES,
     VERSION_NAMES,
     base_rows,
     bytes_per_row,
@@ -20,12 +21,13 @@ from lance_spark.inspect.formatting import (
     moment,
     number,
     schema_rows,
+    segment_rows,
     share,
     size,
     version_rows,
 )
 from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
-from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
+from lance_spark.inspect.report import FragmentFacts, IndexFacts, TableFacts, VersionFacts
 
 #: Fragments, columns and data files that the page lists.
 _MAX_FRAGMENTS = 500
@@ -257,8 +259,8 @@ def _further_tables(facts: TableFacts) -> str:
         table = _table(BASE_NAMES, base_rows(facts.version.bases), "rncnrrr")
         parts.append(f"<h2>Base paths</h2>{table}")
     if facts.indexes:
-        table = _table(INDEX_NAMES, index_rows(facts.indexes), "nntrrr")
-        parts.append(f"<h2>Indexes</h2>{table}")
+        table = _table(INDEX_NAMES, index_rows(facts.indexes), "nntrrrrrnnt")
+        parts.append(f"<h2>Indexes</h2>{table}{''.join(map(_segments, facts.indexes))}")
     mappings = [("Tags", facts.tags), ("Branches", facts.branches)]
     mappings += [("Configuration", facts.version.config), ("Metadata", facts.version.metadata)]
     for title, entries in mappings:
@@ -269,6 +271,11 @@ def _further_tables(facts: TableFacts) -> str:
         problems = "".join(_problem(problem) for problem in facts.problems)
         parts.append(f"<h2>Could not be read</h2>{problems}")
     return "".join(parts)
+
+
+def _segments(index: IndexFacts) -> str:
+    title = f"{index.name}: {counted(index.num_segments, 'segment')}"
+    return _details(title, _table(SEGMENT_NAMES, segment_rows(index), "crrrrnt"))
 
 
 def _problem(text: str) -> str:

@@ -242,6 +242,46 @@ class PastVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """A segment of an index.
+
+    Attributes
+    ----------
+    uuid : str
+        Name of its folder below _indices/.
+    dataset_version : int
+        The version of the table that it was built on.
+    index_version : int
+        Version of the format of its files.
+    created_at : datetime or None
+        If recorded, in UTC.
+    age : timedelta or None
+        Time since then, when the report was made.
+    num_bytes : int or None
+        Size of its files, if recorded.
+    num_fragments : int
+        Fragments of the version that it covers.
+    num_rows : int
+        Live rows of these fragments.
+    num_removed_fragments : int
+        Fragments that it covers, but the version does not have: their rows are still in its files.
+    num_moved_fragments : int
+        Fragments of which it has old row addresses, because a deferred compaction moved the rows.
+    """
+
+    uuid: str
+    dataset_version: int
+    index_version: int
+    created_at: datetime.datetime | None
+    age: datetime.timedelta | None
+    num_bytes: int | None
+    num_fragments: int
+    num_rows: int
+    num_removed_fragments: int
+    num_moved_fragments: int
+
+
+@dataclass(frozen=True, slots=True)
 class IndexFacts:
     """An index.
 
@@ -255,6 +295,16 @@ class IndexFacts:
     num_segments : int
     num_bytes : int or None
         Size of its files, if recorded.
+    num_fragments : int
+        Fragments of the version that it covers.
+    num_uncovered_fragments, num_uncovered_rows : int
+        Other fragments, and their live rows, which a query scans.
+    num_deleted_rows : int
+        Deleted rows of the fragments that it covers. Those that were deleted after it was built are
+        still in its files; answers leave them out.
+    num_removed_fragments, num_moved_fragments : int
+        As in `SegmentFacts`, of all segments.
+    segments : tuple of SegmentFacts
     """
 
     name: str
@@ -263,6 +313,13 @@ class IndexFacts:
     num_rows: int
     num_segments: int
     num_bytes: int | None
+    num_fragments: int = 0
+    num_uncovered_fragments: int = 0
+    num_uncovered_rows: int = 0
+    num_deleted_rows: int = 0
+    num_removed_fragments: int = 0
+    num_moved_fragments: int = 0
+    segments: tuple[SegmentFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _sections(facts: TableFacts, fragment_ids: Collection[int] | None) -> Iterat
         yield _table("base paths", BASE_NAMES, base_rows(facts.version.bases), "rlllrrr")
     yield _columns(facts)
     if facts.indexes:
-        yield _table("indexes", INDEX_NAMES, index_rows(facts.indexes), "lllrrr")
+        yield _table("indexes", INDEX_NAMES, index_rows(facts.indexes), "lllrrrrrlll")
     mappings = [("tag", facts.tags), ("branch", facts.branches)]
     mappings += [("config", facts.version.config), ("metadata", facts.version.metadata)]
     for title, entries in mappings:

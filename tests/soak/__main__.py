@@ -1,4 +1,4 @@
-"""`make soak`: thousands of faults, minutes of load, hostile inputs. Exit status 1 on any error.
+"""`make soak`: thousands of faults, minutes of load, indexes, hostile inputs. Exit status 1 on any error.
 
 It prints the result of each step when the step ends.
 
@@ -11,6 +11,7 @@ It prints the result of each step when the step ends.
 | `SOAK_INPUT_MINUTES` | 1 | minutes of hostile inputs |
 | `SOAK_KILL_ROUNDS` | 4 | times that Spark's executors are killed at random, and its driver in the end, besides those at chosen moments |
 | `SOAK_STATEMENT_SECONDS` | 60 | seconds in which two, and then eight, writers run statements of SQL beside two processes of pylance |
+| `SOAK_INDEX_SECONDS` | 60 | seconds in which writers of this package and of pylance change a table and its indexes, once with row addresses and once with stable row ids |
 | `SOAK_WRITERS`, `SOAK_READERS` | 16 | processes that write and read, on a local disk; on S3 half of them: the server is one process |
 """
 
@@ -161,6 +162,19 @@ def statements() -> tuple[_Rows, bool]:
     return rows, good
 
 
+def indexes() -> tuple[_Rows, bool]:
+    """Let writers of this package and pylance change a table and its indexes."""
+    seconds, first = os.environ.get("SOAK_INDEX_SECONDS", "60"), _number("SOAK_FIRST", 1000)
+    rows: _Rows = []
+    good = True
+    for seed in (first, first + 1):
+        name = "stable row ids" if seed % 2 else "row addresses"
+        new, right = _reported_by("tests.soak.indexes", "--seconds", seconds, "--seed", str(seed))
+        rows += [(f"{text} ({name})", value, note) for text, value, note in new]
+        good = good and right
+    return rows, good
+
+
 def hostile() -> tuple[_Rows, bool]:
     """Run hostile inputs."""
     return _reported_by("tests.hostile", "--minutes", os.environ.get("SOAK_INPUT_MINUTES", "1"))
@@ -185,7 +199,7 @@ def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
 
 def main() -> int:
     good = True
-    for part in (faults, loads, statements, kills, hostile):
+    for part in (faults, loads, statements, indexes, kills, hostile):
         started = time.monotonic()
         rows, right = part()
         _print([*rows, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")])

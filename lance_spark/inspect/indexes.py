@@ -1,0 +1,93 @@
+"""Collection of the facts about indexes: coverage, size, age and stale entries.
+
+Reads the manifest only. A segment names the fragments that it covers. Rows of them that were
+deleted, fragments that were removed, and old addresses of rows that a deferred compaction moved,
+stay in the files of the segment until the index is extended or created again.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Set
+
+from lance_spark.dataset.dataset import Dataset
+from lance_spark.inspect.report import FragmentFacts, IndexFacts, SegmentFacts, VersionFacts
+from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
+from lance_spark.table.indexes import sections
+
+
+def index_facts(dataset: Dataset, version: VersionFacts) -> tuple[IndexFacts, ...]:
+    """Return the facts about the indexes of a version.
+
+    Raises
+    ------
+    CorruptTableError, MissingFileError, StorageError
+    """
+    fragments = {fragment.id: fragment for fragment in version.fragments}
+    now = datetime.datetime.now(datetime.UTC)
+    bitmaps = {
+        sections.uuid_of(index): sections.fragment_bitmap(index)
+        for index in sections.section_of(dataset._table.manifest).indices
+    }
+    named = {uuid: frozenset(bitmap or ()) for uuid, bitmap in bitmaps.items()}
+    return tuple(
+        _index(description, fragments, named, now) for description in dataset.describe_indices()
+    )
+
+
+def _index(
+    description: IndexDescription,
+    fragments: Mapping[int, FragmentFacts],
+    named: Mapping[str, Set[int]],
+    now: datetime.datetime,
+) -> IndexFacts:
+    segments = tuple(
+        _segment(segment, fragments, named[segment.uuid], now) for segment in description.segments
+    )
+    covered: set[int] = set()
+    for segment in description.segments:
+        covered.update(number for number in segment.fragment_ids or () if number in fragments)
+    # The records of a table, such as the fragment reuse index, are about no column.
+    others = [
+        fragment
+        for fragment in fragments.values()
+        if fragment.id not in covered and description.fields
+    ]
+    return IndexFacts(
+        description.name,
+        description.index_type,
+        description.field_names,
+        description.num_rows_indexed,
+        len(segments),
+        description.total_size_bytes,
+        num_fragments=len(covered),
+        num_uncovered_fragments=len(others),
+        num_uncovered_rows=sum(item.num_rows - item.num_deleted_rows for item in others),
+        num_deleted_rows=sum(fragments[number].num_deleted_rows for number in covered),
+        num_removed_fragments=sum(segment.num_removed_fragments for segment in segments),
+        num_moved_fragments=sum(segment.num_moved_fragments for segment in segments),
+        segments=segments,
+    )
+
+
+def _segment(
+    segment: IndexSegment,
+    fragments: Mapping[int, FragmentFacts],
+    named: Set[int],
+    now: datetime.datetime,
+) -> SegmentFacts:
+    covered = segment.fragment_ids or frozenset()
+    existing = [fragments[number] for number in covered if number in fragments]
+    created = segment.created_at
+    return SegmentFacts(
+        segment.uuid,
+        segment.dataset_version,
+        segment.index_version,
+        created,
+        None if created is None else max(now - created, datetime.timedelta()),
+        segment.size_bytes,
+        num_fragments=len(existing),
+        num_rows=sum(fragment.num_rows - fragment.num_deleted_rows for fragment in existing),
+        num_removed_fragments=sum(number in covered for number in named - fragments.keys()),
+        num_moved_fragments=sum(number not in covered for number in named),
+    )
