@@ -5,7 +5,7 @@
 - `open_dataset`, `write_dataset`, `Dataset`: tables without Spark (`lance_spark.dataset`)
 - `LanceTable`, `MergeBuilder`, `ChangeResult`: changes of tables by Spark jobs
 - `enable`, `is_enabled`: push-down of columns, filters, limits and aggregates
-- `BasePath`, `ManifestStore`, `ManifestEntry`: arguments of the above
+- `BasePath`, `IndexConfig`, `ManifestStore`, `ManifestEntry`: arguments of the above
 - `lance_spark.errors`: the errors; `lance_spark.inspect`: reports about tables
 
 Modules, packages and names that no `__all__` of these packages lists are internal.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
+    from lance_spark.mutations.indexes.create import IndexConfig
     from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
     from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
@@ -32,6 +33,7 @@ __all__ = [
     "BasePath",
     "ChangeResult",
     "Dataset",
+    "IndexConfig",
     "LanceError",
     "LanceTable",
     "ManifestEntry",
@@ -52,6 +54,7 @@ if not TYPE_CHECKING:
             "BasePath": "lance_spark.table.paths",
             "ChangeResult": "lance_spark.spark.table",
             "Dataset": "lance_spark.dataset.dataset",
+            "IndexConfig": "lance_spark.mutations.indexes.create",
             "LanceError": "lance_spark.errors",
             "LanceTable": "lance_spark.spark.table",
             "ManifestEntry": "lance_spark.storage.commit.manifest_store",

@@ -10,6 +10,7 @@ from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.mutations.indexes.check import IndexCheck
+    from lance_spark.mutations.indexes.create import IndexConfig
     from lance_spark.mutations.indexes.existing import IndexDescription
 
 
@@ -82,7 +83,7 @@ class IndexMethods(HistoryMethods):
     def create_scalar_index(
         self,
         column: str,
-        index_type: str,
+        index_type: str | IndexConfig,
         name: str | None = None,
         *,
         replace: bool = True,
@@ -101,7 +102,7 @@ class IndexMethods(HistoryMethods):
         ----------
         column : str
             Name of a column, or dotted path of a child of structs.
-        index_type : str
+        index_type : str or IndexConfig
             ``BTREE`` (comparisons and ranges of any column of single values), ``BITMAP`` (the
             same, for columns of few different values), ``ZONEMAP`` (bounds of some thousand
             consecutive rows each: small, for values that come in order), ``BLOOMFILTER`` (equality
@@ -109,8 +110,9 @@ class IndexMethods(HistoryMethods):
             and timestamps), ``LABEL_LIST`` (``array_contains``, ``arrays_overlap``, ``array_has``,
             ``array_has_any`` and ``array_has_all`` of a column of lists), ``NGRAM`` (``LIKE
             '%text%'`` and ``contains`` of a column of strings, for texts with three letters or
-            digits of ASCII in a row), or ``INVERTED`` (full-text search in a column of strings). No
-            index takes a dictionary column.
+            digits of ASCII in a row), ``INVERTED`` (full-text search in a column of strings), or
+            ``JSON`` (the values at one path of a JSON column, for ``json_get_int`` and its kin). No
+            index takes a dictionary column. An `IndexConfig` has the type and the options.
         name : str, optional
             Name of the index; ``<column>_idx`` by default.
         replace : bool
@@ -135,6 +137,9 @@ class IndexMethods(HistoryMethods):
             ``number_of_items``: live rows of a zone of a BLOOMFILTER index; 8,192 by default.
             ``probability``: how often, from 0 to 1, a zone without a value is searched for it by a
             BLOOMFILTER index; 0.00057 by default, for which a filter takes four bytes a row.
+            Of a JSON index: ``path``, for example ``$.user.id``; ``target_index_type``, the type of
+            the index of the values: ``BTREE`` (the default), ``BITMAP``, ``NGRAM``, ``ZONEMAP`` or
+            ``BLOOMFILTER``; ``target_index_parameters``, its options.
             Of an INVERTED index, the attributes of
             `lance_spark.scan.text.parameters.TextParameters`, for example ``with_position``, which
             phrases need; ``base_tokenizer``; ``language``; ``stem``, which needs the package
@@ -163,17 +168,18 @@ class IndexMethods(HistoryMethods):
         >>> dataset = dataset.create_scalar_index("user_id", "BTREE")  # doctest: +SKIP
         >>> dataset.to_table(filter="user_id = 17")  # doctest: +SKIP
         """
-        from lance_spark.mutations.indexes.create import IndexRequest, create_index
+        from lance_spark.mutations.indexes.create import IndexConfig, IndexRequest, create_index
 
+        config = IndexConfig.of(index_type, options)
         request = IndexRequest(
             column=column,
-            index_type=index_type,
+            index_type=config.index_type,
             name=name,
             replace=replace,
             train=train,
             fragment_ids=fragment_ids,
             num_segments=num_segments,
-            options=options,
+            options=config.parameters,
         )
         commit_options = CommitOptions.of(
             commit_message, transaction_properties, conflict_retries, max_retries=max_retries

@@ -85,9 +85,61 @@ class PlanMethods(HistoryMethods):
             self._fragments = counted_fragments(self._table.paths, self._table.manifest)
         return self._fragments
 
-    def count_rows(self) -> int:
-        """Return the number of live rows. Reads data files only in tables of early releases."""
-        return sum(fragment.num_rows for fragment in self.fragments)
+    def count_rows(
+        self,
+        filter: str | Predicate | None = None,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        use_scalar_index: bool = True,
+    ) -> int:
+        """Return the number of live rows that meet conditions; of all live rows without conditions.
+
+        The number of all rows is that of the manifest, without data files. Conditions read the
+        rows that indexes leave, and only the columns of the conditions. `IS NULL` and `IS NOT NULL`
+        alone are answered by indexes that know it, without rows.
+
+        Parameters
+        ----------
+        filter, filters
+            As in `to_batches`.
+        use_scalar_index : bool
+            Whether indexes of columns in the conditions rule out rows.
+
+        Raises
+        ------
+        InvalidInputError
+            A condition is not valid, or cannot be computed for a row.
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        if filter is None and filters is None:
+            return sum(fragment.num_rows for fragment in self.fragments)
+        conditions = self._conditions(filters, filter)
+        num_rows = self._count_nulls(conditions) if use_scalar_index else None
+        if num_rows is not None:
+            return num_rows
+        plan = self._plan(
+            [],
+            rows_per_task=1 << 62,
+            min_partitions=1,
+            conditions=conditions,
+            use_scalar_index=use_scalar_index,
+        )
+        return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
+
+    def _count_nulls(self, conditions: Sequence[Condition]) -> int | None:
+        """Return for how many rows one `IsNull` holds, by indexes; None for other conditions."""
+        from lance_spark.scan.predicates.column_predicates import IsNull
+        from lance_spark.scan.pruning.metadata_aggregates import value_count
+
+        if len(conditions) != 1 or not isinstance(conditions[0], IsNull):
+            return None
+        (path,) = conditions[0].paths
+        if path[0].id < 0 or self._table.manifest.index_section is None:
+            return None
+        count = value_count(self._table, self.fragments, [node.name for node in path])
+        if count is None or conditions[0].inverted:
+            return count
+        return self.count_rows() - count
 
     def plan(
         self,
@@ -165,6 +217,7 @@ class PlanMethods(HistoryMethods):
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
         filter: str | Predicate | None = None,
+        conditions: Sequence[Condition] | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
@@ -172,7 +225,7 @@ class PlanMethods(HistoryMethods):
         whole_fragments: bool = False,
         use_scalar_index: bool = True,
     ) -> ScanPlan:
-        """Plan a scan; see `plan`."""
+        """Plan a scan; see `plan`. Conditions may be given parsed."""
         check_least("batch_size", batch_size, 1)
         check_least("min_partitions", min_partitions, 1)
         if rows_per_task is not None:
@@ -180,7 +233,8 @@ class PlanMethods(HistoryMethods):
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
         fragments: Sequence[Fragment] = self.fragments
         manifest = self._table.manifest
-        conditions = self._conditions(filters, filter)
+        if conditions is None:
+            conditions = self._conditions(filters, filter)
         read = (*schema.fields, *top_fields(conditions))
         check_columns(manifest, read)
         selected = select_fragments(fragments, fragment_ids)
@@ -218,7 +272,7 @@ class PlanMethods(HistoryMethods):
                 lance_schema=schema,
                 slices=slices,
                 batch_size=batch_size,
-                filters=conditions,
+                filters=tuple(conditions),
                 base_paths=base_paths,
                 storage_options=self._storage_options,
             )

@@ -9,10 +9,12 @@
 | ZONEMAP | 0 | row addresses |
 | BLOOMFILTER | 0 | row addresses |
 | INVERTED | 2 | row ids |
+| JSON | 0 | as its target |
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,15 +24,20 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.mutations.indexes import parameters
-from lance_spark.scan.indexes import bitmap, label_list, ngram
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes import bitmap, json_path, label_list, ngram
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
+from lance_spark.scan.predicates.json_paths import parse_path
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: Types of indexes that the values in JSON documents can have.
+_JSON_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER")
 #: Greatest number of rows in a part of an index, such as a page or zone.
 MAX_NUMBER = 1 << 24
 _BATCH_ROWS = 1 << 20
@@ -89,6 +96,8 @@ class Builder:
         Returns the message in `index_details`, for the type of the column and all parameters.
     existing : callable
         Returns the parameters of an existing segment, without those that have their defaults.
+    json_columns : bool
+        Whether the index takes JSON columns, and no others.
     """
 
     type_name: str
@@ -103,6 +112,7 @@ class Builder:
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     details: Details = _no_details
     existing: Callable[[IndexFiles], dict[str, Any]] = lambda _: {}
+    json_columns: bool = False
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.
@@ -140,6 +150,10 @@ class Builder:
         """
         return {**self.defaults, **self.existing(files)}
 
+    def target(self, parameters: Mapping[str, Any]) -> Builder:
+        """Return the builder whose files the index has: itself, but for JSON indexes."""
+        return BUILDERS[parameters["target_index_type"]] if self.json_columns else self
+
     def version_in(self, *, stable_row_ids: bool) -> int:
         """Return the index version in tables with or without stable row ids."""
         if stable_row_ids and self.stable_version is not None:
@@ -161,6 +175,20 @@ def builder_of(index_type: str) -> Builder:
             f"index type {index_type!r} cannot be created; the types are {', '.join(BUILDERS)}"
         )
     return builder
+
+
+def can_extend(segment: table_pb2.IndexMetadata) -> bool:
+    """Return whether an index can get more segments like one of its segments.
+
+    Raises
+    ------
+    CorruptFileError
+        The details of a JSON index cannot be parsed.
+    """
+    index_type = indexes.type_of_index(segment)
+    if index_type == json_path.KIND:
+        return json_path.target_of(segment).type_name in _JSON_TARGETS
+    return index_type in BUILDERS
 
 
 def _is_count(value: object) -> bool:
@@ -252,6 +280,79 @@ def _write_inverted(
     write_index(segment, values, ids, TextParameters(**parameters))
 
 
+def _json_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = options.keys() - {"path", "target_index_type", "target_index_parameters"}
+    if unknown:
+        raise InvalidOptionError(
+            f"JSON index: option {min(unknown)!r} is unknown; the options are path, "
+            "target_index_type, target_index_parameters"
+        )
+    path = options.get("path")
+    try:
+        parse_path(path if isinstance(path, str) else "[]")
+    except ValueError as error:
+        raise InvalidOptionError(
+            f"JSON index: path must be a path such as $.user.id, not {path!r}: {error}"
+        ) from None
+    target = str(options.get("target_index_type", "BTREE")).upper()
+    if target not in _JSON_TARGETS:
+        raise InvalidOptionError(
+            f"JSON index: target_index_type must be one of {', '.join(_JSON_TARGETS)}, not "
+            f"{options['target_index_type']!r}"
+        )
+    given = options.get("target_index_parameters") or {}
+    try:
+        target_options = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        target_options = None
+    if not isinstance(target_options, Mapping):
+        raise InvalidOptionError(
+            "JSON index: target_index_parameters must be a mapping, or the text of a JSON object, "
+            f"not {given!r}"
+        )
+    return {
+        "path": path,
+        "target_index_type": target,
+        "target_index_parameters": BUILDERS[target].parameters(target_options),
+    }
+
+
+def _json_values(documents: pa.Array, parameters: Mapping[str, Any]) -> pa.Array:
+    values = json_path.extracted(documents, parameters["path"])
+    target = parameters["target_index_type"]
+    if not BUILDERS[target].supports(values.type):
+        raise InvalidInputError(
+            f"JSON index of path {parameters['path']!r}: a {target} index does not take values of "
+            f"type {values.type}"
+        )
+    return values
+
+
+def _write_json(
+    segment: SegmentWriter, documents: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    values = _json_values(documents, parameters)
+    target = BUILDERS[parameters["target_index_type"]]
+    target.write(segment, values, ids, parameters["target_index_parameters"])
+
+
+def _json_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
+    target = BUILDERS[parameters["target_index_type"]]
+    value = target.details(dtype, parameters["target_index_parameters"])
+    return json_path.details(parameters["path"], target.type_url, value)
+
+
+def _json_existing(files: IndexFiles) -> dict[str, Any]:
+    target = json_path.target_of(files.segment)
+    return {
+        "path": target.path,
+        "target_index_type": target.type_name,
+        "target_index_parameters": BUILDERS[target.type_name].parameters_of(
+            IndexFiles(files.paths, target.segment)
+        ),
+    }
+
+
 BUILDERS = {
     builder.type_name: builder
     for builder in (
@@ -306,6 +407,16 @@ BUILDERS = {
             parse=_text_parameters,
             details=_text_details,
             existing=parameters.of_inverted,
+        ),
+        Builder(
+            json_path.KIND,
+            json_path.TYPE_URL,
+            _write_json,
+            _is_text,
+            parse=_json_parameters,
+            details=_json_details,
+            existing=_json_existing,
+            json_columns=True,
         ),
     )
 }

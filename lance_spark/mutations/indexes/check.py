@@ -24,6 +24,7 @@ from lance_spark.mutations.indexes.optimize import path_of
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
+from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
@@ -132,19 +133,25 @@ class CheckTask(FragmentTask):
         ------
         CorruptFileError, CorruptTableError, StorageError
         """
-        has_addresses = indexes.holds_addresses(self.segment, self.stable_row_ids)
+        segment = self.segment
+        is_json = indexes.type_of_index(segment) == json_path.KIND
+        if is_json:
+            segment = json_path.target_of(segment).segment
+        has_addresses = indexes.holds_addresses(segment, self.stable_row_ids)
         values, words = read_column(self, self.path, ROW_ADDRESS if has_addresses else ROW_ID)
-        rows = CoveredRows(values, words, has_addresses, self.moved)
         findings = Findings()
-        uuid = indexes.uuid_of(self.segment)
+        uuid = indexes.uuid_of(segment)
         try:
-            check = _CHECKS[indexes.type_of_index(self.segment)]
-            check(IndexFiles(self.open_paths(), self.segment), rows, findings)
-        except INDEX_ERRORS as error:
-            findings = Findings(missing=len(rows), problems=[f"cannot be read: {error}"])
+            if is_json:
+                values = json_path.extracted(values, json_path.target_of(self.segment).path)
+            rows = CoveredRows(values, words, has_addresses, self.moved)
+            check = _CHECKS[indexes.type_of_index(segment)]
+            check(IndexFiles(self.open_paths(), segment), rows, findings)
+        except (*INDEX_ERRORS, InvalidInputError) as error:
+            findings = Findings(missing=len(words), problems=[f"cannot be read: {error}"])
         return SegmentCheck(
             uuid,
-            len(rows),
+            len(words),
             findings.missing,
             findings.wrong,
             findings.stale,
@@ -229,6 +236,8 @@ def combined(segment: table_pb2.IndexMetadata, results: Sequence[SegmentCheck]) 
 def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
     """Raise an error if a segment has a type or version that cannot be checked."""
     index_type = indexes.type_of_index(segment)
+    if index_type == json_path.KIND:
+        index_type = json_path.target_of(segment).type_name
     if index_type not in _CHECKS or len(segment.fields) != 1:
         raise InvalidInputError(
             f"{table.store.display}: index {segment.name!r} of type {index_type} cannot be "

@@ -14,7 +14,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
-from lance_spark.errors import InvalidInputError, UnsupportedTypeError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import (
     after_failure,
@@ -44,6 +44,52 @@ from lance_spark.table.operations.metadata.create_index import CreateIndex
 #: that a task makes in memory as a whole.
 _MAX_SEGMENT_ROWS = 64 * 1024 * 1024
 _MAX_WHOLE_ROWS = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class IndexConfig:
+    """A type of index and its parameters, in place of the type and options of a call.
+
+    Attributes
+    ----------
+    index_type : str
+        In any case, such as ``json``.
+    parameters : mapping of str to object
+        Options of the type.
+
+    Examples
+    --------
+    >>> IndexConfig("json", {"target_index_type": "btree", "path": "$.user.id"})
+    IndexConfig(index_type='json', parameters={'target_index_type': 'btree', 'path': '$.user.id'})
+    """
+
+    index_type: str
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, index_type: object, options: Mapping[str, Any]) -> IndexConfig:
+        """Return the type and options of a call; the type may be a configuration.
+
+        Raises
+        ------
+        InvalidInputError
+            Options are given beside a configuration, or it is no configuration.
+        """
+        if isinstance(index_type, str):
+            return cls(index_type, options)
+        # pylance has such a class, too.
+        name, parameters = (
+            getattr(index_type, attribute, None) for attribute in ("index_type", "parameters")
+        )
+        if not isinstance(name, str) or not isinstance(parameters, Mapping):
+            raise InvalidInputError(
+                f"index_type must be a string or an IndexConfig, not {type(index_type).__name__}"
+            )
+        if options:
+            raise InvalidInputError(
+                f"option {min(options)!r}: give options in the parameters of the IndexConfig"
+            )
+        return cls(name, parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +159,7 @@ class IndexTask(FragmentTask):
         """
         builder = builder_of(self.index_type)
         dtype = value_type(self.path[-1])
-        row_field = ROW_ADDRESS if builder.with_addresses else ROW_ID
+        row_field = ROW_ADDRESS if builder.target(self.parameters).with_addresses else ROW_ID
         parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
         paths = self.open_paths()
         with SegmentWriter(paths, self.version) as segment:
@@ -175,6 +221,13 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     fragments = current_fragments(table) if request.train else ()
     selected = select_fragments(fragments, request.fragment_ids)
     parameters = builder.parameters(request.options)
+    target = builder.target(parameters)
+    if table.manifest.flags.stable_row_ids and target.stable_version != builder.stable_version:
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: the table has stable row ids, with which other clients do not "
+            f"read JSON indexes of type {target.type_name}; choose the target_index_type BITMAP or "
+            "ZONEMAP"
+        )
     return segment_tasks(table, builder, path, selected, parameters, request.num_segments)
 
 
@@ -334,7 +387,8 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
             "itself"
         )
     dtype = path[-1].arrow_field.type if builder.plain_only else value_type(path[-1])
-    if path[-1].has_blobs or not builder.supports(dtype):
+    is_json = path[-1].logical_type == "json"
+    if path[-1].has_blobs or is_json is not builder.json_columns or not builder.supports(dtype):
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"

@@ -18,7 +18,7 @@ from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
-from lance_spark.mutations.indexes.builders import BUILDERS, Builder
+from lance_spark.mutations.indexes.builders import BUILDERS, Builder, can_extend
 from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.create import (
     IndexTask,
@@ -138,7 +138,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{table.store.display}: index {name!r} not found; the indexes are "
                 f"{', '.join(sorted(by_name)) or 'none'}"
             )
-        if indexes.type_of_index(by_name[name][0]) in BUILDERS:
+        if can_extend(by_name[name][0]):
             extension = _extension(table, request, by_name[name], fragments)
             extensions += [] if extension is None else [extension]
         elif request.names is not None:

@@ -33,11 +33,15 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "bitmap_page_lookup.lance"
 KEYS, BITMAPS = "keys", "bitmaps"
-OPS = frozenset({"==", "<", "<=", ">", ">=", "between", "in", "is_null"})
+OPS = frozenset(
+    {"==", "!=", "<", "<=", ">", ">=", "between", "in", "not_in", "is_null", "is_not_null"}
+)
 _STATISTICS = "lance:index_stats"
 #: An index is not asked for more than one value in this number, if they are not few.
 _SELECTIVE = 16
 _FEW_KEYS = 64
+#: Sets that are read before the others: if they have too many rows, the others are not read.
+_FIRST_SETS = 8
 #: Rows of a batch that is written.
 _BATCH_ROWS = 4096
 
@@ -49,8 +53,8 @@ def search(
     keys = cached_keys(files)
     if keys is None or keys.type != dtype:
         return None
-    if op == "is_null":
-        matches = keys.is_null()
+    if op in ("is_null", "is_not_null"):
+        matches = keys.is_null() if op == "is_null" else keys.is_valid()
     else:
         sides = typed(op, value, dtype)
         if sides is None:
@@ -60,8 +64,13 @@ def search(
     # Sets are read to be counted. A part of the values mostly has as large a part of the rows.
     if len(rows) > max(_FEW_KEYS, len(keys) // _SELECTIVE):
         return None
-    union = RowSet.union(read_sets(files, rows))
-    return union.words() if union.num_rows <= limit else None
+    sets: list[RowSet] = []
+    for part in (rows[:_FIRST_SETS], rows[_FIRST_SETS:]):
+        sets += read_sets(files, part)
+        # Two values never have the same row.
+        if sum(found.num_rows for found in sets) > limit:
+            return None
+    return RowSet.union(sets).words()
 
 
 def cached_keys(files: IndexFiles) -> pa.Array | None:

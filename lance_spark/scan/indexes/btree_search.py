@@ -23,7 +23,9 @@ from lance_spark.scan.indexes.comparing import filled, holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-OPS = frozenset({"==", "<", "<=", ">", ">=", "between", "in", "is_null", "is_not_null"})
+OPS = frozenset(
+    {"==", "!=", "<", "<=", ">", ">=", "between", "in", "not_in", "is_null", "is_not_null"}
+)
 #: Most rows of the index that a search reads.
 _MAX_READ = 8 * 1024 * 1024
 #: A search in at most as many pages keeps them in the cache.
@@ -76,6 +78,8 @@ def search(
 def _possible(pages: Pages, op: str, value: Any) -> _Flags:
     """Return which pages may have values for which a comparison holds."""
     low, high = _lower_bounds(pages.low), pages.high
+    if op in ("!=", "not_in"):
+        return (pages.nulls < np.diff(pages.bounds)) & _has_others(low, high, op, value)
     has_values: _Flags = pages.nulls < np.diff(pages.bounds)
     if op == "in":
         return has_values & _pages_with(low, high, value)
@@ -95,12 +99,22 @@ def _possible(pages: Pages, op: str, value: Any) -> _Flags:
 def _full(pages: Pages, op: str, value: Any) -> _Flags:
     """Return which pages have only values for which a comparison holds."""
     full: _Flags = pages.nulls == 0
-    if op == "in" or pat.is_floating(pages.low.type):
+    if op in ("in", "!=", "not_in") or pat.is_floating(pages.low.type):
         return np.zeros_like(full)
     for bound_op, bound in value:
         for side in (pages.low, pages.high):
             full = full & filled(holds(side, bound_op, bound), unknown=False)
     return full
+
+
+def _has_others(low: pa.Array, high: pa.Array, op: str, value: Any) -> _Flags:
+    """Return which pages may have values for which ``!=`` or ``not_in`` holds."""
+    import pyarrow.compute as pc
+
+    has_others: _Flags = filled(matching(low, op, value))
+    if pat.is_float16(low.type):
+        low, high = low.cast(pa.float32()), high.cast(pa.float32())
+    return has_others | ~filled(pc.equal(low, high), unknown=False)
 
 
 def _lower_bounds(low: pa.Array) -> pa.Array:

@@ -29,9 +29,9 @@ def typed(op: str, value: Any, dtype: pa.DataType) -> Bounds | pa.Array | None:
     Returns
     -------
     list of Bound, pa.Array or None
-        An array for ``in``. None if a value is not of the type, or is NaN.
+        An array for ``in`` and ``not_in``. None if a value is not of the type, or is NaN.
     """
-    if op == "in":
+    if op in ("in", "not_in"):
         # Arrow has no sets of float16.
         if value.type != dtype or pat.is_float16(dtype) or has_nan(value):
             return None
@@ -47,6 +47,8 @@ def matching(values: pa.Array, op: str, sides: Bounds | pa.Array) -> pa.BooleanA
 
     if op == "in":
         return pc.is_in(values, value_set=sides)
+    if op == "not_in":
+        return pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=sides)))
     (first_op, first), *others = sides
     matches = holds(values, first_op, first)
     for other_op, other in others:

@@ -43,11 +43,27 @@ _LINE_ENDS = "\\n\\r\\x{85}\\x{2028}\\x{2029}"
 #: `$`, which also matches before the last line end.
 _TEXT_END = f"(?:\\r\\n|[{_LINE_ENDS}])?\\z"
 _SETS = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\x0b\\f\\r"}
+#: Characters of Unicode 16 that the sets of RE2 may lack, as ranges of code points.
+_NEW_DIGITS = "10d40-10d49 116d0-116e3 11bf0-11bf9 16130-16139 16d70-16d79 1ccf0-1ccf9 1e5f1-1e5fa"
+_NEW_LETTERS = (
+    "897-897 1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d40-10d65 10d69-10d6d 10d6f-10d85 "
+    "10ec2-10ec4 10efc-10efc 11380-11389 1138b-1138b 1138e-1138e 11390-113b5 113b7-113c0 "
+    "113c2-113c2 113c5-113c5 113c7-113ca 113cc-113d3 113e1-113e2 116d0-116e3 11bc0-11be0 "
+    "11bf0-11bf9 11f5a-11f5a 13460-143fa 16100-16139 16d40-16d6c 16d70-16d79 18cff-18cff "
+    "1ccf0-1ccf9 1e5d0-1e5fa"
+)
+
+
+def _ranges(text: str) -> str:
+    """Return ranges of code points as a part of a class of RE2."""
+    return re.sub(r"[0-9a-f]+", r"\\x{\g<0>}", text).replace(" ", "")
+
+
 #: The sets of Rust, which have the characters of all languages.
 _RUST_SETS = {
-    "d": "\\p{Nd}",
+    "d": "\\p{Nd}" + _ranges(_NEW_DIGITS),
     "w": "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}"
-    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}",
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}" + _ranges(_NEW_LETTERS),
     "s": " \\t\\n\\x0b\\f\\r\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}",
 }

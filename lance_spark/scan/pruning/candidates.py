@@ -8,6 +8,7 @@ evaluated once for the whole table. The indexes that answer a comparison:
 | of `lance_spark.scan.indexes.search`, such as BTREE | the rows for which the comparison holds |
 | zone map | the zones that may have such rows |
 | Bloom filter | the zones that may have some values, or nulls |
+| JSON | those of its target, for the values at its path |
 
 The first index of `search` that can answer is the only one that is asked. Otherwise the answers of
 zone maps and Bloom filters are combined.
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.types as pat
 from pyroaring import BitMap
 
@@ -35,11 +37,12 @@ from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.search import SEARCHED, IndexType
 from lance_spark.scan.plan import UsedIndex
-from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
+from lance_spark.scan.predicates.conditions import Condition, JsonQuestion, candidates_of_all
 from lance_spark.scan.pruning import bloom_filters, zone_maps
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid, starts_of
 from lance_spark.scan.task import FragmentSlice
@@ -326,9 +329,13 @@ class _Column:
         table: TableIndexes,
         path: tuple[Field, ...],
         segments: Sequence[table_pb2.IndexMetadata],
+        type_name: str | None = None,
     ) -> None:
         self._table = table
         self._path = path
+        #: The type that a query shows, if it is not that of the segments.
+        self._type_name = type_name
+        self._in_documents: dict[Any, _Column] = {}
         dtype = path[-1].arrow_field.type
         self._dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
         self._segments = segments
@@ -345,12 +352,44 @@ class _Column:
 
         Adds the indexes that answer to `used`.
         """
+        if op == "json":
+            return self._of_documents(value, used)
         for index_type, segments in self._searched:
             if op in index_type.ops and segments and self._table.moved is not None:
                 rows = self._search(index_type, segments, op, value, used)
                 if rows is not None:
                     return rows
         return in_all([self._by_zones(index_type, op, value, used) for index_type in _ZONED])
+
+    def _of_documents(self, question: JsonQuestion, used: dict[str, UsedIndex]) -> RowRanges | None:
+        """Return the rows whose documents have values for which a comparison can hold."""
+        key = (question.keys, question.dtype)
+        column = self._in_documents.get(key)
+        if column is None:
+            leaf = self._path[-1]
+            values = Field.from_arrow(pa.field(leaf.name, question.dtype), leaf.id)
+            segments = list(self._targets(question.keys))
+            column = _Column(self._table, (*self._path[:-1], values), segments, json_path.KIND)
+            self._in_documents[key] = column
+        rows = column.candidates(question.op, question.value, used)
+        if question.op == "is_null" and pat.is_string(question.dtype):
+            # Early releases recorded null in a document as this text.
+            rows = in_any((rows, column.candidates("==", pa.scalar("null"), used)))
+        return rows
+
+    def _targets(self, keys: Sequence[Any]) -> Iterator[table_pb2.IndexMetadata]:
+        """Yield the segments of JSON indexes that have the values of keys, as their targets."""
+        for segment in self._segments:
+            if indexes.type_of_index(segment) == json_path.KIND and _is_known(
+                segment, json_path.VERSIONS
+            ):
+                try:
+                    target = json_path.searched_target(segment, keys)
+                except INDEX_ERRORS as error:
+                    _LOG.warning("index %r is ignored: %s", segment.name, error)
+                    continue
+                if target is not None:
+                    yield target
 
     def _by_zones(
         self, index_type: _ZonedType, op: str, value: Any, used: dict[str, UsedIndex]
@@ -440,7 +479,8 @@ class _Column:
         existing = used.get(index.name)
         if existing is None or num_rows < existing.num_rows:
             column = ".".join(node.name for node in self._path)
-            used[index.name] = UsedIndex(index.name, indexes.type_of_index(index), column, num_rows)
+            type_name = self._type_name or indexes.type_of_index(index)
+            used[index.name] = UsedIndex(index.name, type_name, column, num_rows)
 
 
 def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bool:

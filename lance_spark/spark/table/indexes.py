@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.mutations.indexes.check import CheckTask, plan_check
 from lance_spark.mutations.indexes.create import (
+    IndexConfig,
     IndexRequest,
     IndexTask,
     commit_index,
@@ -53,7 +54,7 @@ class IndexMethods(TableBase):
     def createIndex(  # noqa: N802 - as its siblings
         self,
         column: str,
-        index_type: str,
+        index_type: str | IndexConfig,
         name: str | None = None,
         *,
         replace: bool = True,
@@ -72,7 +73,7 @@ class IndexMethods(TableBase):
         ----------
         column : str
             Name of a column, or dotted path of a child of structs.
-        index_type : str
+        index_type : str or IndexConfig
             A type of `Dataset.create_scalar_index`, in any case.
         name : str, optional
             Name of the index; ``<column>_idx`` by default.
@@ -116,19 +117,20 @@ class IndexMethods(TableBase):
         >>> table.toDF().where("user_id = 17").show()  # doctest: +SKIP
         """
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        config = IndexConfig.of(index_type, options)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
             count = num_segments or default_segments(
-                dataset._table, index_type, parallelism(self.spark)
+                dataset._table, config.index_type, parallelism(self.spark)
             )
             request = IndexRequest(
                 column=column,
-                index_type=index_type,
+                index_type=config.index_type,
                 name=name,
                 replace=replace,
                 train=train,
                 num_segments=count,
-                options=options,
+                options=config.parameters,
             )
             tasks = plan_index(dataset._table, request)
             segments = job.runner(STEP).run(tasks, IndexTask.run, undo_of(tasks))

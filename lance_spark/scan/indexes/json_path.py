@@ -1,0 +1,168 @@
+"""JSON indexes: indexes of the values at one path of a JSON column.
+
+The files are those of another type of index, the *target*, whose values are what the path finds:
+
+| values that are not null | type of the index |
+| --- | --- |
+| booleans | bool |
+| integers of 64 bits | int64 |
+| numbers | float64; for other clients the first must be no integer |
+| texts, or none | string |
+
+Other mixtures are refused. Null in a document is null. Each segment has its own type.
+
+The details of a segment have the path and the details of the target. Nothing says which type the
+values have, so that Bloom filters, whose files do not show it, are not asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from lance_spark.encoding.jsonb import value_text
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from lance_spark.proto import index_pb2, table_pb2
+from lance_spark.scan.predicates.json_paths import MISSING, Step, find, parse_path, same_steps
+from lance_spark.table.indexes import sections as indexes
+
+KIND = "JSON"
+VERSIONS = (0,)
+TYPE_URL = "/lance.index.pb.JsonIndexDetails"
+#: Targets that scans use.
+SEARCHED_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP")
+_INT64 = range(-(1 << 63), 1 << 63)
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class JsonTarget:
+    """What a segment of a JSON index has.
+
+    Attributes
+    ----------
+    path : str
+    segment : table_pb2.IndexMetadata
+        The segment as one of the target's type.
+    """
+
+    path: str
+    segment: table_pb2.IndexMetadata
+
+    @property
+    def type_name(self) -> str:
+        """The type of the target, such as ``BTREE``."""
+        return indexes.type_of_index(self.segment)
+
+
+def target_of(segment: table_pb2.IndexMetadata) -> JsonTarget:
+    """Return the target of a segment of a JSON index.
+
+    Raises
+    ------
+    CorruptFileError
+        The details cannot be parsed.
+    """
+    details = index_pb2.JsonIndexDetails()
+    try:
+        details.ParseFromString(segment.index_details.value)
+    except DecodeError as error:
+        raise CorruptFileError(
+            f"index {segment.name!r}: its details cannot be decoded ({error}); rebuild the index"
+        ) from None
+    copy = table_pb2.IndexMetadata()
+    copy.CopyFrom(segment)
+    copy.index_details.CopyFrom(details.target_details)
+    return JsonTarget(details.path, copy)
+
+
+def searched_target(
+    segment: table_pb2.IndexMetadata, keys: Sequence[Step]
+) -> table_pb2.IndexMetadata | None:
+    """Return a segment as one of its target, if it has the values that keys find; else None.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    target = target_of(segment)
+    try:
+        path = parse_path(target.path)
+    except ValueError:
+        # A path that only other clients support.
+        return None
+    is_searched = target.type_name in SEARCHED_TARGETS and same_steps(keys, path)
+    return target.segment if is_searched else None
+
+
+def details(path: str, type_url: str, value: bytes) -> bytes:
+    """Return the message in `index_details` for a path and the details of the target."""
+    message = index_pb2.JsonIndexDetails(path=path)
+    message.target_details.type_url = type_url
+    message.target_details.value = value
+    return message.SerializeToString()
+
+
+def extracted(documents: pa.Array, path: str) -> pa.Array:
+    """Return the values at a path.
+
+    Parameters
+    ----------
+    documents : pa.Array
+        JSON texts.
+    path : str
+
+    Raises
+    ------
+    InvalidInputError
+        A value is an array or object, or the values have different types.
+    UnsupportedFeatureError
+        The path has something that only other clients support.
+    """
+    try:
+        steps = parse_path(path)
+    except ValueError as error:
+        raise UnsupportedFeatureError(f"JSON index: {error}") from None
+    # A document that occurs often is parsed once.
+    encoded = documents.dictionary_encode()
+    found = [find(json.loads(text), steps) for text in encoded.dictionary.to_pylist()]
+    values = [None if value is MISSING else value for value in found]
+    dtype: pa.DataType | None = None
+    for value in values:
+        own = _type_of(value)
+        if dtype is None or own is None:
+            dtype = own if dtype is None else dtype
+        elif {own, dtype} == {pa.int64(), pa.float64()}:
+            dtype = pa.float64()
+        elif own != dtype:
+            raise _refused(path, value, f"the other values are {dtype}")
+        if own == pa.binary():
+            raise _refused(path, value, "only texts, numbers and booleans are indexed")
+    if dtype == pa.float64():
+        values = [None if value is None else float(value) for value in values]
+    return pa.array(values, dtype or pa.string()).take(encoded.indices)
+
+
+def _type_of(value: Any) -> pa.DataType | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, int):
+        return pa.int64() if value in _INT64 else pa.float64()
+    if isinstance(value, float):
+        return pa.float64()
+    return pa.string() if isinstance(value, str) else pa.binary()
+
+
+def _refused(path: str, value: Any, reason: str) -> InvalidInputError:
+    text = value_text(value)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return InvalidInputError(
+        f"JSON index of path {path!r}: a document has {shown} there, but {reason}"
+    )
