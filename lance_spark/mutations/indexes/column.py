@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.runner import FragmentTask
+from lance_spark.scan.fragment.row_meta import ROW_ID
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _BATCH_ROWS = 1 << 16
@@ -33,28 +37,53 @@ def read_column(
     ------
     CorruptFileError, CorruptTableError, StorageError
     """
-    schema = Schema((*Schema.of_paths([path]).fields, row_field))
-    scan = ScanTask(
-        uri=task.uri,
-        lance_schema=schema,
-        slices=tuple(
-            FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in task.fragments
-        ),
-        batch_size=_BATCH_ROWS,
-        base_paths=task.base_paths,
-        storage_options=task.storage_options,
-    )
-    names = [field.name for field in path]
     values, ids = [], []
-    for batch in scan.batches():
-        values.append(_plain(column_at(batch, names)))
-        ids.append(batch.column(batch.num_columns - 1))
+    for batch_values, batch_ids in column_batches(task, path, row_field):
+        values.append(batch_values)
+        ids.append(pa.array(batch_ids))
     column = pa.chunked_array(values, value_type(path[-1])).combine_chunks()
     words = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
     order = np.argsort(words, kind="stable")
     if not np.array_equal(order, np.arange(len(order))):
         column, words = column.take(pa.array(order)), words[order]
     return column, words
+
+
+def column_batches(
+    task: FragmentTask, path: tuple[Field, ...], row_field: Field
+) -> Iterator[tuple[pa.Array, UInt64Array]]:
+    """Yield the values of some live rows after the other, and their ids or addresses.
+
+    The rows are in the order of the fragments; see `read_column`.
+    """
+    schema = Schema((*Schema.of_paths([path]).fields, row_field))
+    names = [field.name for field in path]
+    for batch in _scan(task, schema, task.fragments).batches():
+        yield _plain(column_at(batch, names)), batch.column(batch.num_columns - 1).to_numpy()
+
+
+def row_ids(task: FragmentTask, fragments: Sequence[Fragment]) -> UInt64Array:
+    """Return the ids of all live rows of some fragments, increasing.
+
+    Raises
+    ------
+    CorruptFileError, CorruptTableError, StorageError
+    """
+    ids = [
+        batch.column(0).to_numpy() for batch in _scan(task, Schema((ROW_ID,)), fragments).batches()
+    ]
+    return np.sort(np.concatenate([np.empty(0, np.uint64), *ids]))
+
+
+def _scan(task: FragmentTask, schema: Schema, fragments: Sequence[Fragment]) -> ScanTask:
+    return ScanTask(
+        uri=task.uri,
+        lance_schema=schema,
+        slices=tuple(FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments),
+        batch_size=_BATCH_ROWS,
+        base_paths=task.base_paths,
+        storage_options=task.storage_options,
+    )
 
 
 def value_type(field: Field) -> pa.DataType:

@@ -7,7 +7,7 @@ the column in these fragments, so that a large table needs more tasks, not large
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,15 @@ from lance_spark.mutations.commits import (
     retry_on_conflict,
 )
 from lance_spark.mutations.indexes.builders import Builder, builder_of
-from lance_spark.mutations.indexes.column import read_column, value_type
+from lance_spark.mutations.indexes.column import column_batches, read_column, row_ids, value_type
+from lance_spark.mutations.indexes.text import stored_parts
 from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-from lance_spark.scan.indexes.files import SegmentWriter, delete_segment_files
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.plan import select_fragments
+from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -77,6 +80,24 @@ class IndexRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergedSegments:
+    """Segments of an index that become part of a new one.
+
+    Attributes
+    ----------
+    segments : tuple of IndexMetadata
+    fragments : tuple of Fragment
+        The fragments that they cover.
+    moved : MovedRows
+        Rows that compactions moved since the segments were written.
+    """
+
+    segments: tuple[table_pb2.IndexMetadata, ...]
+    fragments: tuple[Fragment, ...]
+    moved: MovedRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexTask(FragmentTask):
     """Writes one segment of an index over some fragments.
 
@@ -89,6 +110,8 @@ class IndexTask(FragmentTask):
     version : tuple of int
         File version of the table.
     stable_row_ids : bool
+    merged : MergedSegments or None
+        Segments that become part of the new one without another look at the column.
     """
 
     path: tuple[Field, ...]
@@ -96,6 +119,7 @@ class IndexTask(FragmentTask):
     parameters: Mapping[str, Any]
     version: tuple[int, int]
     stable_row_ids: bool
+    merged: MergedSegments | None = None
 
     def run(self) -> table_pb2.IndexMetadata:
         """Write the files; return the segment without its name and version.
@@ -105,25 +129,45 @@ class IndexTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
         """
         builder = builder_of(self.index_type)
-        values, ids = read_column(
-            self, self.path, ROW_ADDRESS if builder.with_addresses else ROW_ID
-        )
         with SegmentWriter(self.open_paths(), self.version) as segment:
-            builder.write(segment, values, ids, self.parameters)
+            self._write(segment, builder)
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=builder.version_in(stable_row_ids=self.stable_row_ids),
+            index_version=builder.version_in(
+                stable_row_ids=self.stable_row_ids, parameters=self.parameters
+            ),
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )
         message.uuid.uuid = segment.id.bytes
         message.index_details.type_url = builder.type_url
-        message.index_details.value = builder.details(values.type, self.parameters)
+        message.index_details.value = builder.details(value_type(self.path[-1]), self.parameters)
         # An empty bitmap is not the same as an unknown one.
-        covered = BitMap(fragment.id for fragment in self.fragments)
+        merged = () if self.merged is None else self.merged.fragments
+        covered = BitMap(fragment.id for fragment in (*self.fragments, *merged))
         indexes.set_fragment_bitmap(message, covered)
         return message
+
+    def _write(self, segment: SegmentWriter, builder: Builder) -> None:
+        row_field = ROW_ADDRESS if builder.with_addresses else ROW_ID
+        if builder.write_batches is None:
+            values, ids = read_column(self, self.path, row_field)
+            builder.write(segment, values, ids, self.parameters)
+            return
+        batches = column_batches(self, self.path, row_field)
+        builder.write_batches(segment, batches, self.parameters, self._stored())
+
+    def _stored(self) -> Iterator[StoredPart]:
+        """Yield the parts of the segments that are merged."""
+        if self.merged is None:
+            return
+        fragments = self.merged.fragments
+        ids = row_ids(self, fragments) if self.stable_row_ids else None
+        covered = BitMap(fragment.id for fragment in fragments)
+        for segment in self.merged.segments:
+            files = IndexFiles(self.open_paths(), segment)
+            yield from stored_parts(files, covered, self.merged.moved, ids)
 
     def undo(self, segment: table_pb2.IndexMetadata) -> None:
         """Delete the files of a segment."""

@@ -8,7 +8,7 @@ indexes are written anew from all rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap
 
@@ -16,9 +16,11 @@ from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
-from lance_spark.mutations.indexes.builders import BUILDERS
+from lance_spark.mutations.indexes import text
+from lance_spark.mutations.indexes.builders import BUILDERS, Builder
 from lance_spark.mutations.indexes.create import (
     IndexTask,
+    MergedSegments,
     check_column,
     commit_segments,
     current_fragments,
@@ -28,6 +30,8 @@ from lance_spark.mutations.indexes.create import (
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.pruning.zone_places import is_overlaid
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -153,6 +157,8 @@ def _extension(
     builder = BUILDERS[indexes.type_of_index(segments[0])]
     check_column(table, path, builder)
     removed = segments
+    if not request.retrain and builder.write_batches is not None:
+        return _merged(table, request, builder, path, segments, fragments)
     if not request.retrain:
         count = min(request.num_indices_to_merge, len(segments))
         removed = segments[len(segments) - count :]
@@ -170,6 +176,54 @@ def _extension(
         builder.parameters_of(IndexFiles(table.paths, segments[-1])),
         request.num_segments,
     )
+    return Extension(segments[0].name, tuple(tasks), tuple(removed))
+
+
+def _merged(
+    table: OpenTable,
+    request: OptimizeRequest,
+    builder: Builder,
+    path: tuple[Field, ...],
+    segments: Sequence[table_pb2.IndexMetadata],
+    fragments: Sequence[Fragment],
+) -> Extension | None:
+    """Return an extension whose first task takes over the files of the newest segments."""
+    moved = MovedRows.of(table.paths, indexes.section_of(table.manifest))
+    count = min(request.num_indices_to_merge, len(segments))
+    if any(text.replaces_all(IndexFiles(table.paths, index)) for index in segments):
+        count = len(segments)
+    removed = segments[len(segments) - count :]
+    field_ids = {node.id for node in path}
+
+    def covered(some: Sequence[table_pb2.IndexMetadata]) -> BitMap:
+        bitmaps = [moved.fragments(indexes.fragment_bitmap(index) or BitMap()) for index in some]
+        return BitMap.union(BitMap(), *bitmaps)
+
+    of_removed = tuple(
+        fragment
+        for fragment in fragments
+        # An overlay replaces values that the index has.
+        if fragment.id in covered(removed) and not is_overlaid(fragment, field_ids)
+    )
+    known = covered(segments[: len(segments) - len(removed)]) | BitMap(
+        fragment.id for fragment in of_removed
+    )
+    uncovered = [fragment for fragment in fragments if fragment.id not in known]
+    if not uncovered and not removed:
+        return None
+    tasks = segment_tasks(
+        table,
+        builder,
+        path,
+        uncovered,
+        builder.parameters_of(IndexFiles(table.paths, segments[-1])),
+        request.num_segments,
+    )
+    if removed:
+        tasks[0] = replace(
+            tasks[0],
+            merged=MergedSegments(segments=tuple(removed), fragments=of_removed, moved=moved),
+        )
     return Extension(segments[0].name, tuple(tasks), tuple(removed))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
@@ -24,6 +24,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import all_rows, cached
+from lance_spark.storage.parallel import Copy, copy_file
+from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.write.output import OutputFile
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import INDICES, TablePaths
@@ -56,9 +58,13 @@ class IndexFiles:
         ------
         CorruptFileError, MissingFileError, StorageError
         """
+        store, path = self.locate(name)
+        return open_file(store.open(path))
+
+    def locate(self, name: str) -> tuple[ObjectStore, str]:
+        """Return the store of a file, and its path there."""
         base = self.segment.base_id if self.segment.HasField("base_id") else None
-        folder = indexes.uuid_of(self.segment)
-        return open_file(self.paths.open_index_file(f"{folder}/{name}", base))
+        return self.paths.locate(base, INDICES, f"{indexes.uuid_of(self.segment)}/{name}")
 
     def cached(
         self, name: str, read: Callable[[IndexFiles], _T], size: Callable[[_T], int]
@@ -150,6 +156,7 @@ class SegmentWriter:
         self._paths = paths
         self._version = version if version in _VERSIONS else _DEFAULT_VERSION
         self._outputs: dict[str, tuple[OutputFile, FileWriter]] = {}
+        self._files: list[table_pb2.IndexFile] = []
 
     def __enter__(self) -> SegmentWriter:
         return self
@@ -164,8 +171,9 @@ class SegmentWriter:
             return
         for output, _ in self._outputs.values():
             output.abort()
+        names = [*self._outputs, *(file.path for file in self._files)]
         with suppress(StorageError):
-            self._paths.store.delete([f"{INDICES}/{self.id}/{name}" for name in self._outputs])
+            self._paths.store.delete([f"{INDICES}/{self.id}/{name}" for name in names])
 
     def create(self, name: str, schema: pa.Schema | Schema) -> FileWriter:
         """Return the writer of a new file. `finish` completes it.
@@ -188,12 +196,30 @@ class SegmentWriter:
 
     def finish(self) -> list[table_pb2.IndexFile]:
         """Complete all files, and return their names and sizes."""
-        files = []
-        for name, (output, writer) in self._outputs.items():
-            written = writer.finish()
-            output.close()
-            files.append(table_pb2.IndexFile(path=name, size_bytes=written.size_bytes))
-        return files
+        for name in list(self._outputs):
+            self.complete(name)
+        return self._files
+
+    def complete(self, name: str) -> None:
+        """Complete one file: it takes no more memory."""
+        output, writer = self._outputs[name]
+        written = writer.finish()
+        output.close()
+        del self._outputs[name]
+        self._files.append(table_pb2.IndexFile(path=name, size_bytes=written.size_bytes))
+
+    def copy(self, files: IndexFiles, name: str, new_name: str) -> None:
+        """Copy a file of another segment.
+
+        Raises
+        ------
+        MissingFileError, StorageError
+        """
+        store, path = files.locate(name)
+        with closing(store.open(path)) as source:
+            size = source.size
+        self._files.append(table_pb2.IndexFile(path=new_name, size_bytes=size))
+        copy_file(Copy(store, path, self._paths.store, f"{INDICES}/{self.id}/{new_name}"))
 
 
 def delete_segment_files(paths: TablePaths, segment: table_pb2.IndexMetadata) -> None:
