@@ -8,22 +8,23 @@
 | NGRAM | 0 | row ids |
 | ZONEMAP | 0 | row addresses |
 | BLOOMFILTER | 0 | row addresses |
-| INVERTED | 2 | row ids |
+| INVERTED | 2; 3 for code | row ids |
 | JSON | 0 | as its target |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.mutations.indexes import parameters
+from lance_spark.mutations.indexes import parameters, text
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes import bitmap, json_path, label_list, ngram
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
@@ -31,8 +32,7 @@ from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.scan.predicates.json_paths import parse_path
-from lance_spark.scan.text.parameters import TextParameters
-from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -57,6 +57,16 @@ _SCALARS = (
 
 #: Writes the files of a segment: values, the row id or address of each, increasing, and parameters.
 Write = Callable[[SegmentWriter, pa.Array, UInt64Array, Mapping[str, Any]], None]
+#: The same from batches, and from parts of other segments.
+WriteBatches = Callable[
+    [
+        SegmentWriter,
+        Iterable[tuple[pa.Array, UInt64Array]],
+        Mapping[str, Any],
+        Iterable[StoredPart],
+    ],
+    None,
+]
 #: Returns the bytes of the message in `index_details`: type of the column, and parameters.
 Details = Callable[[pa.DataType, Mapping[str, Any]], bytes]
 
@@ -98,6 +108,8 @@ class Builder:
         Returns the parameters of an existing segment, without those that have their defaults.
     json_columns : bool
         Whether the index takes JSON columns, and no others.
+    write_batches : callable or None
+        Writes the files from batches of values as they are read, and from parts of other segments.
     """
 
     type_name: str
@@ -113,6 +125,7 @@ class Builder:
     details: Details = _no_details
     existing: Callable[[IndexFiles], dict[str, Any]] = lambda _: {}
     json_columns: bool = False
+    write_batches: WriteBatches | None = None
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.
@@ -154,8 +167,12 @@ class Builder:
         """Return the builder whose files the index has: itself, but for JSON indexes."""
         return BUILDERS[parameters["target_index_type"]] if self.json_columns else self
 
-    def version_in(self, *, stable_row_ids: bool) -> int:
+    def version_in(
+        self, *, stable_row_ids: bool, parameters: Mapping[str, Any] = MappingProxyType({})
+    ) -> int:
         """Return the index version in tables with or without stable row ids."""
+        if text.FORMAT in parameters:
+            return int(parameters[text.FORMAT])
         if stable_row_ids and self.stable_version is not None:
             return self.stable_version
         return self.version
@@ -259,25 +276,10 @@ def _write_bloom_filter(
     )
 
 
-def _text_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = TextParameters.of_options(options)
-    # A missing package is found before a task is run.
-    Tokenizer(parameters)
-    return asdict(parameters)
-
-
-def _text_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
-    from lance_spark.scan.text.files.writer import FORMAT_VERSION
-
-    return TextParameters(**parameters).details(FORMAT_VERSION)
-
-
 def _write_inverted(
     segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
 ) -> None:
-    from lance_spark.scan.text.files.writer import write_index
-
-    write_index(segment, values, ids, TextParameters(**parameters))
+    text.write(segment, [(values, ids)], parameters)
 
 
 def _json_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -404,9 +406,10 @@ BUILDERS = {
             _is_text,
             plain_only=True,
             version=2,
-            parse=_text_parameters,
-            details=_text_details,
-            existing=parameters.of_inverted,
+            parse=text.parse,
+            details=text.details,
+            existing=text.existing,
+            write_batches=text.write,
         ),
         Builder(
             json_path.KIND,

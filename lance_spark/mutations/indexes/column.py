@@ -75,20 +75,31 @@ def column_parts(
     ------
     CorruptFileError, CorruptTableError, StorageError
     """
-    names = [field.name for field in path]
     dtype = value_type(path[-1])
     values: list[pa.Array] = []
     ids: list[pa.Array] = []
     size = 0
-    schema = Schema((*Schema.of_paths([path]).fields, row_field))
-    for batch in _batches(task, task.fragments, schema):
+    for batch_values, batch_ids in column_batches(task, path, row_field):
         if part_bytes is not None and size >= part_bytes:
             yield ColumnPart(*_joined(values, ids, dtype), is_last=False)
             values, ids, size = [], [], 0
-        values.append(_plain(column_at(batch, names)))
-        ids.append(batch.column(batch.num_columns - 1))
-        size += values[-1].nbytes + ids[-1].nbytes
+        values.append(batch_values)
+        ids.append(pa.array(batch_ids))
+        size += batch_values.nbytes + batch_ids.nbytes
     yield ColumnPart(*_joined(values, ids, dtype), is_last=True)
+
+
+def column_batches(
+    task: FragmentTask, path: tuple[Field, ...], row_field: Field
+) -> Iterator[tuple[pa.Array, UInt64Array]]:
+    """Yield the values of some live rows after the other, and their ids or addresses.
+
+    The rows are in the order of the fragments; see `read_column`.
+    """
+    names = [field.name for field in path]
+    schema = Schema((*Schema.of_paths([path]).fields, row_field))
+    for batch in _batches(task, task.fragments, schema):
+        yield _plain(column_at(batch, names)), batch.column(batch.num_columns - 1).to_numpy()
 
 
 def live_rows(

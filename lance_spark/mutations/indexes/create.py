@@ -7,10 +7,11 @@ A task reads the column of some fragments, with the id or address of each row
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
@@ -24,14 +25,21 @@ from lance_spark.mutations.commits import (
     retry_on_conflict,
 )
 from lance_spark.mutations.indexes.builders import Builder, builder_of
-from lance_spark.mutations.indexes.column import column_parts, value_type
+from lance_spark.mutations.indexes.column import (
+    column_batches,
+    column_parts,
+    live_rows,
+    value_type,
+)
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
 from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
+from lance_spark.mutations.indexes.text import stored_parts
 from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-from lance_spark.scan.indexes.files import SegmentWriter, delete_segment_files
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
 from lance_spark.scan.plan import select_fragments
+from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -39,6 +47,7 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.paths import TablePaths
 
 #: Rows that a segment has at most by default, if fragments are not larger; and a segment of a type
 #: that a task makes in memory as a whole.
@@ -158,28 +167,47 @@ class IndexTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
         """
         builder = builder_of(self.index_type)
-        dtype = value_type(self.path[-1])
-        row_field = ROW_ADDRESS if builder.target(self.parameters).with_addresses else ROW_ID
-        parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
         paths = self.open_paths()
         with SegmentWriter(paths, self.version) as segment:
-            sources = [merged.source(self, paths) for merged in self.merged]
-            write_files(segment, builder, dtype, parts, sources, self.parameters)
+            self._write(segment, builder, paths)
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=builder.version_in(stable_row_ids=self.stable_row_ids),
+            index_version=builder.version_in(
+                stable_row_ids=self.stable_row_ids, parameters=self.parameters
+            ),
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )
         message.uuid.uuid = segment.id.bytes
         message.index_details.type_url = builder.type_url
-        message.index_details.value = builder.details(dtype, self.parameters)
+        message.index_details.value = builder.details(value_type(self.path[-1]), self.parameters)
         # An empty bitmap is not the same as an unknown one.
         covered = BitMap(fragment.id for fragment in self.fragments)
         covered |= BitMap(fragment.id for merged in self.merged for fragment in merged.fragments)
         indexes.set_fragment_bitmap(message, covered)
         return message
+
+    def _write(self, segment: SegmentWriter, builder: Builder, paths: TablePaths) -> None:
+        row_field = ROW_ADDRESS if builder.target(self.parameters).with_addresses else ROW_ID
+        if builder.write_batches is not None:
+            batches = column_batches(self, self.path, row_field)
+            builder.write_batches(segment, batches, self.parameters, self._stored(paths))
+            return
+        parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
+        sources = [merged.source(self, paths) for merged in self.merged]
+        write_files(segment, builder, value_type(self.path[-1]), parts, sources, self.parameters)
+
+    def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:
+        """Yield the parts of the segments that are merged."""
+        for merged in self.merged:
+            ids = None
+            if self.stable_row_ids:
+                live = live_rows(self, merged.fragments, ROW_ID)
+                ids = np.sort(np.concatenate([np.empty(0, np.uint64), *live]))
+            covered = BitMap(fragment.id for fragment in merged.fragments)
+            assert merged.moved is not None  # else the rows are read again
+            yield from stored_parts(IndexFiles(paths, merged.segment), covered, merged.moved, ids)
 
     def undo(self, segment: table_pb2.IndexMetadata) -> None:
         """Delete the files of a segment."""

@@ -18,6 +18,7 @@ from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
+from lance_spark.mutations.indexes import text
 from lance_spark.mutations.indexes.builders import BUILDERS, Builder, can_extend
 from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.create import (
@@ -170,6 +171,10 @@ def _extension(
     if request.retrain:
         merged, read, removed = [], list(fragments), list(segments)
     else:
+        if builder.write_batches is not None and any(
+            text.replaces_all(IndexFiles(table.paths, segment)) for segment in segments
+        ):
+            num_merged = len(segments)
         removed = list(segments[len(segments) - num_merged :])
         pieces = _pieces(table, removed, moved, fragments)
         merged = [piece for piece in pieces if _can_merge(table, builder, path, parameters, piece)]
@@ -235,23 +240,27 @@ def _can_merge(
     piece: MergedSegment,
 ) -> bool:
     """Return whether the files of a segment can be read in place of the rows of the table."""
+    # The files have values that overlays replaced.
+    field_ids = {node.id for node in path}
+    if (
+        piece.moved is None
+        or indexes.may_lack_rows(piece.segment)
+        or any(is_overlaid(fragment, field_ids) for fragment in piece.fragments)
+    ):
+        return False
+    if builder.write_batches is not None:
+        return True
     segment, merging = piece.segment, MERGINGS.get(builder.type_name)
     stable = piece.stable_row_ids
     has_addresses = indexes.holds_addresses(segment, stable)
     if (
         merging is None
-        or piece.moved is None
         or segment.index_version not in (builder.version, builder.version_in(stable_row_ids=stable))
         or has_addresses != (builder.with_addresses or not stable)
-        or indexes.may_lack_rows(segment)
     ):
         return False
     # The zones of rows that moved do not exist any more.
     if indexes.is_zoned(segment) and any(True for _ in piece.moved.old_fragments()):
-        return False
-    # The files have values that overlays replaced.
-    field_ids = {node.id for node in path}
-    if any(is_overlaid(fragment, field_ids) for fragment in piece.fragments):
         return False
     files = IndexFiles(table.paths, segment)
     return merging.can_merge(files, value_type(path[-1]), parameters)

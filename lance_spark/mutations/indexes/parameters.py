@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
 from typing import Any
 
 from lance_spark.errors import CorruptFileError
@@ -37,11 +36,3 @@ def of_bloom_filter(files: IndexFiles) -> dict[str, Any]:
             "index"
         ) from None
     return {"number_of_items": rows, "probability": probability}
-
-
-def of_inverted(files: IndexFiles) -> dict[str, Any]:
-    """Return the parameters of the tokenizer, and the others of a full-text index."""
-    # Imported here, as few tables have such indexes.
-    from lance_spark.scan.text.files.index import open_index
-
-    return asdict(open_index(files)[0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -27,6 +27,8 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import CACHE, all_rows
+from lance_spark.storage.parallel import Copy, copy_file
+from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.write.output import OutputFile
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import INDICES, TablePaths
@@ -89,6 +91,10 @@ class IndexFiles:
             file.close()
             raise
         CACHE.open_files.give_back(key, file)
+
+    def locate(self, name: str) -> tuple[ObjectStore, str]:
+        """Return the store of a file, and its path there."""
+        return self.paths.locate(self.base_id, INDICES, f"{self.folder}/{name}")
 
     def cached(
         self,
@@ -211,6 +217,7 @@ class SegmentWriter:
         self._paths = paths
         self.version = version if version in _VERSIONS else _DEFAULT_VERSION
         self._outputs: dict[str, tuple[OutputFile, FileWriter]] = {}
+        self._files: list[table_pb2.IndexFile] = []
 
     def __enter__(self) -> SegmentWriter:
         return self
@@ -225,8 +232,9 @@ class SegmentWriter:
             return
         for output, _ in self._outputs.values():
             output.abort()
+        names = [*self._outputs, *(file.path for file in self._files)]
         with suppress(StorageError):
-            self._paths.store.delete([f"{INDICES}/{self.id}/{name}" for name in self._outputs])
+            self._paths.store.delete([f"{INDICES}/{self.id}/{name}" for name in names])
 
     def create(self, name: str, schema: pa.Schema | Schema) -> FileWriter:
         """Return the writer of a new file. `finish` completes it.
@@ -249,12 +257,30 @@ class SegmentWriter:
 
     def finish(self) -> list[table_pb2.IndexFile]:
         """Complete all files, and return their names and sizes."""
-        files = []
-        for name, (output, writer) in self._outputs.items():
-            written = writer.finish()
-            output.close()
-            files.append(table_pb2.IndexFile(path=name, size_bytes=written.size_bytes))
-        return files
+        for name in list(self._outputs):
+            self.complete(name)
+        return self._files
+
+    def complete(self, name: str) -> None:
+        """Complete one file: it takes no more memory."""
+        output, writer = self._outputs[name]
+        written = writer.finish()
+        output.close()
+        del self._outputs[name]
+        self._files.append(table_pb2.IndexFile(path=name, size_bytes=written.size_bytes))
+
+    def copy(self, files: IndexFiles, name: str, new_name: str) -> None:
+        """Copy a file of another segment.
+
+        Raises
+        ------
+        MissingFileError, StorageError
+        """
+        store, path = files.locate(name)
+        with closing(store.open(path)) as source:
+            size = source.size
+        self._files.append(table_pb2.IndexFile(path=new_name, size_bytes=size))
+        copy_file(Copy(store, path, self._paths.store, f"{INDICES}/{self.id}/{new_name}"))
 
 
 def delete_segment_files(paths: TablePaths, segment: table_pb2.IndexMetadata) -> None:

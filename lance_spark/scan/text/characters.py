@@ -35,6 +35,14 @@ def alphanumeric() -> npt.NDArray[np.bool_]:
 
 
 @cache
+def identifier() -> npt.NDArray[np.bool_]:
+    """Return for each code point whether it is part of the identifiers of programs."""
+    flags = alphanumeric().copy()
+    flags[ord("_")] = True
+    return flags
+
+
+@cache
 def not_white_space() -> npt.NDArray[np.bool_]:
     """Return for each code point whether it is something else than white space of ASCII."""
     flags = np.ones(_CODE_POINTS, np.bool_)

@@ -24,7 +24,8 @@ from lance_spark.proto import index_old_pb2
 from lance_spark.scan.text.characters import stop_words
 
 #: Names of the supported tokenizers.
-TOKENIZERS = ("simple", "whitespace", "raw", "ngram")
+TOKENIZERS = ("simple", "whitespace", "raw", "ngram", "code")
+CODE = "code"
 #: Documents of a posting block, by format version of the index.
 BLOCK_SIZE = 128
 _MAX_U32 = 2**32 - 1

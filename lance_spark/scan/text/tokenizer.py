@@ -6,26 +6,26 @@ after it (lower case, stems, stop words and folding) work on each distinct word 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.scan.text.characters import (
     alphanumeric,
     ascii_folding,
+    identifier,
     lower_case,
     not_white_space,
     stop_words,
 )
 from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.scan.text.splitting import Text, Words, runs, steps, substrings, whole
 
 #: Bytes of text that are split in one step.
 _STEP_BYTES = 4 * 1024 * 1024
@@ -33,8 +33,8 @@ _STEP_BYTES = 4 * 1024 * 1024
 _STEP_SUBSTRING_BYTES = 64 * 1024 * 1024
 #: Distinct words whose tokens are remembered.
 _MAX_KNOWN = 1_000_000
-#: Stands for a word that is left out.
-_NONE = -1
+#: Stand for a word that is left out, and for one that is not known.
+_NONE, _NEW = -1, -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Tokenizer:
         self.parameters = parameters
         self.vocabulary: list[str] = []
         self._numbers: dict[str, int] = {}
-        self._known: dict[str, int] = {}
+        self._known: dict[bytes, int] = {}
         self._stems = _stemmer(parameters.language) if parameters.stem else None
 
     def words(self, text: str) -> list[str]:
@@ -98,7 +98,7 @@ class Tokenizer:
         InvalidInputError
             A text is not UTF-8.
         """
-        parts = [self._split(piece, first) for first, piece in _steps(texts, self._step_bytes)]
+        parts = [part for _, part in self.parts(texts)]
         empty = np.empty(0, np.int64)
         return Tokens(
             *(
@@ -106,6 +106,24 @@ class Tokenizer:
                 for name in ("rows", "ids", "positions")
             )
         )
+
+    def parts(self, texts: pa.Array) -> Iterator[tuple[range, Tokens]]:
+        """Yield some rows after the other, with their tokens; see `split`."""
+        for first, piece in steps(texts, self._step_bytes):
+            words, rows, positions = self._base(piece)
+            encoded = words.dictionary_encode()
+            ids = self._tokens(encoded.dictionary)[encoded.indices.to_numpy()]
+            kept = ids != _NONE
+            if not kept.all():
+                rows, ids, positions = rows[kept], ids[kept], positions[kept]
+            yield range(first, first + len(piece)), Tokens(rows + first, ids, positions)
+
+    def add(self, tokens: Sequence[str]) -> RowNumbers:
+        """Return the numbers of tokens, and give new ones a number."""
+        for token in tokens:
+            if self._numbers.setdefault(token, len(self.vocabulary)) == len(self.vocabulary):
+                self.vocabulary.append(token)
+        return np.fromiter(map(self._numbers.__getitem__, tokens), np.int64)
 
     @property
     def _step_bytes(self) -> int:
@@ -116,49 +134,51 @@ class Tokenizer:
         of_character = len(lengths) * (lengths.start + lengths.stop) // 2
         return max(1, min(_STEP_BYTES, _STEP_SUBSTRING_BYTES // max(1, of_character)))
 
-    def _split(self, texts: pa.Array, first_row: int) -> Tokens:
-        words, rows, positions = self._base(_Text.of(texts))
-        encoded = words.dictionary_encode()
-        tokens = self._tokens(encoded.dictionary)
-        ids = tokens[encoded.indices.to_numpy()]
-        kept = ids != _NONE
-        return Tokens(rows[kept] + first_row, ids[kept], positions[kept])
-
-    def _base(self, text: _Text) -> tuple[pa.Array, RowNumbers, RowNumbers]:
-        """Return the words of the base tokenizer, with rows and positions."""
-        match self.parameters.base_tokenizer:
+    def _base(self, texts: pa.Array) -> Words:
+        """Return the words of the base tokenizer."""
+        parameters = self.parameters
+        # Fewer words are distinct without upper case. Other letters are changed word by word.
+        text = Text.of(texts, lower_ascii=parameters.lower_case)
+        match parameters.base_tokenizer:
             case "simple":
-                return _runs(text, alphanumeric())
+                return runs(text, alphanumeric())
+            case "code":
+                return runs(text, identifier())
             case "whitespace":
-                return _runs(text, not_white_space())
+                return runs(text, not_white_space())
             case "raw":
-                rows = np.flatnonzero(text.is_valid)
-                offsets = np.append(text.byte_bounds[:-1][text.is_valid], len(text.data))
-                return _binary(offsets, text.data), rows, np.zeros(len(rows), np.int64)
+                return whole(text)
             case _:
-                return _substrings(text, self.parameters)
+                least, most = parameters.min_ngram_length, parameters.max_ngram_length
+                return substrings(text, least, most, prefix_only=parameters.prefix_only)
 
     def _tokens(self, dictionary: pa.Array) -> RowNumbers:
         """Return the number of the token of each word; `_NONE` for words that are left out."""
-        words = [word.decode() for word in dictionary.to_pylist()]
-        new = [word for word in words if word not in self._known]
-        if len(self._known) + len(new) > _MAX_KNOWN:
+        words: list[bytes] = dictionary.to_pylist()
+        numbers = self._known_numbers(words)
+        places = np.flatnonzero(numbers == _NEW).tolist()
+        if len(self._known) + len(places) > _MAX_KNOWN:
             self._known.clear()
-            new = words
+            places = list(range(len(words)))
+        new = [words[place] for place in places]
         self._known.update(zip(new, self._finished(new), strict=True))
-        return np.fromiter(map(self._known.__getitem__, words), np.int64, len(words))
+        return self._known_numbers(words) if new else numbers
 
-    def _finished(self, words: list[str]) -> Iterator[int]:
+    def _known_numbers(self, words: list[bytes]) -> RowNumbers:
+        return np.fromiter(map(self._known.get, words, repeat(_NEW)), np.int64, len(words))
+
+    def _finished(self, words: list[bytes]) -> Iterator[int]:
         parameters = self.parameters
-        tokens = words
+        limit = parameters.max_token_length
+        # Words that are left out need no stem.
+        tokens = [word.decode() if limit is None or len(word) < limit else "" for word in words]
         if parameters.lower_case:
-            tokens = [_translated(token, lower_case(), str.lower) for token in tokens]
+            tokens = [token if token.isascii() else _lower(token) for token in tokens]
         if self._stems is not None:
             tokens = self._stems(tokens)
         removed = self._removed
-        limit = parameters.max_token_length
         for word, token in zip(words, tokens, strict=True):
-            if token in removed or (limit is not None and len(word.encode()) >= limit):
+            if token in removed or (limit is not None and len(word) >= limit):
                 yield _NONE
                 continue
             folded = token
@@ -179,124 +199,9 @@ class Tokenizer:
         return stop_words()[parameters.language]
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """The text of some rows as one array of characters.
-
-    Attributes
-    ----------
-    data : uint8 array
-        In UTF-8.
-    characters : unsigned array
-        Code points.
-    widths : uint8 array or None
-        Bytes of each character; None if each has one.
-    byte_bounds, bounds : int64 array
-        First byte and first character of each row, and their numbers.
-    is_valid : bool array
-        Which rows are not null. Null rows have no bytes.
-    """
-
-    data: npt.NDArray[np.uint8]
-    characters: npt.NDArray[Any]
-    widths: npt.NDArray[np.uint8] | None
-    byte_bounds: RowNumbers
-    bounds: RowNumbers
-    is_valid: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, texts: pa.Array) -> _Text:
-        is_valid = texts.is_valid().to_numpy(zero_copy_only=False).astype(np.bool_)
-        binary = texts.cast(pa.large_string()).fill_null("")
-        _, offset_buffer, data_buffer = binary.buffers()
-        offsets = np.frombuffer(offset_buffer, np.int64)
-        offsets = offsets[binary.offset : binary.offset + len(binary) + 1]
-        data = np.frombuffer(b"" if data_buffer is None else data_buffer, np.uint8)
-        data = data[offsets[0] : offsets[-1]]
-        byte_bounds = offsets - offsets[0]
-        if not (data >= 0x80).any():
-            return cls(data, data, None, byte_bounds, byte_bounds, is_valid)
-        try:
-            encoded = data.tobytes().decode().encode("utf-32-le")
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(f"a text is not UTF-8: {error.reason}") from None
-        characters = np.frombuffer(encoded, np.uint32)
-        widths = np.ones(len(characters), np.uint8)
-        for limit in (0x80, 0x800, 0x10000):
-            widths += characters >= limit
-        # A character begins with a byte that continues none.
-        starts = np.append(0, np.cumsum((data & 0xC0) != 0x80))
-        return cls(data, characters, widths, byte_bounds, starts[byte_bounds], is_valid)
-
-
-def _runs(text: _Text, is_part: npt.NDArray[np.bool_]) -> tuple[pa.Array, RowNumbers, RowNumbers]:
-    """Return the longest runs of characters of a class in each row."""
-    part = is_part[text.characters]
-    count = len(part)
-    is_start = part.copy()
-    is_start[1:] &= ~part[:-1]
-    # A row begins with a new run.
-    row_starts = text.bounds[:-1][text.bounds[:-1] < count]
-    is_start[row_starts] = part[row_starts]
-    starts = np.flatnonzero(is_start)
-    kept = part if text.widths is None else np.repeat(part, text.widths)
-    # The run of each character that is part of one, and with it the bytes of each run.
-    sizes = text.widths if text.widths is not None else np.ones(count, np.uint8)
-    before = np.append(0, np.cumsum(np.where(part, sizes, 0), dtype=np.int64))
-    offsets = np.append(before[starts], before[-1])
-    rows = np.searchsorted(text.bounds, starts, "right") - 1
-    first = np.searchsorted(rows, rows)
-    return _binary(offsets, text.data[kept]), rows, np.arange(len(rows)) - first
-
-
-def _substrings(text: _Text, parameters: TextParameters) -> tuple[pa.Array, RowNumbers, RowNumbers]:
-    """Return the substrings of each row, by start and length."""
-    bounds = text.bounds
-    starts = np.arange(len(text.characters))
-    row = np.searchsorted(bounds, starts, "right") - 1
-    if parameters.prefix_only:
-        row = np.flatnonzero(np.diff(bounds))
-        starts = bounds[row]
-    remaining = bounds[row + 1] - starts
-    longest = min(parameters.max_ngram_length, int(remaining.max(initial=0)))
-    lengths = np.arange(parameters.min_ngram_length, longest + 1)
-    fits = lengths[None, :] <= remaining[:, None]
-    which, length = np.nonzero(fits)
-    ends = starts[which] + lengths[length]
-    starts, rows = starts[which], row[which]
-    if text.widths is not None:
-        byte_of = np.append(0, np.cumsum(text.widths, dtype=np.int64))
-        starts, ends = byte_of[starts], byte_of[ends]
-    sizes = ends - starts
-    offsets = np.append(0, np.cumsum(sizes))
-    gathered = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
-    return _binary(offsets, text.data[gathered]), rows, np.zeros(len(rows), np.int64)
-
-
-def _binary(offsets: RowNumbers, data: npt.NDArray[np.uint8]) -> pa.Array:
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data.tobytes())]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-
-
-def _steps(texts: pa.Array, step_bytes: int) -> Iterator[tuple[int, pa.Array]]:
-    """Yield parts of texts of about some bytes, each with the number of its first row."""
-    import pyarrow.compute as pc
-
-    if not (pat.is_string(texts.type) or pat.is_large_string(texts.type)):
-        raise InvalidInputError(f"text must be strings, not {texts.type}")
-    sizes = pc.binary_length(texts).fill_null(0).to_numpy().astype(np.int64)
-    # Nulls and empty texts count, too.
-    before = np.append(0, np.cumsum(sizes + 1))
-    start = 0
-    while start < len(texts):
-        stop = int(np.searchsorted(before, before[start] + step_bytes, "right")) - 1
-        stop = max(stop, start + 1)
-        yield start, texts.slice(start, stop - start)
-        start = stop
-
-
-def _translated(text: str, table: Any, of_ascii: Callable[[str], str]) -> str:
-    return of_ascii(text) if text.isascii() else text.translate(table)
+def _lower(text: str) -> str:
+    # The letters of ASCII are in lower case already.
+    return text.translate(lower_case())
 
 
 def _stemmer(language: str) -> Callable[[list[str]], list[str]]:

@@ -54,25 +54,32 @@ def change(path: Path, rng: random.Random, words: list[str], merge: int | None) 
     lance.dataset(str(path)).update({"s": "'abc the updated cats'"}, where="id % 100 = 5")
 
 
-def random_query(rng: random.Random, words: list[str], depth: int = 0) -> own.FullTextQuery:
+def random_query(
+    rng: random.Random, words: list[str], depth: int = 0, phrases: bool = True
+) -> own.FullTextQuery:
     def some(count: int) -> str:
         return " ".join(rng.choice(words) for _ in range(count))
 
     choice, column = rng.random(), rng.choice("sst")
     if depth < 2 and choice < 0.12:
-        clauses = [(rng.choice(list(own.Occur)[:2]), random_query(rng, words, depth + 1))]
+        clauses = [(rng.choice(list(own.Occur)[:2]), random_query(rng, words, depth + 1, phrases))]
         for _ in range(rng.randrange(3)):
-            clauses.append((rng.choice(list(own.Occur)), random_query(rng, words, depth + 1)))
+            clauses.append(
+                (rng.choice(list(own.Occur)), random_query(rng, words, depth + 1, phrases))
+            )
         return own.BooleanQuery(clauses)
     if depth < 2 and choice < 0.2:
-        parts = random_query(rng, words, depth + 1), random_query(rng, words, depth + 1)
+        parts = (
+            random_query(rng, words, depth + 1, phrases),
+            random_query(rng, words, depth + 1, phrases),
+        )
         return own.BoostQuery(*parts, negative_boost=rng.choice([0.5, 0.1]))
     operator = rng.choice(list(own.FullTextOperator))
     if choice < 0.3:
         return own.MultiMatchQuery(
             some(2), ["s", "t"], boosts=rng.choice([None, [1.0, 3.0]]), operator=operator
         )
-    if choice < 0.55:
+    if phrases and choice < 0.55:
         return own.PhraseQuery(some(rng.randrange(1, 4)), column, slop=rng.choice([0, 0, 1, 2, 5]))
     return own.MatchQuery(
         some(rng.randrange(1, 5)),
@@ -124,6 +131,14 @@ def oracle_scores(path: Path, query: Any, **options: Any) -> dict[int, float]:
             full_text_query=of_oracle(query), columns=["id", "_score"], **options
         )
     )
+
+
+def flat_plan(path: Path, column: str) -> bool:
+    """Return whether pylance reads rows for a query that its index does not cover."""
+    query = oracle.MatchQuery("abc", column)
+    plan = lance.dataset(str(path)).scanner(full_text_query=query).explain_plan()
+    assert "MatchQuery" in plan
+    return "FlatMatchQuery" in plan
 
 
 def own_scores(path: Path, query: Any, **options: Any) -> dict[int, float]:

@@ -14,7 +14,7 @@ from lance.file import LanceFileReader
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import InvalidOptionError, UnsupportedTypeError
-from lance_spark.scan.text.files import writer
+from lance_spark.mutations.indexes import text
 from tests.interop.text.tables import (
     change,
     of_oracle,
@@ -58,7 +58,7 @@ def test_both_clients_use_an_index(
     words, path, other = vocabulary(rng), tmp_path / "t.lance", tmp_path / "other.lance"
     table = rows(rng, 0, 3000, words)
     if num_segments > 1:
-        monkeypatch.setattr(writer, "PART_BYTES", 20_000)
+        monkeypatch.setattr(text, "DEFAULT_MEMORY", 1 << 20)
     for target in (path, other):
         lance.write_dataset(
             table,

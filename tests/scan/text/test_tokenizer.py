@@ -167,7 +167,7 @@ def test_slices_and_empty_arrays() -> None:
     [
         (
             {"base_tokenizer": "icu"},
-            "base_tokenizer must be one of simple, whitespace, raw, ngram, not 'icu'",
+            "base_tokenizer must be one of simple, whitespace, raw, ngram, code, not 'icu'",
         ),
         ({"language": "Klingon"}, "language must be one of Arabic"),
         ({"stem": 1}, "stem must be True or False, not 1"),

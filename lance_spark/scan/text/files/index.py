@@ -170,7 +170,7 @@ class TextIndexPart:
         found = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
         rows = np.array([-1 if number is None else number for number in found], np.int64)
         wanted = np.unique(rows[rows >= 0])
-        read = self._read_postings(wanted, with_positions)
+        read = self.read_postings(wanted, with_positions=with_positions)
         # The postings in the order of the tokens.
         place = np.searchsorted(wanted, rows)
         sizes = np.append(np.diff(read.bounds), 0)
@@ -187,13 +187,14 @@ class TextIndexPart:
             ordered = read.positions[np.arange(of_posting[-1]) + offsets]
         return TokenPostings(bounds, read.documents[order], frequencies, ordered)
 
-    def _read_postings(self, rows: RowNumbers, with_positions: bool) -> TokenPostings:
+    def read_postings(self, rows: RowNumbers, *, with_positions: bool) -> TokenPostings:
+        """Return the documents of tokens by their numbers, which increase; see `postings`."""
         empty = np.empty(0, np.int64)
         if not len(rows):
             return TokenPostings(
                 np.zeros(1, np.int64), empty, empty, empty if with_positions else None
             )
-        with closing(self._open("invert")) as file:
+        with closing(self.open("invert")) as file:
             name = file.source.name
             fields = [named(file, POSTING, BLOCKS), named(file, LENGTH, pa.uint32())]
             names = {stored.name for stored in file.schema.fields}
@@ -225,7 +226,7 @@ class TextIndexPart:
         return TokenPostings(read.bounds, read.documents, read.frequencies, places)
 
     def _read_documents(self) -> Documents:
-        with closing(self._open("docs")) as file:
+        with closing(self.open("docs")) as file:
             name = file.source.name
             columns = read_columns(file, {ROW_IDS: pa.uint64(), NUM_TOKENS: pa.uint32()})
         row_ids, lengths = columns.columns
@@ -234,7 +235,7 @@ class TextIndexPart:
         return Documents(row_ids.to_numpy(), lengths.to_numpy())
 
     def _read_tokens(self) -> TokenSet:
-        with closing(self._open("invert")) as file:
+        with closing(self.open("invert")) as file:
             num_tokens = len(all_rows(file))
         return read_tokens(self.files, self._name("tokens"), self.layout.token_form, num_tokens)
 
@@ -261,11 +262,17 @@ class TextIndexPart:
         content: _T = self._loaded[kind]  # type: ignore[assignment]
         return content
 
-    def _open(self, kind: str) -> DataFileReader:
+    def open(self, kind: str) -> DataFileReader:
+        """Open a file of the part, as `part_file` names it."""
         return self.files.open(self._name(kind))
 
     def _name(self, kind: str) -> str:
-        return f"part_{self.number}_{kind}.lance"
+        return part_file(self.number, kind)
+
+
+def part_file(number: int, kind: str) -> str:
+    """Return the name of a file of a part: ``docs``, ``tokens`` or ``invert``."""
+    return f"part_{number}_{kind}.lance"
 
 
 def rounded(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

@@ -30,8 +30,7 @@ _LANES = 4
 #: Posting blocks of an entry of the second level of impacts.
 _LEVEL = 32
 _SCORE_BYTES = 4
-#: More than any length byte.
-_LENGTH_SPAN = 1 << 10
+_LENGTH_BITS, _LENGTH_MASK = 8, 0xFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,20 +152,27 @@ def encoded_impacts(postings: SortedPostings, lengths: npt.NDArray[np.uint8]) ->
     lengths : uint8 array
         The length byte of the document of each posting.
     """
-    entries, bounds = [], []
-    for size in (BLOCK, BLOCK * _LEVEL):
-        starts, entry_bounds = postings.split(size)
-        entries.append(_entries(postings, lengths, starts))
-        bounds.append(entry_bounds)
-    counts = [np.diff(entry_bounds) for entry_bounds in bounds]
-    list_bounds = bounds[0] + bounds[1]
-    order = np.empty(int(list_bounds[-1]), np.int64)
-    first = list_bounds[:-1]
+    starts, block_bounds = postings.split(BLOCK)
+    pairs = _frontiers(
+        np.repeat(np.arange(len(starts) - 1), np.diff(starts)), postings.frequencies, lengths
+    )
+    blocks = np.diff(block_bounds)
+    group_counts = -(-blocks // _LEVEL)
+    group_bounds = np.append(0, np.cumsum(group_counts))
+    number = np.arange(block_bounds[-1]) - np.repeat(block_bounds[:-1], blocks)
+    group = np.repeat(group_bounds[:-1], blocks) + number // _LEVEL
+    # What no pair of its block exceeds is left for the group.
+    upper = _frontiers(group[pairs.entry], pairs.frequencies, pairs.lengths)
+    last = postings.documents[starts[1:] - 1]
+    is_last = np.append(np.diff(group) != 0, True)[: len(group)]
+    entries = [_encoded_pairs(pairs, last), _encoded_pairs(upper, last[is_last])]
     # The entries of the second level follow those of the first.
-    for level, before in ((0, 0), (1, counts[0])):
-        number = np.arange(bounds[level][-1]) - np.repeat(bounds[level][:-1], counts[level])
-        places = np.repeat(first + before, counts[level]) + number
-        order[places] = np.arange(bounds[level][-1]) + (len(entries[0]) if level else 0)
+    list_bounds = block_bounds + group_bounds
+    order = np.empty(int(list_bounds[-1]), np.int64)
+    places = np.arange(len(group)) + np.repeat(group_bounds[:-1], blocks)
+    order[places] = np.arange(len(group))
+    places = np.arange(group_bounds[-1]) + np.repeat(block_bounds[1:], group_counts)
+    order[places] = np.arange(len(group), len(order))
     return _lists(pa.concat_arrays(entries).take(pa.array(order)), list_bounds)
 
 
@@ -179,39 +185,64 @@ def length_byte(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.uint8]:
     return np.where(values < 8, values, coded).astype(np.uint8)
 
 
-def _entries(
-    postings: SortedPostings, lengths: npt.NDArray[np.uint8], starts: RowNumbers
-) -> pa.Array:
-    counts = np.diff(starts)
-    entry = np.repeat(np.arange(len(counts)), counts)
-    order = np.lexsort((lengths, -postings.frequencies, entry))
-    entry, frequencies = entry[order], postings.frequencies[order]
-    length = lengths[order].astype(np.int64)
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Pairs of entries, by entry and increasing.
+
+    Attributes
+    ----------
+    entry, frequencies, lengths : int64 array
+    """
+
+    entry: RowNumbers
+    frequencies: RowNumbers
+    lengths: RowNumbers
+
+
+def _frontiers(
+    entry: RowNumbers, frequencies: RowNumbers, lengths: npt.NDArray[np.integer]
+) -> _Pairs:
+    """Return the pairs that no other pair of their entry exceeds."""
+    # One number for each pair sorts them by entry, decreasing frequency, and length. It has less
+    # than 63 bits: a part has at most 2**27 tokens, of which each entry and frequency needs some.
+    most = int(frequencies.max(initial=0))
+    bits = most.bit_length()
+    keys = (entry << bits | (most - frequencies)) << _LENGTH_BITS | lengths
+    keys.sort()
+    entry, lengths = keys >> (bits + _LENGTH_BITS), keys & _LENGTH_MASK
     # A pair stays if no pair of a greater or equal frequency has a length as small. The least
     # length so far begins again with each entry.
-    keys = length + (len(counts) - entry) * _LENGTH_SPAN
-    least = np.minimum.accumulate(keys)
+    ranks = lengths - (entry << _LENGTH_BITS)
+    least = np.minimum.accumulate(ranks)
     kept = np.ones(len(keys), np.bool_)
-    kept[1:] = keys[1:] < least[:-1]
-    # Increasing frequencies.
+    kept[1:] = ranks[1:] < least[:-1]
     chosen = np.flatnonzero(kept)
-    pairs = np.bincount(entry[chosen], minlength=len(counts))
-    bounds = np.append(0, np.cumsum(pairs))
-    reverse = np.repeat(bounds[:-1] + bounds[1:] - 1, pairs) - np.arange(bounds[-1])
-    chosen = chosen[reverse]
-    is_first = np.zeros(len(chosen), np.bool_)
+    frequencies = most - (keys[chosen] >> _LENGTH_BITS & ((1 << bits) - 1))
+    entry, lengths = entry[chosen], lengths[chosen]
+    # Increasing frequencies.
+    counts = np.bincount(entry)
+    bounds = np.append(0, np.cumsum(counts))
+    reverse = np.repeat(bounds[:-1] + bounds[1:] - 1, counts) - np.arange(len(chosen))
+    return _Pairs(entry, frequencies[reverse], lengths[reverse])
+
+
+def _encoded_pairs(pairs: _Pairs, documents: RowNumbers) -> pa.Array:
+    """Return entries, of which the last documents are given."""
+    counts = np.bincount(pairs.entry, minlength=len(documents))
+    bounds = np.append(0, np.cumsum(counts))
+    is_first = np.zeros(len(pairs.entry), np.bool_)
     is_first[bounds[:-1]] = True
     steps = [
-        np.where(is_first, values[chosen], np.diff(values[chosen], prepend=0))
-        for values in (frequencies, length)
+        np.where(is_first, values, np.diff(values, prepend=0))
+        for values in (pairs.frequencies, pairs.lengths)
     ]
     has_byte = steps[1] != 1
     # Two numbers of each entry, and two of each pair.
     header = 2 * (np.arange(len(counts)) + bounds[:-1])
-    pair = 2 * (np.repeat(np.arange(1, len(counts) + 1), pairs) + np.arange(bounds[-1]))
-    numbers = np.empty(2 * (len(counts) + len(chosen)), np.int64)
-    numbers[header] = postings.documents[starts[1:] - 1]
-    numbers[header + 1] = pairs
+    pair = 2 * (np.repeat(np.arange(1, len(counts) + 1), counts) + np.arange(bounds[-1]))
+    numbers = np.empty(2 * (len(counts) + len(pairs.entry)), np.int64)
+    numbers[header] = documents
+    numbers[header + 1] = counts
     numbers[pair] = (steps[0] - 1) << 1 | has_byte
     numbers[pair + 1] = 0
     content, sizes = encoded_varints(numbers)

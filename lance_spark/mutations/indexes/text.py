@@ -1,0 +1,189 @@
+"""Builds INVERTED indexes: options, segments of new rows, and segments of other segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
+from lance_spark.scan.text.files.index import open_index
+from lance_spark.scan.text.files.part_writer import MAX_FORMAT, Form, default_format
+from lance_spark.scan.text.files.stored_parts import StoredPart
+from lance_spark.scan.text.files.writer import DEFAULT_MEMORY, IndexWriter
+from lance_spark.scan.text.parameters import BLOCK_SIZE, TextParameters
+from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_MEBIBYTE = 1 << 20
+#: Keys of the parameters besides those of the tokenizer.
+FORMAT, _MEMORY = "format_version", "memory_bytes"
+_BUILD_OPTIONS = ("block_size", "document_granularity", "memory_limit", "num_workers", FORMAT)
+_MAX_COUNT = 1 << 20
+
+
+def parse(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters of an index for the options of the caller.
+
+    Raises
+    ------
+    InvalidOptionError
+        An option is unknown, has a wrong value, or one that this release cannot write.
+    UnsupportedFeatureError
+        Stems are needed, and the package PyStemmer is missing.
+    """
+    rest = dict(options)
+    for name in _BUILD_OPTIONS:
+        if name in rest and rest[name] is None:
+            del rest[name]
+    _only(rest, "block_size", BLOCK_SIZE)
+    _only(rest, "document_granularity", "row")
+    memory = _count(rest, "memory_limit")
+    workers = _count(rest, "num_workers") or 1
+    version = rest.pop(FORMAT, None)
+    parameters = TextParameters.of_options(rest)
+    # A missing package is found before a task is run.
+    Tokenizer(parameters)
+    return {
+        **asdict(parameters),
+        FORMAT: _format_version(version, parameters),
+        # As in pylance, workers share the memory. Here, a task is one worker.
+        _MEMORY: DEFAULT_MEMORY if memory is None else max(1, memory * _MEBIBYTE // workers),
+    }
+
+
+def existing(files: IndexFiles) -> dict[str, Any]:
+    """Return the parameters of an existing segment.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    """
+    parameters, _ = open_index(files)
+    return {
+        **asdict(parameters),
+        FORMAT: default_format(parameters),
+        _MEMORY: DEFAULT_MEMORY,
+    }
+
+
+def replaces_all(files: IndexFiles) -> bool:
+    """Return whether a new segment of an index must replace all its segments.
+
+    pylance searches no index whose segments have posting blocks of different sizes.
+    """
+    return any(part.layout.posting_format.block_size != BLOCK_SIZE for part in open_index(files)[1])
+
+
+def details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
+    """Return the message in the manifest."""
+    form = _form(parameters)
+    return form.parameters.details(form.format_version)
+
+
+def write(
+    segment: SegmentWriter,
+    batches: Iterable[tuple[pa.Array, UInt64Array]],
+    parameters: Mapping[str, Any],
+    stored: Iterable[StoredPart] = (),
+) -> None:
+    """Write the files of a segment.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+    batches : iterable of (pa.Array, uint64 array)
+        Texts, and the row id of each.
+    parameters : mapping of str to object
+    stored : iterable of StoredPart
+        Parts of other segments.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, InvalidInputError, UnsupportedFeatureError, StorageError
+    """
+    writer = IndexWriter(segment, _form(parameters), parameters[_MEMORY])
+    for part in stored:
+        writer.add_part(part)
+    for texts, row_ids in batches:
+        writer.add_texts(texts, row_ids)
+    writer.finish()
+
+
+def stored_parts(
+    files: IndexFiles, covered: BitMap, moved: MovedRows, row_ids: UInt64Array | None
+) -> Iterator[StoredPart]:
+    """Yield the parts of a segment, for a new segment that covers the same rows.
+
+    Parameters
+    ----------
+    files : IndexFiles
+    covered : BitMap
+        The fragments that the new segment covers in place of the old one.
+    moved : MovedRows
+    row_ids : uint64 array or None
+        In tables with stable row ids, the ids of the rows of these fragments, increasing.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    """
+    bitmap = indexes.fragment_bitmap(files.segment) or BitMap()
+    for part in open_index(files)[1]:
+        old = part.documents.row_ids
+        if row_ids is None:
+            # Deleted rows of the fragments stay: readers leave them out.
+            new, is_own = moved.addresses(old, bitmap)
+            yield StoredPart(part, new, is_own & in_fragments(new, covered))
+        else:
+            # An id may have another text in a fragment of another segment.
+            place = np.minimum(np.searchsorted(row_ids, old), max(len(row_ids) - 1, 0))
+            is_kept = row_ids[place] == old if len(row_ids) else np.zeros(len(old), np.bool_)
+            yield StoredPart(part, old, is_kept)
+
+
+def _form(parameters: Mapping[str, Any]) -> Form:
+    names = (field.name for field in fields(TextParameters))
+    return Form(TextParameters(**{name: parameters[name] for name in names}), parameters[FORMAT])
+
+
+def _format_version(value: Any, parameters: TextParameters) -> int:
+    if value is None:
+        return default_format(parameters)
+    version = str(value).lower().removeprefix("v")
+    least = default_format(parameters)
+    known = [str(number) for number in range(least, MAX_FORMAT + 1)]
+    if isinstance(value, bool) or version not in known:
+        raise InvalidOptionError(
+            f"INVERTED index: format_version must be one of {', '.join(known)}, not {value!r}"
+        )
+    return int(version)
+
+
+def _only(options: dict[str, Any], name: str, expected: object) -> None:
+    """Remove an option that can have one value."""
+    value = options.pop(name, expected)
+    if value != expected:
+        raise InvalidOptionError(
+            f"INVERTED index: {name} must be {expected!r}, not {value!r}: this release writes no "
+            "other"
+        )
+
+
+def _count(options: dict[str, Any], name: str) -> int | None:
+    """Remove an option that is a number; return None if it is missing."""
+    value = options.pop(name, None)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MAX_COUNT:
+        raise InvalidOptionError(
+            f"INVERTED index: {name} must be an integer from 1 to {_MAX_COUNT}, not {value!r}"
+        )
+    return value
