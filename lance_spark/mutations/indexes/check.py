@@ -146,7 +146,7 @@ class CheckTask(FragmentTask):
                 values = json_path.extracted(values, json_path.target_of(self.segment).path)
             rows = CoveredRows(values, words, has_addresses, self.moved)
             check = _CHECKS[indexes.type_of_index(segment)]
-            check(IndexFiles(self.open_paths(), segment), rows, findings)
+            check(IndexFiles(self.open_paths(), segment, keeps=False), rows, findings)
         except (*INDEX_ERRORS, InvalidInputError) as error:
             findings = Findings(missing=len(words), problems=[f"cannot be read: {error}"])
         return SegmentCheck(

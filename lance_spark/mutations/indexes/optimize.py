@@ -157,9 +157,11 @@ def _extension(
     fragments: Sequence[Fragment],
 ) -> Extension | None:
     moved = _moved_rows(table)
-    covered = BitMap.union(*(_covered(segment, moved) for segment in segments))
+    # The zones of rows that moved do not exist any more: a new segment replaces them.
+    current = [segment for segment in segments if not _has_moved_zones(segment, moved)]
+    covered = BitMap.union(BitMap(), *(_covered(segment, moved) for segment in current))
     new = [fragment for fragment in fragments if fragment.id not in covered]
-    num_merged = min(request.num_indices_to_merge, len(segments))
+    num_merged = min(request.num_indices_to_merge, len(current))
     if not new and not request.retrain and num_merged < 2:
         return None
     path = path_of(table, segments[0])
@@ -174,9 +176,10 @@ def _extension(
         if builder.write_batches is not None and any(
             text.replaces_all(IndexFiles(table.paths, segment)) for segment in segments
         ):
-            num_merged = len(segments)
-        removed = list(segments[len(segments) - num_merged :])
-        pieces = _pieces(table, removed, moved, fragments)
+            num_merged = len(current)
+        newest = current[len(current) - num_merged :]
+        removed = [*(segment for segment in segments if segment not in current), *newest]
+        pieces = _pieces(table, newest, moved, fragments)
         merged = [piece for piece in pieces if _can_merge(table, builder, path, parameters, piece)]
         read_ids = {fragment.id for fragment in new}
         for piece in pieces:
@@ -207,10 +210,15 @@ def _moved_rows(table: OpenTable) -> MovedRows | None:
 def _covered(segment: table_pb2.IndexMetadata, moved: MovedRows | None) -> BitMap:
     """Return the fragments that a segment covers, with those that its rows were moved to."""
     bitmap = indexes.fragment_bitmap(segment) or BitMap()
-    if moved is None or indexes.is_zoned(segment):
-        # Zones are not moved.
-        return bitmap
-    return bitmap | moved.fragments(bitmap)
+    return bitmap if moved is None else bitmap | moved.fragments(bitmap)
+
+
+def _has_moved_zones(segment: table_pb2.IndexMetadata, moved: MovedRows | None) -> bool:
+    """Return whether a zone map or Bloom filter describes rows that moved since."""
+    if moved is None or not indexes.is_zoned(segment):
+        return False
+    bitmap = _covered(segment, None)
+    return bool(moved.fragments(bitmap) != bitmap)
 
 
 def _pieces(

@@ -51,10 +51,13 @@ class IndexFiles:
     ----------
     paths : TablePaths
     segment : table_pb2.IndexMetadata
+    keeps : bool
+        Whether contents and open files are kept for the next search.
     """
 
     paths: TablePaths
     segment: table_pb2.IndexMetadata
+    keeps: bool = True
 
     @property
     def folder(self) -> str:
@@ -77,13 +80,17 @@ class IndexFiles:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[DataFileReader]:
-        """Lend an open file, which stays open for the next search.
+        """Lend an open file, which can stay open for the next search.
 
         Raises
         ------
         CorruptFileError, MissingFileError, StorageError
         """
         key = self._key(name)
+        if not self.keeps:
+            with closing(self.open(name)) as file:
+                yield file
+            return
         file = CACHE.open_files.take_out(key) or self.open(name)
         try:
             yield file
@@ -116,6 +123,8 @@ class IndexFiles:
             Number of the part of the file that is read. A file has one content without a number.
         """
         try:
+            if not self.keeps:
+                return read(self)
             return CACHE.get((*self._key(name), part), partial(read, self), size)
         except MissingFileError as error:
             # Without the index, the scan reads the values instead.
