@@ -83,12 +83,17 @@ def column_parts(
     schema = Schema((*Schema.of_paths([path]).fields, row_field))
     for batch in _batches(task, task.fragments, schema):
         if part_bytes is not None and size >= part_bytes:
-            yield ColumnPart(*_joined(values, ids, dtype), is_last=False)
+            joined = _joined(values, ids, dtype)
+            # Only one copy of a part is in memory while it is used.
             values, ids, size = [], [], 0
+            yield ColumnPart(*joined, is_last=False)
+            del joined
         values.append(_plain(column_at(batch, names)))
         ids.append(batch.column(batch.num_columns - 1))
         size += values[-1].nbytes + ids[-1].nbytes
-    yield ColumnPart(*_joined(values, ids, dtype), is_last=True)
+    joined = _joined(values, ids, dtype)
+    del values, ids
+    yield ColumnPart(*joined, is_last=True)
 
 
 def live_rows(

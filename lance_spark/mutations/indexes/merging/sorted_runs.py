@@ -130,7 +130,7 @@ def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
             yield parts[0]
             continue
         rows = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        order = pa.array(order_of(rows[0].column(0)))
+        order = pa.array(order_of(rows[0].column(0), in_runs=True))
         yield rows[0].take(order)
 
 
