@@ -85,11 +85,11 @@ class LocalSource:
         self.counts.add(len(views), total)
         self._resident += total
         if self._resident > _RESIDENT_BYTES:
-            self._release_pages()
+            self.release_pages()
             self._resident = total
         return views
 
-    def _release_pages(self) -> None:
+    def release_pages(self) -> None:
         """Release the pages that were read. Views stay valid: the system reads them again."""
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if self._map is not None and advice is not None:

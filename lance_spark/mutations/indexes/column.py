@@ -81,12 +81,17 @@ def column_parts(
     size = 0
     for batch_values, batch_ids in column_batches(task, path, row_field):
         if part_bytes is not None and size >= part_bytes:
-            yield ColumnPart(*_joined(values, ids, dtype), is_last=False)
+            joined = _joined(values, ids, dtype)
+            # Only one copy of a part is in memory while it is used.
             values, ids, size = [], [], 0
+            yield ColumnPart(*joined, is_last=False)
+            del joined
         values.append(batch_values)
         ids.append(pa.array(batch_ids))
         size += batch_values.nbytes + batch_ids.nbytes
-    yield ColumnPart(*_joined(values, ids, dtype), is_last=True)
+    joined = _joined(values, ids, dtype)
+    del values, ids
+    yield ColumnPart(*joined, is_last=True)
 
 
 def column_batches(

@@ -23,7 +23,7 @@ from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.paths import TablePaths
 
 #: Bytes of the values of a part, with their ids.
-_PART_BYTES = 64 * 1024 * 1024
+_PART_BYTES = 32 * 1024 * 1024
 
 
 def part_bytes_of(builder: Builder) -> int | None:

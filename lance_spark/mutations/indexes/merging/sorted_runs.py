@@ -18,6 +18,7 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes.checks.rows import flags, ordered
 from lance_spark.scan.indexes.order import order_of
+from lance_spark.storage.local import LocalSource
 
 #: Bytes of all windows together.
 _WINDOW_BYTES = 32 * 1024 * 1024
@@ -75,6 +76,9 @@ class SortedRun:
             stop = min(self._position + count, self.file.num_rows)
             columns = self.file.read(self.fields, range(self._position, stop))
             self._check_order(columns[0])
+            if isinstance(self.file.source, LocalSource):
+                # The mapped pages of many files together would be large.
+                self.file.source.release_pages()
             names = [field.name for field in self.fields]
             window = pa.RecordBatch.from_arrays(columns, names)
             self._row_bytes = max(window.nbytes // window.num_rows, 1)
@@ -130,7 +134,7 @@ def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
             yield parts[0]
             continue
         rows = pa.Table.from_batches(parts).combine_chunks().to_batches()
-        order = pa.array(order_of(rows[0].column(0)))
+        order = pa.array(order_of(rows[0].column(0), in_runs=True))
         yield rows[0].take(order)
 
 
