@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.scan.indexes import rtree
 from lance_spark.scan.indexes.btree import LOOKUP_FILE, rows_of_page
 from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
@@ -45,3 +46,9 @@ def of_inverted(files: IndexFiles) -> dict[str, Any]:
     from lance_spark.scan.text.files.index import open_index
 
     return asdict(open_index(files)[0])
+
+
+def of_rtree(files: IndexFiles) -> dict[str, Any]:
+    """Return the rows of a page."""
+    with closing(files.open(rtree.FILE)) as file:
+        return {"page_size": rtree.page_size_of(file)}

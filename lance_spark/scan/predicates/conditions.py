@@ -28,12 +28,13 @@ from lance_spark.file.schema.field import Field
 #: | ``in`` | array without nulls |
 #: | ``contains`` | a part of a text |
 #: | ``has_any``, ``has_all`` | array without nulls; a list has one, or all, of its values |
+#: | ``intersects`` | a `spatial.geometries.Box`; bounding boxes have a point in common with it |
 #: | ``is_null``, ``is_not_null`` | None |
 RangePruner = Callable[[Field, str, Any], RowRanges | None]
 #: Comparisons that leave an interval of values, from a lower bound or to an upper bound.
 _LOWER, _UPPER = (">", ">="), ("<", "<=")
 #: Questions about parts of values.
-_SEARCHES = ("contains", "has_any", "has_all")
+_SEARCHES = ("contains", "has_any", "has_all", "intersects")
 #: A set of more values is not looked up one by one.
 _MAX_VALUES = 100
 
