@@ -29,11 +29,8 @@ from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
-from lance_spark.scan.predicates.spatial.columns import (
-    bounding_boxes,
-    encoding_of,
-    encoding_of_storage,
-)
+from lance_spark.scan.predicates.spatial.boxes import bounding_boxes
+from lance_spark.scan.predicates.spatial.columns import encoding_of, encoding_of_storage
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.rows.u64_segments import UInt64Array

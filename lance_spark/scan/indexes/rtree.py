@@ -42,7 +42,7 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, number_in
 from lance_spark.scan.indexes.row_sets import RowSet
-from lance_spark.scan.predicates.spatial.columns import Boxes
+from lance_spark.scan.predicates.spatial.boxes import Boxes
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE, NULLS_FILE = "page_data.lance", "nulls.lance"

@@ -12,12 +12,8 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
 from lance_spark.scan.indexes import rtree
 from lance_spark.scan.indexes.files import IndexFiles, number_in
-from lance_spark.scan.predicates.spatial.columns import (
-    Boxes,
-    Flags,
-    bounding_boxes,
-    encoding_of_storage,
-)
+from lance_spark.scan.predicates.spatial.boxes import Boxes, bounding_boxes
+from lance_spark.scan.predicates.spatial.columns import Flags, encoding_of_storage
 
 #: Rows that are compared at once.
 _BATCH_ROWS = 1 << 18

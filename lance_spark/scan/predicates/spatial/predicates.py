@@ -20,12 +20,12 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.scan.predicates.conditions import RangePruner
 from lance_spark.scan.predicates.spatial import points
+from lance_spark.scan.predicates.spatial.boxes import bounding_boxes
 from lance_spark.scan.predicates.spatial.columns import (
     BOX,
     POINT,
     WKB,
     Flags,
-    bounding_boxes,
     coordinates,
     encoding_of,
     points_of_wkb,
