@@ -10,6 +10,7 @@
 | BLOOMFILTER | 0 | row addresses |
 | INVERTED | 2; 3 for code | row ids |
 | JSON | 0 | as its target |
+| RTREE | 0 | row ids |
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes import parameters, text
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes import bitmap, json_path, label_list, ngram
+from lance_spark.scan.indexes import bitmap, json_path, label_list, ngram, rtree
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.scan.predicates.json_paths import parse_path
+from lance_spark.scan.predicates.spatial.boxes import bounding_boxes
+from lance_spark.scan.predicates.spatial.columns import encoding_of, encoding_of_storage
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -88,6 +92,8 @@ class Builder:
     write : callable
     supports : callable
         Returns whether the index takes columns of a type.
+    supports_field : callable
+        Returns whether the index takes a column whose type it takes.
     plain_only : bool
         Whether columns of dictionaries or extension types are refused, although the index takes
         their values.
@@ -98,8 +104,9 @@ class Builder:
     stable_version : int or None
         Another index version in tables with stable row ids.
     defaults : mapping of str to int or float
-        Parameters and their default values. An int default stands for an integer from 1 to
+        Parameters and their default values. An int default stands for an integer from `least` to
         `MAX_NUMBER`, a float default for a number between 0 and 1.
+    least : int
     parse : callable or None
         Returns all parameters for the options of the caller, in place of `defaults`.
     details : callable
@@ -116,11 +123,13 @@ class Builder:
     type_url: str
     write: Write
     supports: Callable[[pa.DataType], bool]
+    supports_field: Callable[[Field], bool] = lambda _: True
     plain_only: bool = False
     with_addresses: bool = False
     version: int = 0
     stable_version: int | None = None
     defaults: Mapping[str, int | float] = field(default_factory=dict)
+    least: int = 1
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     details: Details = _no_details
     existing: Callable[[IndexFiles], dict[str, Any]] = lambda _: {}
@@ -146,7 +155,8 @@ class Builder:
             if isinstance(self.defaults[name], float):
                 is_valid, expected = _is_fraction(value), "a number between 0 and 1"
             else:
-                is_valid, expected = _is_count(value), f"an integer from 1 to {MAX_NUMBER}"
+                is_valid = _is_count(value) and value >= self.least
+                expected = f"an integer from {self.least} to {MAX_NUMBER}"
             if not is_valid:
                 raise InvalidOptionError(
                     f"{self.type_name} index: {name} must be {expected}, not {value!r}"
@@ -355,6 +365,23 @@ def _json_existing(files: IndexFiles) -> dict[str, Any]:
     }
 
 
+def _is_geometry(dtype: pa.DataType) -> bool:
+    return encoding_of_storage(dtype) is not None
+
+
+def _write_rtree(
+    segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
+) -> None:
+    encoding = encoding_of_storage(values.type)
+    assert encoding is not None
+    try:
+        boxes = bounding_boxes(values, encoding)
+    except ValueError as error:
+        raise InvalidInputError(f"RTREE index: {error}") from None
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    rtree.write(segment, boxes, is_null, ids, parameters["page_size"])
+
+
 BUILDERS = {
     builder.type_name: builder
     for builder in (
@@ -420,6 +447,16 @@ BUILDERS = {
             details=_json_details,
             existing=_json_existing,
             json_columns=True,
+        ),
+        Builder(
+            "RTREE",
+            "/lance.index.pb.RTreeIndexDetails",
+            _write_rtree,
+            _is_geometry,
+            lambda field: encoding_of(field) is not None,
+            defaults={"page_size": rtree.DEFAULT_PAGE_SIZE},
+            least=rtree.MIN_PAGE_SIZE,
+            existing=parameters.of_rtree,
         ),
     )
 }

@@ -15,7 +15,7 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes.builders import BUILDERS
-from lance_spark.mutations.indexes.checks import btree, keyed, ngrams, zoned
+from lance_spark.mutations.indexes.checks import btree, keyed, ngrams, rtree, zoned
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
 from lance_spark.mutations.indexes.column import read_column
 from lance_spark.mutations.indexes.create import current_fragments
@@ -38,6 +38,7 @@ _CHECKS: Mapping[str, Callable[[IndexFiles, CoveredRows, Findings], None]] = {
     "NGRAM": ngrams.check,
     "ZONEMAP": zoned.check_zone_map,
     "BLOOMFILTER": zoned.check_bloom_filter,
+    "RTREE": rtree.check,
 }
 
 

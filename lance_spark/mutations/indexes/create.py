@@ -415,8 +415,9 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
             "itself"
         )
     dtype = path[-1].arrow_field.type if builder.plain_only else value_type(path[-1])
+    is_taken = builder.supports(dtype) and builder.supports_field(path[-1])
     is_json = path[-1].logical_type == "json"
-    if path[-1].has_blobs or is_json is not builder.json_columns or not builder.supports(dtype):
+    if path[-1].has_blobs or is_json is not builder.json_columns or not is_taken:
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"

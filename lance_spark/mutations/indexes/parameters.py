@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.scan.indexes import rtree
 from lance_spark.scan.indexes.btree import LOOKUP_FILE, rows_of_page
 from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
@@ -36,3 +37,9 @@ def of_bloom_filter(files: IndexFiles) -> dict[str, Any]:
             "index"
         ) from None
     return {"number_of_items": rows, "probability": probability}
+
+
+def of_rtree(files: IndexFiles) -> dict[str, Any]:
+    """Return the rows of a page."""
+    with closing(files.open(rtree.FILE)) as file:
+        return {"page_size": rtree.page_size_of(file)}

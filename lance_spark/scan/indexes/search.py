@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.scan.indexes import bitmap, btree_search, label_list, ngram
+from lance_spark.scan.indexes import bitmap, btree_search, label_list, ngram, rtree
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -46,4 +46,5 @@ SEARCHED: Mapping[str, IndexType] = {
     "BITMAP": IndexType((0,), bitmap.OPS, bitmap.search),
     "LABEL_LIST": IndexType((0, 1), label_list.OPS, label_list.search),
     "NGRAM": IndexType((0,), ngram.OPS, ngram.search),
+    "RTREE": IndexType((0,), rtree.OPS, rtree.search),
 }

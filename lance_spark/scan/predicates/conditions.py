@@ -28,13 +28,14 @@ from lance_spark.file.schema.field import Field
 #: | ``in``, ``not_in`` | array without nulls |
 #: | ``contains`` | a part of a text |
 #: | ``has_any``, ``has_all`` | array without nulls; a list has one, or all, of its values |
+#: | ``intersects`` | a `spatial.geometries.Box`; bounding boxes have a point in common with it |
 #: | ``is_null``, ``is_not_null`` | None |
 #: | ``json`` | `JsonQuestion` about the values at a path of JSON documents |
 RangePruner = Callable[[Field, str, Any], RowRanges | None]
 #: Comparisons that leave an interval of values, from a lower bound or to an upper bound.
 _LOWER, _UPPER = (">", ">="), ("<", "<=")
 #: Questions that bounds of values do not answer.
-_SEARCHES = ("contains", "has_any", "has_all", "not_in", "json")
+_SEARCHES = ("contains", "has_any", "has_all", "not_in", "intersects", "json")
 #: A set of more values is not looked up one by one.
 _MAX_VALUES = 100
 

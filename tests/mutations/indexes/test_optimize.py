@@ -15,6 +15,7 @@ from lance_spark.mutations.indexes.builders import BUILDERS
 from lance_spark.query import PhraseQuery
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.indexes import sections
+from tests.support.tables.geometries import column, field
 
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "BTREE": ("id", {"zone_size": 512}),
@@ -22,13 +23,17 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ZONEMAP": ("id", {"rows_per_zone": 1000}),
     "BLOOMFILTER": ("id", {"number_of_items": 500, "probability": 0.01}),
     "NGRAM": ("text", {}),
+    "RTREE": ("point", {"page_size": 64}),
     "INVERTED": ("text", {"base_tokenizer": "whitespace", "with_position": True, "stem": False}),
 }
 
 
 def rows(first: int, count: int) -> pa.Table:
     ids = np.arange(first, first + count)
-    return pa.table({"id": ids, "text": [f"Word-{number} and more" for number in ids.tolist()]})
+    points = [("POINT", (number % 50.0, number // 50.0)) for number in ids.tolist()]
+    texts = pa.array([f"Word-{number} and more" for number in ids.tolist()])
+    fields = [pa.field("id", pa.int64()), pa.field("text", pa.string()), field("point", "point")]
+    return pa.table([ids, texts, column(points, "point")], schema=pa.schema(fields))
 
 
 @pytest.mark.parametrize("retrain", [False, True])
@@ -36,9 +41,9 @@ def rows(first: int, count: int) -> pa.Table:
 @pytest.mark.parametrize("index_type", list(OPTIONS))
 def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retrain: bool) -> None:
     path = str(tmp_path / "t")
-    column, options = OPTIONS[index_type]
+    name, options = OPTIONS[index_type]
     dataset = lance_spark.write_dataset(rows(0, 3000), path, mode="create")
-    dataset = dataset.create_scalar_index(column, index_type, **options)
+    dataset = dataset.create_scalar_index(name, index_type, **options)
     lance_spark.write_dataset(rows(3000, 900), path, mode="append")
     dataset = lance_spark.open_dataset(path)
     dataset = dataset.optimize_indices(num_indices_to_merge=merged, retrain=retrain)
@@ -49,7 +54,7 @@ def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retra
         assert options.items() <= parameters.items()
     assert lance.dataset(path).count_rows("id = 3500") == 1
     if index_type != "INVERTED":
-        assert dataset.check_index(f"{column}_idx").is_valid
+        assert dataset.check_index(f"{name}_idx").is_valid
     else:
         query = PhraseQuery("Word-3500 and", "text")
         assert dataset.to_table(["id"], full_text_query=query)["id"].to_pylist() == [3500]

@@ -32,7 +32,7 @@ from lance_spark.scan.predicates.expressions.dates import Interval, interval, in
 from lance_spark.scan.predicates.expressions.json_functions import JsonDocument
 from lance_spark.scan.predicates.expressions.node import Literal, Truth, folded
 from lance_spark.scan.predicates.literal_casts import CastError, cast
-from lance_spark.scan.predicates.sql import computed, lists, local
+from lance_spark.scan.predicates.sql import computed, lists, local, spatial
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql.literals import CAST_FUNCTIONS, cast_to, typed_literal
 from lance_spark.scan.predicates.sql.syntax import CURRENT, Apply, Name, Node, Value
@@ -92,6 +92,7 @@ class _Binder:
             "rlike": self._rlike,
             **dict.fromkeys(_MATCHERS, self._match),
             **dict.fromkeys((*lists.OF_VALUE, *lists.OF_ARRAY), self._list_search),
+            **dict.fromkeys(spatial.FUNCTIONS, lambda node: spatial.related(node, self.operand)),
         }
 
     def predicate(self, node: Node) -> Predicate:

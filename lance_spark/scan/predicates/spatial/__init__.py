@@ -1,0 +1,1 @@
+"""Geometries: literals, columns, and conditions on how they lie to one another."""

@@ -1,0 +1,165 @@
+"""Points against geometries, decided exactly.
+
+A point is in the interior of a geometry, on its boundary, or outside. The boundary of lines is the
+set of their ends, of which an odd number are at one place; points have no boundary. A ray from the
+point to the right crosses the rings of a polygon an odd number of times if the point is inside.
+
+On which side of an edge a point lies is the sign of a sum of products. Doubles decide it if the sum
+is larger than their error; otherwise the sum is computed without error, as a list of doubles that
+add up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.scan.predicates.spatial.columns import Flags
+from lance_spark.scan.predicates.spatial.geometries import LINE, POINT, Floats, Geometry
+
+OUTSIDE, BOUNDARY, INTERIOR = 0, 1, 2
+#: Pairs of a point and an edge that are compared at once.
+_BATCH_PAIRS = 1 << 19
+#: Bound of the relative error of `_turns` with doubles: (3 + 16e) e for a unit in the last place e.
+_ERROR = (3 + 16 * 2.0**-53) * 2.0**-53
+#: Splits a double into halves of 26 bits.
+_SPLITTER = 2.0**27 + 1
+
+_Places = npt.NDArray[np.int8]
+
+
+def related(relation: str, x: Floats, y: Floats, geometry: Geometry) -> Flags:
+    """Return for which points a relation to a geometry holds.
+
+    Parameters
+    ----------
+    relation : str
+        A key of `predicates.RELATIONS`.
+    x, y : float64 array
+        Finite.
+    geometry : Geometry
+    """
+    if relation in ("crosses", "overlaps"):
+        # Parts of a point are neither inside nor outside.
+        return np.zeros(len(x), np.bool_)
+    if relation in ("contains", "covers", "equals"):
+        box = geometry.box
+        is_point = geometry.base == POINT and box[:2] == box[2:]
+        same: Flags = (x == box.xmin) & (y == box.ymin) & is_point
+        return same
+    places = _places(x, y, geometry)
+    wanted = {"touches": [BOUNDARY], "within": [INTERIOR]}.get(relation, [BOUNDARY, INTERIOR])
+    return np.isin(places, wanted)
+
+
+def _places(x: Floats, y: Floats, geometry: Geometry) -> _Places:
+    result: _Places = np.zeros(len(x), np.int8)
+    step = max(_BATCH_PAIRS // len(geometry.coordinates), 1)
+    for start in range(0, len(x), step):
+        part = slice(start, start + step)
+        result[part] = _places_of_batch(x[part, None], y[part, None], geometry)
+    return result
+
+
+def _places_of_batch(x: Floats, y: Floats, geometry: Geometry) -> _Places:
+    """Return the place of each point, given in one column each."""
+    result: _Places = np.zeros(len(x), np.int8)
+    for number in range(len(geometry.parts)):
+        paths = geometry.paths(number)
+        if geometry.base == POINT:
+            (px, py) = paths[0][0]
+            result[(x == px)[:, 0] & (y == py)[:, 0]] = INTERIOR
+        elif geometry.base == LINE:
+            result[_sides(x, y, paths)[0]] = INTERIOR
+        else:
+            on_ring, is_inside = _sides(x, y, paths)
+            inner = np.where(is_inside, INTERIOR, OUTSIDE)
+            result = np.maximum(result, np.where(on_ring, BOUNDARY, inner)).astype(np.int8)
+    if geometry.base == LINE:
+        for px, py in _ends(geometry):
+            result[(x == px)[:, 0] & (y == py)[:, 0]] = BOUNDARY
+    return result
+
+
+def _ends(geometry: Geometry) -> Floats:
+    """Return the boundary of lines."""
+    paths = [geometry.paths(number)[0] for number in range(len(geometry.parts))]
+    ends = np.array([end for path in paths for end in (path[0], path[-1])])
+    places, counts = np.unique(ends + 0.0, axis=0, return_counts=True)
+    odd: Floats = places[counts % 2 == 1]
+    return odd
+
+
+def _sides(x: Floats, y: Floats, paths: Sequence[Floats]) -> tuple[Flags, Flags]:
+    """Return which points are on a path, and for which a ray to the right crosses oddly often."""
+    edges = np.concatenate([np.hstack([path[:-1], path[1:]]) for path in paths])
+    ax, ay, bx, by = edges.T
+    low, high = np.minimum(ax, bx), np.maximum(ax, bx)
+    straddles = (ay > y) != (by > y)
+    crosses = straddles & (x < low)
+    near = (low <= x) & (x <= high) & (np.minimum(ay, by) <= y) & (y <= np.maximum(ay, by))
+    point, edge = np.nonzero(near)
+    turn = _turns(edges[edge].T, x[point, 0], y[point, 0])
+    on_path = np.zeros(len(x), np.bool_)
+    on_path[point[turn == 0]] = True
+    # The point is left of an edge that goes up, or right of one that goes down.
+    is_left = (turn > 0) == (by > ay)[edge]
+    crosses[point, edge] = straddles[point, edge] & is_left
+    is_odd: Flags = np.count_nonzero(crosses, axis=1) % 2 == 1
+    return on_path, is_odd
+
+
+def _turns(edges: Floats, x: Floats, y: Floats) -> Floats:
+    """Return on which side of an edge each point is: 1 left, -1 right, 0 on the line."""
+    ax, ay, bx, by = edges
+    left, right = (ax - x) * (by - y), (ay - y) * (bx - x)
+    total = left - right
+    signs: Floats = np.sign(total)
+    # A comparison with NaN is false, after an overflow.
+    unsure = np.flatnonzero(~(np.abs(total) > _ERROR * (np.abs(left) + np.abs(right))))
+    if len(unsure):
+        signs[unsure] = _exact_turns(*(side[unsure] for side in (ax, ay, bx, by, x, y)))
+    return signs
+
+
+def _exact_turns(*sides: Floats) -> Floats:
+    # A power of two for each row, so that products neither overflow nor vanish.
+    exponents = np.frexp(np.max(np.abs(sides), axis=0))[1]
+    ax, ay, bx, by, x, y = np.ldexp(np.array(sides), -exponents)
+    factors = ((ax, by), (-ax, y), (-x, by), (-ay, bx), (ay, x), (y, bx))
+    terms = [term for pair in factors for term in _product(*pair)]
+    # Each list is in increasing order, and its numbers have no bits in common.
+    total: list[Floats] = []
+    for term in terms:
+        carry, grown = term, []
+        for number in total:
+            carry, error = _sum(carry, number)
+            grown.append(error)
+        total = [*grown, carry]
+    signs = np.zeros(len(x))
+    for number in total:
+        signs = np.where(number != 0, np.sign(number), signs)
+    return signs
+
+
+def _sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return the rounded sum, and its error."""
+    total = a + b
+    other = total - a
+    return total, (a - (total - other)) + (b - other)
+
+
+def _product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return the error of the rounded product, and the product."""
+    total = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    error = ((a_high * b_high - total) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return error, total
+
+
+def _halves(value: Floats) -> tuple[Floats, Floats]:
+    scaled = _SPLITTER * value
+    high = scaled - (scaled - value)
+    return high, value - high
