@@ -140,6 +140,24 @@ def test_a_query_of_an_unchanged_table_opens_nothing_twice(
     assert not any("_indices" in path for path in opened)
 
 
+def test_an_index_that_leaves_rows_everywhere_is_not_used(tmp_path: Path) -> None:
+    count = 400_000
+    numbers = np.random.default_rng(7).permutation(count)
+    rows = pa.table({"v": numbers, "sorted": np.arange(count)})
+    dataset = lance_spark.write_dataset(rows, str(tmp_path))
+    dataset = dataset.create_scalar_index("v", "BTREE").create_scalar_index("sorted", "BTREE")
+    for condition, is_used in (
+        ("v < 16000", True),
+        ("v < 17000", False),
+        ("sorted < 60000", True),
+        ("v < 17000 AND sorted < 1000", True),
+    ):
+        assert ("index: " in dataset.explain(filter=condition)) == is_used, condition
+        result = dataset.to_table(filter=condition)
+        expected = dataset.to_table(filter=condition, use_scalar_index=False)
+        assert result.equals(expected), condition
+
+
 def test_ranges_count_the_chunks_that_they_touch() -> None:
     ranges = RowRanges.of(
         [range(5, 7), range(900, 1_030), range(2_047, 2_048), range(9_000, 9_001)]
