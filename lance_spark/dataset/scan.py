@@ -119,9 +119,7 @@ class ScanMethods(PlanMethods):
         )
         remaining = limit
         for task in tasks if limit != 0 else ():
-            for batch in task.batches(
-                prefetch=limit is None, paths=self._table.paths, open_files=self._open_files
-            ):
+            for batch in task._batches(self._table.paths, self._open_files, prefetch=limit is None):
                 yield batch.slice(0, remaining)
                 if remaining is not None:
                     remaining -= batch.num_rows

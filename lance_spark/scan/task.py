@@ -133,8 +133,6 @@ class ScanTask:
         metrics: ScanMetrics | None = None,
         *,
         prefetch: bool = READ_AHEAD,
-        paths: TablePaths | None = None,
-        open_files: OpenFiles | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows in order.
 
@@ -145,13 +143,28 @@ class ScanTask:
         prefetch : bool
             Whether a thread reads the next rows while the caller is busy. Not worth it for a caller
             that reads the first rows only.
-        paths : TablePaths, optional
-            Opens the table's files; a task opens the table again by default.
+        """
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        return self._batches(paths, None, metrics, prefetch=prefetch)
+
+    def _batches(
+        self,
+        paths: TablePaths,
+        open_files: OpenFiles | None = None,
+        metrics: ScanMetrics | None = None,
+        *,
+        prefetch: bool = READ_AHEAD,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `batches`, in the process that planned the task.
+
+        Parameters
+        ----------
+        paths : TablePaths
+            Opens the table's files.
         open_files : OpenFiles, optional
             Data files that may be open already. Those of which a part is read are left there.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        paths = paths or TablePaths.open(self.uri, self.storage_options, self.base_paths)
         pieces = _timed(self._pieces(counted, paths, open_files, prefetch=prefetch), counted)
         if prefetch and self.num_rows > _FEW_ROWS:
             pieces = read_ahead(pieces)

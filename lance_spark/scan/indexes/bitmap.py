@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,7 @@ def read_keys(files: IndexFiles) -> pa.Array:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(files.open(FILE)) as file:
+    with files.opened(FILE) as file:
         return read_columns(file, {KEYS: None}).column(0)
 
 

@@ -155,7 +155,7 @@ def read_pages(files: IndexFiles) -> Pages | None:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(files.open(LOOKUP_FILE)) as lookup, closing(files.open(DATA_FILE)) as data:
+    with closing(files.open(LOOKUP_FILE)) as lookup, files.opened(DATA_FILE) as data:
         if not is_known_layout(lookup) or not is_known_data(data):
             return None
         batch_size = rows_of_page(lookup)

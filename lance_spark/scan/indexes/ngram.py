@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -77,7 +76,7 @@ def read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(files.open(FILE)) as file:
+    with files.opened(FILE) as file:
         column = read_columns(file, {TOKENS: pa.uint32()}).column(0)
         name = file.source.name
     tokens: np.ndarray[Any, np.dtype[np.uint32]] = column.fill_null(0).to_numpy()

@@ -63,6 +63,11 @@ FindRows = Callable[[UInt64Array], tuple[npt.NDArray[np.bool_], UInt64Array]]
 _SELECTIVE = 16
 #: Rows that an index may always leave.
 _FEW_ROWS = 64 * 1024
+#: The same for rows in more than half of the chunks of the table, if a chunk has fewer than one in
+#: `_DENSE` of its rows among them: all columns are decoded nearly whole.
+_SELECTIVE_SCATTERED = 128
+_FEW_SCATTERED = 16 * 1024
+_DENSE = 4
 
 
 class _Zones(Protocol):
@@ -208,7 +213,12 @@ class TableIndexes:
         self._find_rows = find_rows
 
     def candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
-        """Return the rows for which all conditions can hold; None if no index decides.
+        """Return the rows for which all conditions can hold.
+
+        Returns
+        -------
+        Candidates or None
+            None if no index decides, or if a scan of all rows costs less.
 
         Raises
         ------
@@ -229,6 +239,8 @@ class TableIndexes:
             return None if column is None else column.candidates(op, value, used)
 
         rows = candidates_of_all(conditions, statistics)
+        if rows is not None and _is_everywhere(rows, int(self.starts[-1])):
+            return None
         return None if rows is None else Candidates(self._by_fragment(rows), tuple(used.values()))
 
     def _column(self, path: tuple[Field, ...]) -> _Column:
@@ -481,6 +493,13 @@ class _Column:
             column = ".".join(node.name for node in self._path)
             type_name = self._type_name or indexes.type_of_index(index)
             used[index.name] = UsedIndex(index.name, type_name, column, num_rows)
+
+
+def _is_everywhere(rows: RowRanges, num_rows: int) -> bool:
+    """Return whether rows lie in most chunks of a table, so that to scan it costs less."""
+    return rows.num_rows > max(
+        _FEW_SCATTERED, num_rows // _SELECTIVE_SCATTERED
+    ) and rows.num_decoded > max(num_rows // 2, _DENSE * rows.num_rows)
 
 
 def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bool:

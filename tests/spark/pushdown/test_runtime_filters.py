@@ -73,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
         part = rows.slice(start, ROWS)
         lance.write_dataset(part, f"{folder}/facts.lance", mode="append")
     lance.dataset(f"{folder}/facts.lance").create_scalar_index("key", "ZONEMAP")
+    lance.dataset(f"{folder}/facts.lance").create_scalar_index("id", "BTREE")
     lance.write_dataset(names(), f"{folder}/names.lance")
     pq.write_table(rows, f"{folder}/facts.parquet")
     pq.write_table(names(), f"{folder}/names.parquet")
@@ -223,6 +224,15 @@ def test_fragments_and_rows_are_skipped(spark: Any, views: Callable[[], None]) -
     ]
     assert len(ids) in counted(frame)
     # The zone map of the column has the keys of each fragment.
+    assert FRAGMENTS - 1 in counted(frame, "numFragmentsSkipped")
+
+
+@pytest.mark.skipif(not ADDS_FILTERS, reason="Spark 4.0 adds no filter")
+def test_an_index_finds_the_keys(spark: Any, views: Callable[[], None]) -> None:
+    views()
+    frame = spark.sql("select id from facts join names on id = code where group = 1 and code < 100")
+    assert sorted(row.id for row in frame.collect()) == [1, 81]
+    # The B-tree has the fragment of each key.
     assert FRAGMENTS - 1 in counted(frame, "numFragmentsSkipped")
 
 
