@@ -8,12 +8,15 @@ stay in the files of the segment until the index is extended or created again.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+
+from pyroaring import BitMap
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.inspect.report import FragmentFacts, IndexFacts, SegmentFacts, VersionFacts
 from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
 from lance_spark.table.indexes import sections
+from lance_spark.table.indexes.sections import FragmentIds
 
 
 def index_facts(dataset: Dataset, version: VersionFacts) -> tuple[IndexFacts, ...]:
@@ -25,11 +28,10 @@ def index_facts(dataset: Dataset, version: VersionFacts) -> tuple[IndexFacts, ..
     """
     fragments = {fragment.id: fragment for fragment in version.fragments}
     now = datetime.datetime.now(datetime.UTC)
-    bitmaps = {
-        sections.uuid_of(index): sections.fragment_bitmap(index)
+    named = {
+        sections.uuid_of(index): sections.fragment_bitmap(index) or BitMap()
         for index in sections.section_of(dataset._table.manifest).indices
     }
-    named = {uuid: frozenset(bitmap or ()) for uuid, bitmap in bitmaps.items()}
     return tuple(
         _index(description, fragments, named, now) for description in dataset.describe_indices()
     )
@@ -38,15 +40,16 @@ def index_facts(dataset: Dataset, version: VersionFacts) -> tuple[IndexFacts, ..
 def _index(
     description: IndexDescription,
     fragments: Mapping[int, FragmentFacts],
-    named: Mapping[str, Set[int]],
+    named: Mapping[str, BitMap],
     now: datetime.datetime,
 ) -> IndexFacts:
     segments = tuple(
         _segment(segment, fragments, named[segment.uuid], now) for segment in description.segments
     )
-    covered: set[int] = set()
+    live = BitMap(fragments)
+    covered = BitMap()
     for segment in description.segments:
-        covered.update(number for number in segment.fragment_ids or () if number in fragments)
+        covered |= _covered(segment) & live
     # The records of a table, such as the fragment reuse index, are about no column.
     others = [
         fragment
@@ -73,11 +76,12 @@ def _index(
 def _segment(
     segment: IndexSegment,
     fragments: Mapping[int, FragmentFacts],
-    named: Set[int],
+    named: BitMap,
     now: datetime.datetime,
 ) -> SegmentFacts:
-    covered = segment.fragment_ids or frozenset()
-    existing = [fragments[number] for number in covered if number in fragments]
+    # A bitmap of few bytes can have millions of ids, most of which no fragment has.
+    covered, live = _covered(segment), BitMap(fragments)
+    existing = [fragments[number] for number in covered & live]
     created = segment.created_at
     return SegmentFacts(
         segment.uuid,
@@ -88,6 +92,12 @@ def _segment(
         segment.size_bytes,
         num_fragments=len(existing),
         num_rows=sum(fragment.num_rows - fragment.num_deleted_rows for fragment in existing),
-        num_removed_fragments=sum(number in covered for number in named - fragments.keys()),
-        num_moved_fragments=sum(number not in covered for number in named),
+        num_removed_fragments=len((named & covered) - live),
+        num_moved_fragments=len(named - covered),
     )
+
+
+def _covered(segment: IndexSegment) -> BitMap:
+    """Return the fragments with the rows of a segment."""
+    ids = segment.fragment_ids
+    return ids.bitmap if isinstance(ids, FragmentIds) else BitMap()

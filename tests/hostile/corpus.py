@@ -256,6 +256,9 @@ def write_tables() -> None:
 
     Names of files have to be the same wherever a damaged one is read again.
     """
+    # This module of tests imports this one.
+    from tests.hostile import index_files
+
     path = folder() / "tables"
     if TABLES.exists():
         table("")
@@ -271,6 +274,7 @@ def write_tables() -> None:
         "blobs_2_0": partial(_blobs, version="2.0"),
         "blobs_2_1": partial(_blobs, version="2.1"),
         "blobs_2_2": partial(_blobs, version="2.2"),
+        **index_files.TABLES,
     }
     for name, make in makers.items():
         if not (path / name).exists():

@@ -45,7 +45,15 @@ from lance_spark.table.rows.sequences import (
 )
 from tests.encoding.v2_1.test_hostile import check as check_but_texts
 from tests.file.sources import StrictSource
-from tests.hostile import corpus, deletion_files, table_changes, tables, texts, transactions
+from tests.hostile import (
+    corpus,
+    deletion_files,
+    index_files,
+    table_changes,
+    tables,
+    texts,
+    transactions,
+)
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import worse_of
 from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message, worsen
@@ -390,7 +398,7 @@ _EVERY = (
     Target("cleanups", table_changes.cleanups, table_changes.configurations, texts.worse_text),
     *(
         Target(item.name, item.run, item.seeds, item.mutate, item.weight, item.seconds)
-        for item in (*tables.targets(), *table_changes.targets())
+        for item in (*tables.targets(), *table_changes.targets(), *index_files.targets())
     ),
 )
 TARGETS: dict[str, Target] = {target.name: target for target in _EVERY}

@@ -68,7 +68,9 @@ def rows(rng: random.Random, count: int) -> pa.Table:
             "t": pa.array(
                 [f"every w{n % 40} v{n % 300}" for n in ids.tolist()], mask=ids % 17 == 0
             ),
-            "l": pa.array([[f"t{n % 20}", f"t{n % 7}"][: n % 3] for n in ids.tolist()]),
+            "l": pa.array(
+                [[f"t{n % 20}", f"t{n % 7}"][: n % 3] for n in ids.tolist()], pa.list_(pa.string())
+            ),
             "z": pa.array(ids % 1_000 * 0.5, mask=ids % 19 == 0),
             "k": pa.array([f"k{n % 2_000}" for n in ids.tolist()]),
         }

@@ -38,6 +38,8 @@ class MovedRows:
         self, content: table_pb2.FragmentReuseIndexDetails.InlineContent | None = None
     ) -> None:
         self._content = content
+        self._old_fragments: list[list[BitMap]] = []
+        self._old_addresses: dict[tuple[int, int], UInt64Array] = {}
 
     @classmethod
     def of(cls, paths: TablePaths, section: table_pb2.IndexSection) -> MovedRows:
@@ -109,17 +111,43 @@ class MovedRows:
         if self._content is None or not len(addresses):
             return addresses, covered
         moved, exists = addresses.copy(), np.ones(len(addresses), np.bool_)
-        for version in self._content.legacy_versions:
-            for group in version.groups:
-                old = BitMap(digest.id for digest in group.old_fragments)
+        present = _fragments_of(moved)
+        for number, groups in enumerate(self._groups()):
+            is_new = False
+            for place, old in enumerate(groups):
+                # Most compactions moved none of the rows.
+                if present.isdisjoint(old):
+                    continue
                 is_old = in_fragments(moved, old) & exists
-                if is_old.any():
-                    places = np.flatnonzero(is_old)
-                    new, is_live = _moved(group, moved[places])
-                    moved[places[is_live]] = new[is_live]
-                    exists[places[~is_live]] = False
-            covered |= in_fragments(moved, bitmap)
+                places = np.flatnonzero(is_old)
+                new, is_live = self._moved(number, place, moved[places])
+                moved[places[is_live]] = new[is_live]
+                exists[places[~is_live]] = False
+                is_new = True
+            if is_new:
+                present |= _fragments_of(moved)
+                covered |= in_fragments(moved, bitmap)
         return moved, covered & exists
+
+    def _groups(self) -> list[list[BitMap]]:
+        """Return the old fragments of each group of each compaction."""
+        if not self._old_fragments and self._content is not None:
+            self._old_fragments = [
+                [BitMap(digest.id for digest in group.old_fragments) for group in version.groups]
+                for version in self._content.legacy_versions
+            ]
+        return self._old_fragments
+
+    def _moved(
+        self, number: int, place: int, addresses: UInt64Array
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return the new addresses of rows of a group, and which rows were not deleted."""
+        assert self._content is not None
+        group = self._content.legacy_versions[number].groups[place]
+        key = number, place
+        if key not in self._old_addresses:
+            self._old_addresses[key] = _old_addresses(group)
+        return _new_addresses(group, self._old_addresses[key], addresses)
 
 
 def in_fragments(addresses: UInt64Array, fragments: BitMap) -> npt.NDArray[np.bool_]:
@@ -128,18 +156,37 @@ def in_fragments(addresses: UInt64Array, fragments: BitMap) -> npt.NDArray[np.bo
     return np.isin(split_addresses(addresses)[0], ids.astype(np.uint64))
 
 
-def _moved(group: _Group, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+def _fragments_of(addresses: UInt64Array) -> BitMap:
+    return BitMap(np.unique(split_addresses(addresses)[0]).astype(np.uint32))
+
+
+def _old_addresses(group: _Group) -> UInt64Array:
+    """Return the old addresses of the rows of a group.
+
+    Raises
+    ------
+    CorruptTableError
+        They are not as many as the rows of the new fragments.
+    """
     try:
         bitmap = BitMap64.deserialize(group.changed_row_addrs)
         count = len(bitmap)
     except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(f"the fragment reuse index: moved rows: {error}") from None
-    rows = [digest.physical_rows for digest in group.new_fragments]
-    if count != sum(rows) or count > _MAX_ROWS:
+    num_rows = sum(digest.physical_rows for digest in group.new_fragments)
+    if count != num_rows or count > _MAX_ROWS:
         raise CorruptTableError(
-            f"the fragment reuse index: {count} rows moved to fragments of {sum(rows)} rows"
+            f"the fragment reuse index: {count} rows moved to fragments of {num_rows} rows"
         )
-    old = np.array(bitmap.to_array(), np.uint64)
+    return np.array(bitmap.to_array(), np.uint64)
+
+
+def _new_addresses(
+    group: _Group, old: UInt64Array, addresses: UInt64Array
+) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+    """Return the new addresses of rows of a group, and which rows were not deleted."""
+    rows = [digest.physical_rows for digest in group.new_fragments]
+    count = len(old)
     place = np.searchsorted(old, addresses)
     exists = old[np.minimum(place, max(count - 1, 0))] == addresses if count else place < 0
     place = np.where(exists, place, 0)

@@ -283,6 +283,11 @@ class FragmentIds(Set[int]):
             return False
         return 0 <= number <= MAX_ID and number in self._ids
 
+    @property
+    def bitmap(self) -> BitMap:
+        """The ids, which must not be changed."""
+        return self._ids
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids)
 

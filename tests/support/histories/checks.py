@@ -11,6 +11,8 @@ import lance
 import pyarrow as pa
 
 import lance_spark
+from lance_spark.mutations.indexes.existing import UNKNOWN
+from lance_spark.query import MatchQuery
 from lance_spark.table.manifest.manifest import Manifest
 from tests.support.histories.model import (
     FLOATS,
@@ -25,6 +27,8 @@ from tests.support.histories.model import (
 )
 from tests.support.interop.tables import assert_same
 
+#: Types of indexes that can be checked.
+CHECKED = ("BTree", "Bitmap", "LabelList", "NGram", "ZoneMap", "BloomFilter")
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 
@@ -132,15 +136,15 @@ def check_queries(
             equal_keys = {key for key, v in values.items() if v == word}
             within = {key for key, v in values.items() if v is not None and word in v}
             if result == 1 and dtype == pa.string():
-                _theirs(theirs, f"contains({name}, '{word}')", within)
+                _by_text(ours, theirs, f"contains({name}, '{word}')", within)
             else:
                 _both(ours, theirs, [(name, "==", word)], f"{name} = '{word}'", equal_keys)
             if name in full_text:
-                _full_text(theirs, name, word, within)
+                _full_text(ours, theirs, name, word, within)
         elif dtype == LABELS:
             word = random.choice(WORDS)
             within = {key for key, v in values.items() if v is not None and word in v}
-            _theirs(theirs, f"array_has_any({name}, ['{word}'])", within)
+            _by_text(ours, theirs, f"array_has_any({name}, ['{word}'])", within)
         elif dtype == VECTOR:
             _nearest(theirs, name, values, random)
         elif pa.types.is_struct(dtype):
@@ -169,6 +173,14 @@ def _both(
     expected: set[int],
 ) -> None:
     rows = ours.to_table(["key"], filters=filters)["key"].to_pylist()
+    assert sorted(rows) == sorted(expected), f"we find {rows} where {sql}, not {sorted(expected)}"
+    _theirs(theirs, sql, expected)
+
+
+def _by_text(
+    ours: lance_spark.Dataset, theirs: lance.LanceDataset, sql: str, expected: set[int]
+) -> None:
+    rows = ours.to_table(["key"], filter=sql)["key"].to_pylist()
     assert sorted(rows) == sorted(expected), f"we find {rows} where {sql}, not {sorted(expected)}"
     _theirs(theirs, sql, expected)
 
@@ -205,12 +217,30 @@ def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], rand
         )
 
 
-def _full_text(theirs: lance.LanceDataset, name: str, word: str, expected: set[int]) -> None:
+def _full_text(
+    ours: lance_spark.Dataset,
+    theirs: lance.LanceDataset,
+    name: str,
+    word: str,
+    expected: set[int],
+) -> None:
     query = {"query": word, "columns": [name]}
     rows = theirs.to_table(columns=["key", "_score"], full_text_query=query)["key"].to_pylist()
     assert sorted(rows) == sorted(expected), (
         f"pylance finds {sorted(rows)} with the word {word} in {name}, not {sorted(expected)}"
     )
+    rows = ours.to_table(["key"], full_text_query=MatchQuery(word, name))["key"].to_pylist()
+    assert sorted(rows) == sorted(expected), (
+        f"we find {sorted(rows)} with the word {word} in {name}, not {sorted(expected)}"
+    )
+
+
+def check_indexes(ours: lance_spark.Dataset) -> None:
+    """Compare each index with its column."""
+    for index in ours.describe_indices():
+        if index.index_type in CHECKED and UNKNOWN not in index.field_names:
+            check = ours.check_index(index.name)
+            assert check.is_valid, f"{check}"
 
 
 def _indexes(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -30,7 +30,12 @@ from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.manifest.codec import read_manifest
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests
-from tests.support.histories.checks import check_content, check_manifest, check_queries
+from tests.support.histories.checks import (
+    check_content,
+    check_indexes,
+    check_manifest,
+    check_queries,
+)
 from tests.support.histories.common import Common, Maker, first_columns
 from tests.support.histories.model import KEY, Change, KnownBugError, State, settled
 from tests.support.histories.outcomes import is_conflict, possible_outcomes, was_cast
@@ -399,6 +404,7 @@ class History:
             ours = [version.version for version in self.ours(branch).versions()]
             theirs = sorted(version["version"] for version in self.theirs(branch).versions())
             assert ours == theirs == sorted(branch.states), (ours, theirs, sorted(branch.states))
+            check_indexes(self.ours(branch))
             for version, state in branch.states.items():
                 change = Change(f"version {version}", None, None, lambda _, current: current)
                 check_content(

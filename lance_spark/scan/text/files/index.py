@@ -327,10 +327,13 @@ def _read_layout(files: IndexFiles) -> Layout:
         parts = json.loads(metadata.get("partitions", b"null"))
     except (ValueError, RecursionError):
         parts = None
-    if not isinstance(parts, list) or len(parts) > _MAX_PARTS:
-        raise _error(name, "partitions must be a list of numbers")
-    if not all(isinstance(part, int) and 0 <= part < 1 << 64 for part in parts):
-        raise _error(name, "partitions must be a list of numbers")
+    if (
+        not isinstance(parts, list)
+        or len(parts) > _MAX_PARTS
+        or not all(isinstance(part, int) and 0 <= part < 1 << 64 for part in parts)
+        or len(set(parts)) < len(parts)
+    ):
+        raise _error(name, "partitions must be a list of distinct numbers")
     tail = _text(metadata, "posting_tail_codec", FIXED)
     form = _text(metadata, "token_set_format", ARROW)
     if block_size not in (128, 256) or tail not in (FIXED, VARINT) or form not in (ARROW, FST):
