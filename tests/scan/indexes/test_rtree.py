@@ -19,7 +19,7 @@ from lance.indices import IndexConfig
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.scan.indexes import rtree
-from lance_spark.scan.indexes.cache import _CACHE
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.predicates.spatial.boxes import Boxes
 from lance_spark.scan.predicates.spatial.geometries import Box
@@ -61,7 +61,7 @@ def rewrite(path: Path, name: str, rows: pa.Table) -> None:
 
 
 def kept(path: Path, condition: str = CONDITION) -> list[int]:
-    _CACHE.clear()
+    CACHE.clear()
     dataset = lance_spark.open_dataset(str(path))
     result: list[int] = dataset.to_table(["i"], filter=condition)["i"].to_pylist()
     return result
