@@ -122,7 +122,7 @@ class IndexMethods(HistoryMethods):
         fragment_ids : collection of int, optional
             Ids of the fragments to cover; all by default. Rows of other fragments are scanned.
         num_segments : int
-            Number of parts, each of which is made in memory as a whole.
+            Number of parts. Those of type ``INVERTED`` are made in memory as a whole.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
             Stored in the transaction.
@@ -204,8 +204,9 @@ class IndexMethods(HistoryMethods):
         index_names : sequence of str, optional
             Names of indexes; by default all that this release can create.
         num_indices_to_merge : int
-            Number of the newest segments of an index that become one with the new rows: the rows
-            of their fragments are read again.
+            Number of the newest segments of an index that become one with the new rows. They are
+            merged from their files if possible; else the rows of their fragments are read again.
+            More than one segment are merged even if no rows are new.
         retrain : bool
             Whether to create the indexes again over all fragments, in place of their segments.
         commit_message, transaction_properties, conflict_retries, max_retries

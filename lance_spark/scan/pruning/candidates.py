@@ -68,6 +68,9 @@ _FEW_ROWS = 64 * 1024
 _SELECTIVE_SCATTERED = 128
 _FEW_SCATTERED = 16 * 1024
 _DENSE = 4
+#: Most rows that the segments of an index leave together. The rows of segments past this number are
+#: scanned: the rows of a segment may be found by one process, those of a hundred may not.
+_MAX_ROWS = 8 * 1024 * 1024
 
 
 class _Zones(Protocol):
@@ -447,6 +450,7 @@ class _Column:
         table = self._table
         answered = np.zeros(len(table.fragments), np.bool_)
         answers = []
+        remaining = _MAX_ROWS
         for segment in segments:
             if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
                 continue
@@ -454,7 +458,7 @@ class _Column:
             if not covered.any():
                 continue
             num_rows = int(np.diff(table.starts)[covered].sum())
-            limit = max(num_rows // _SELECTIVE, _FEW_ROWS)
+            limit = min(max(num_rows // _SELECTIVE, _FEW_ROWS), remaining)
             files = IndexFiles(table.paths, segment)
             try:
                 words = index_type.search(files, self._dtype, op, value, limit)
@@ -463,6 +467,7 @@ class _Column:
                 continue
             if words is None:
                 continue
+            remaining -= len(words)
             answers.append(table.rows_of(segment, words, covered))
             answered |= covered
         if not answers:

@@ -82,8 +82,9 @@ class IndexMethods(TableBase):
         train : bool
             Whether the index covers the rows of this version. Otherwise it is empty.
         num_segments : int, optional
-            Most segments, each of which a task makes in memory as a whole. By default as many as
-            tasks run at the same time, and more if a segment would have more than 16 million rows.
+            Most segments, each of which a task makes. By default as many as tasks run at the same
+            time, and more if a segment would have more than 64 million rows; 16 million for
+            ``INVERTED``, as a task has their texts in memory.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
             Stored in the transaction.
@@ -171,11 +172,13 @@ class IndexMethods(TableBase):
         names : sequence of str, optional
             Names of indexes; by default all that this release can create.
         num_indices_to_merge : int
-            Number of the newest segments of an index that become one with the new rows.
+            Number of the newest segments of an index that become one with the new rows. More than
+            one segment are merged even if no rows are new.
         retrain : bool
             Whether to create the indexes again over all fragments, in place of their segments.
         num_segments : int, optional
-            Most new segments of an index; as for `createIndex` by default.
+            Most new segments of an index. By default, segments and new rows are merged as long as
+            they have at most 64 million rows together; 16 million for ``INVERTED``.
         commit_message, transaction_properties, conflict_retries
             As for `createIndex`.
 

@@ -104,8 +104,16 @@ def test_indexes_are_extended(spark: Any, path: Path) -> None:
     lance.dataset(str(path)).insert(rows(np.arange(ROWS + 500, ROWS + 600)))
     table.optimizeIndices(["id_idx"], num_segments=1)
     assert coverage() == (3, FRAGMENTS + 2, 0)
+    # A task merges segments, though no rows are new.
+    table.optimizeIndices(num_indices_to_merge=2)
+    assert coverage() == (2, FRAGMENTS + 2, 0)
+    assert all(row.is_valid for row in checks(table, "id_idx"))
+    lance.dataset(str(path)).insert(rows(np.arange(ROWS + 600, ROWS + 700)))
+    table.optimizeIndices(num_indices_to_merge=2)
+    assert coverage() == (1, FRAGMENTS + 3, 0)
+    assert all(row.is_valid for row in checks(table, "id_idx"))
     table.optimizeIndices(retrain=True, num_segments=1)
-    assert coverage() == (1, FRAGMENTS + 2, 0)
+    assert coverage() == (1, FRAGMENTS + 3, 0)
     for text in ("id = 60123", "id = 60555", "id BETWEEN 59990 AND 60010"):
         assert "ScalarIndexQuery" in lance.dataset(str(path)).scanner(filter=text).explain_plan()
         assert table.toDF().where(text).count() == count(path, text, use_scalar_index=False)
