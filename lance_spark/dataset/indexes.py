@@ -109,7 +109,9 @@ class IndexMethods(HistoryMethods):
             and timestamps), ``LABEL_LIST`` (``array_contains``, ``arrays_overlap``, ``array_has``,
             ``array_has_any`` and ``array_has_all`` of a column of lists), ``NGRAM`` (``LIKE
             '%text%'`` and ``contains`` of a column of strings, for texts with three letters or
-            digits of ASCII in a row), or ``INVERTED`` (full-text search in a column of strings). No
+            digits of ASCII in a row), ``RTREE`` (``st_intersects`` and other functions of a column
+            of geometries; other geometries than points need the package shapely,
+            ``lance-spark[spatial]``), or ``INVERTED`` (full-text search in a column of strings). No
             index takes a dictionary column.
         name : str, optional
             Name of the index; ``<column>_idx`` by default.
@@ -135,6 +137,7 @@ class IndexMethods(HistoryMethods):
             ``number_of_items``: live rows of a zone of a BLOOMFILTER index; 8,192 by default.
             ``probability``: how often, from 0 to 1, a zone without a value is searched for it by a
             BLOOMFILTER index; 0.00057 by default, for which a filter takes four bytes a row.
+            ``page_size``: rows of a page of an RTREE index; 4,096 by default.
             Of an INVERTED index, the attributes of
             `lance_spark.scan.text.parameters.TextParameters`, for example ``with_position``, which
             phrases need; ``base_tokenizer``; ``language``; ``stem``, which needs the package
