@@ -110,7 +110,9 @@ class IndexMethods(HistoryMethods):
             and timestamps), ``LABEL_LIST`` (``array_contains``, ``arrays_overlap``, ``array_has``,
             ``array_has_any`` and ``array_has_all`` of a column of lists), ``NGRAM`` (``LIKE
             '%text%'`` and ``contains`` of a column of strings, for texts with three letters or
-            digits of ASCII in a row), ``INVERTED`` (full-text search in a column of strings), or
+            digits of ASCII in a row), ``RTREE`` (``st_intersects`` and other functions of a column
+            of geometries; other geometries than points need the package shapely,
+            ``lance-spark[spatial]``), ``INVERTED`` (full-text search in a column of strings), or
             ``JSON`` (the values at one path of a JSON column, for ``json_get_int`` and its kin). No
             index takes a dictionary column. An `IndexConfig` has the type and the options.
         name : str, optional
@@ -137,6 +139,7 @@ class IndexMethods(HistoryMethods):
             ``number_of_items``: live rows of a zone of a BLOOMFILTER index; 8,192 by default.
             ``probability``: how often, from 0 to 1, a zone without a value is searched for it by a
             BLOOMFILTER index; 0.00057 by default, for which a filter takes four bytes a row.
+            ``page_size``: rows of a page of an RTREE index; 4,096 by default.
             Of a JSON index: ``path``, for example ``$.user.id``; ``target_index_type``, the type of
             the index of the values: ``BTREE`` (the default), ``BITMAP``, ``NGRAM``, ``ZONEMAP`` or
             ``BLOOMFILTER``; ``target_index_parameters``, its options.

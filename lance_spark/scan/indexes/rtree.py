@@ -39,6 +39,7 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
+from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, number_in
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -241,42 +242,48 @@ def write(
     nulls = segment.create(NULLS_FILE, _NULLS_SCHEMA)
     data = pa.array([RowSet.of(ids[is_null]).encode()], pa.binary())
     nulls.write(pa.RecordBatch.from_arrays([data], schema=_NULLS_SCHEMA))
-    kept = ~is_null & boxes.not_empty
-    boxes, ids = boxes.take(kept), ids[kept]
+    rows = np.flatnonzero(~is_null & boxes.not_empty)
+    if len(rows) < len(ids):
+        boxes, ids = boxes.take(rows), ids[rows]
     order = _hilbert_order(boxes)
-    boxes, ids = boxes.take(order), ids[order]
     writer = segment.create(FILE, _SCHEMA)
-    total = union(boxes, np.zeros(min(len(ids), 1), np.int64))
+    pages = _write_rows(writer, boxes, ids, order, page_size)
+    total = union(pages, np.zeros(min(len(order), 1), np.int64))
+    num_pages = 0
+    while len(pages.xmin) > 1:
+        numbers = np.arange(num_pages, num_pages + len(pages.xmin), dtype=np.uint64)
+        num_pages += len(numbers)
+        pages = _write_rows(writer, pages, numbers, np.arange(len(numbers)), page_size)
+    num_pages += len(pages.xmin)
     # pylance takes an infinite bound for that of no geometry.
     sides = [np.clip(side, -_LARGEST, _LARGEST).tolist() or [None] for side in total]
     names = ("minx", "miny", "maxx", "maxy")
     extent = {name: side[0] for name, side in zip(names, sides, strict=True)}
-    num_items, num_pages = len(ids), 0
-    while len(ids):
-        _write_rows(writer, boxes, ids)
-        starts = np.arange(0, len(ids), page_size)
-        numbers = np.arange(num_pages, num_pages + len(starts), dtype=np.uint64)
-        num_pages += len(starts)
-        if len(starts) == 1:
-            break
-        boxes, ids = union(boxes, starts), numbers
     for name, value in (
         ("page_size", str(page_size)),
-        ("num_items", str(num_items)),
+        ("num_items", str(len(order))),
         ("num_pages", str(num_pages)),
         ("bbox", json.dumps(extent, separators=(",", ":"))),
     ):
         writer.set_metadata(name, value)
 
 
-def _write_rows(writer: Any, boxes: Boxes, ids: UInt64Array) -> None:
-    for start in range(0, len(ids), _BATCH_ROWS):
-        part = slice(start, start + _BATCH_ROWS)
-        sides = [pa.array(side[part]) for side in boxes]
-        structs = pa.StructArray.from_arrays(sides, fields=list(_BBOX_TYPE))
-        writer.write(
-            pa.RecordBatch.from_arrays([structs, pa.array(ids[part], pa.uint64())], schema=_SCHEMA)
+def _write_rows(
+    writer: FileWriter, boxes: Boxes, ids: UInt64Array, order: RowNumbers, page_size: int
+) -> Boxes:
+    """Write the rows of a level in an order; return the box of each page."""
+    pages = [Boxes(*np.empty((4, 0)))]
+    step = page_size * max(_BATCH_ROWS // page_size, 1)
+    for start in range(0, len(order), step):
+        part = order[start : start + step]
+        sorted_boxes = boxes.take(part)
+        structs = pa.StructArray.from_arrays(
+            [pa.array(side) for side in sorted_boxes], fields=list(_BBOX_TYPE)
         )
+        columns = [structs, pa.array(ids[part], pa.uint64())]
+        writer.write(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        pages.append(union(sorted_boxes, np.arange(0, len(part), page_size)))
+    return Boxes(*map(np.concatenate, zip(*pages, strict=True)))
 
 
 def union(boxes: Boxes, starts: RowNumbers) -> Boxes:

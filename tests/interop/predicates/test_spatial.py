@@ -136,6 +136,27 @@ def test_two_columns(tmp_path: Path) -> None:
         assert all(differ(relation, left[row], right[row] or ("", ())) for row in different)
 
 
+def test_empty_geometries(tmp_path: Path) -> None:
+    pytest.importorskip("shapely")
+    lines = [("LINESTRING", []), ("LINESTRING", [(1.0, 1.0), (2.0, 2.0)]), None]
+    places = [("MULTIPOINT", []), ("MULTIPOINT", [(1.0, 1.0)]), None]
+    pairs = [(line, place) for line in lines for place in places]
+    schema = pa.schema(
+        [pa.field("i", pa.int64()), field("g", "linestring"), field("h", "multipoint")]
+    )
+    data = [
+        pa.array(range(9)),
+        column([line for line, _ in pairs], "linestring"),
+        column([place for _, place in pairs], "multipoint"),
+    ]
+    lance.write_dataset(pa.table(data, schema=schema), str(tmp_path / "t"))
+    for relation in RELATIONS:
+        for other in ("h", "'POINT (1 1)'", "'LINESTRING (1 1, 2 2)'"):
+            for condition in (f"st_{relation}(g, {other})", f"NOT st_{relation}(g, {other})"):
+                expected = pylance_kept(tmp_path / "t", condition)
+                assert kept(tmp_path / "t", condition) == expected, condition
+
+
 @pytest.fixture(scope="module")
 def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("points") / "t"

@@ -83,13 +83,25 @@ def _boxes(array: pa.Array, encoding: str) -> Boxes:
             from lance_spark.scan.predicates.spatial.shapes import bounds_of
 
             return Boxes(*bounds_of(array, encoding))
-        x, y = points
-        return Boxes(*_extremes(x, y, np.arange(len(array) + 1)))
+        return _of_points(*points)
     levels, x, y = coordinates(array, encoding)
+    if not levels:
+        return _of_points(x, y)
     bounds = np.arange(len(array) + 1)
     for offsets in levels:
         bounds = offsets[bounds]
     return Boxes(*_extremes(x, y, bounds))
+
+
+def _of_points(x: Floats, y: Floats) -> Boxes:
+    """Return the boxes of points, which share their coordinates if none is NaN."""
+    low, high = [], []
+    for values in (x, y):
+        is_nan = np.isnan(values)
+        has_nan = bool(is_nan.any())
+        low.append(np.where(is_nan, np.inf, values) if has_nan else values)
+        high.append(np.where(is_nan, -np.inf, values) if has_nan else values)
+    return Boxes(*low, *high)
 
 
 def _extremes(x: Floats, y: Floats, bounds: RowNumbers) -> tuple[Floats, ...]:

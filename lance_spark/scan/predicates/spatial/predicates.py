@@ -1,7 +1,8 @@
 """Conditions on how the geometries of a column lie to a literal, or to those of another column.
 
 The relations are those of OGC's simple features, by the interior, the boundary and the exterior of
-both geometries. No relation holds for an empty geometry. The result is null if a geometry is null.
+both geometries. No relation holds for an empty geometry, but two of them are equal. The result is
+null if a geometry is null.
 
 Points, and points in WKB, are compared with a literal here (`points`), all other geometries by the
 package shapely (`shapes`). Only geometries whose bounding boxes have a point in common are
@@ -88,6 +89,8 @@ class Related(Predicate):
             near = boxes[0].intersect(boxes[1])
         rows = np.flatnonzero(near)
         holds = np.zeros(len(near), np.bool_)
+        if self.relation == "equals" and len(boxes) == 2:
+            holds = ~boxes[0].not_empty & ~boxes[1].not_empty
         if len(rows):
             holds[rows] = self._related([side.take(pa.array(rows)) for side in sides], encodings)
         return holds
