@@ -56,8 +56,10 @@ _SCATTERED = 64
 _SPARSE = 8
 #: If fewer than one row in this number is read, each is taken: hardly a chunk has two of them.
 _VERY_SPARSE = 256
-#: Most rows of a fragment whose columns and filters are read at once.
+#: Most rows of a fragment whose columns and filters are read at once, and the part of a window that
+#: they may be.
 _TOGETHER = 64
+_PART_OF_WINDOW = 16
 
 _Result = TypeVar("_Result")
 _Rows = TypeVar("_Rows", range, RowNumbers)
@@ -204,10 +206,6 @@ class SelectiveReader:
         """Yield the live rows among some, as many at once as a window has."""
         deleted = self.deleted()
         live = rows[~np.isin(rows, deleted, assume_unique=True)] if len(deleted) else rows
-        if len(live) <= _TOGETHER:
-            # The size of a window need not be known.
-            yield from (live,) if len(live) else ()
-            return
         step = self._first_read().window_rows()
         for start in range(0, len(live), step):
             yield live[start : start + step]
@@ -238,13 +236,15 @@ class SelectiveReader:
     def _reads_together(self, rows: RowRanges) -> bool:
         """Return whether columns and filters of some rows are read at once.
 
-        A second read of few rows costs more than values of rows that the filters leave out.
+        A second read of few rows costs more than values of rows that the filters leave out, if
+        these are a small part of a window.
         """
-        return (
-            self._filter is not None
-            and 0 < rows.num_rows <= _TOGETHER
-            and bool(self._columns.fields)
-            and not (self._columns.has_blobs or self._filter.columns.has_blobs)
+        if self._filter is None or not 0 < rows.num_rows <= _TOGETHER or not self._columns.fields:
+            return False
+        readers = (self._columns, self._filter.columns)
+        return all(
+            not reader.has_blobs and rows.num_rows * _PART_OF_WINDOW <= reader.window_rows()
+            for reader in readers
         )
 
     def _together(self, rows: RowNumbers) -> Iterator[pa.RecordBatch]:
