@@ -55,25 +55,35 @@ _CONFLICTS = (
 )
 
 
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("x", pa.int64()),
+        ("g", pa.int64()),
+        ("s", pa.string()),
+        ("t", pa.string()),
+        ("l", pa.list_(pa.string())),
+        ("z", pa.float64()),
+        ("k", pa.string()),
+    ]
+)
+
+
 def rows(rng: random.Random, count: int) -> pa.Table:
     ids = np.array([rng.randrange(1 << 40) for _ in range(count)])
+    numbers = ids.tolist()
     return pa.table(
         {
             "id": ids,
             "x": ids % 5_000,
-            "g": pa.array(ids % 9, mask=ids % 10 == 0),
-            "s": pa.array(
-                [f"word {n % 700} end" for n in ids.tolist()], mask=ids % 13 == 0, type=pa.string()
-            ),
-            "t": pa.array(
-                [f"every w{n % 40} v{n % 300}" for n in ids.tolist()], mask=ids % 17 == 0
-            ),
-            "l": pa.array(
-                [[f"t{n % 20}", f"t{n % 7}"][: n % 3] for n in ids.tolist()], pa.list_(pa.string())
-            ),
-            "z": pa.array(ids % 1_000 * 0.5, mask=ids % 19 == 0),
-            "k": pa.array([f"k{n % 2_000}" for n in ids.tolist()]),
-        }
+            "g": [None if n % 10 == 0 else n % 9 for n in numbers],
+            "s": [None if n % 13 == 0 else f"word {n % 700} end" for n in numbers],
+            "t": [None if n % 17 == 0 else f"every w{n % 40} v{n % 300}" for n in numbers],
+            "l": [[f"t{n % 20}", f"t{n % 7}"][: n % 3] for n in numbers],
+            "z": [None if n % 19 == 0 else n % 1_000 * 0.5 for n in numbers],
+            "k": [f"k{n % 2_000}" for n in numbers],
+        },
+        SCHEMA,
     )
 
 

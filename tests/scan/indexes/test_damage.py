@@ -19,17 +19,31 @@ ROWS = 20_000
 FILES = {
     "BTREE": ["page_lookup.lance", "page_data.lance"],
     "BITMAP": ["bitmap_page_lookup.lance"],
+    "ZONEMAP": ["zonemap.lance"],
+    "BLOOMFILTER": ["bloomfilter.lance"],
+    "LABEL_LIST": ["bitmap_page_lookup.lance"],
+    "NGRAM": ["ngram_postings.lance"],
 }
+#: Column of each type, if it is not `g`, and filters on it.
+COLUMNS = {
+    "LABEL_LIST": ("l", ["array_has(l, 7)", "array_has_any(l, [1, 2])", "array_has_all(l, [3])"]),
+    "NGRAM": ("s", ["contains(s, 'ord 7')", "s LIKE '%word 4%'"]),
+}
+FILTERS = ["g = 7", "g IN (1, 2)", "g BETWEEN 3 AND 4", "g IS NULL"]
 
 
 @pytest.fixture
 def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A table with an index of the type that the test names."""
     path = tmp_path / "t.lance"
-    table = pa.table({"id": np.arange(ROWS), "g": np.arange(ROWS) % 500})
+    numbers = np.arange(ROWS) % 500
+    lists = pa.ListArray.from_arrays(np.arange(ROWS + 1), numbers)
+    texts = [f"word {number}" for number in numbers.tolist()]
+    table = pa.table({"id": np.arange(ROWS), "g": numbers, "l": lists, "s": texts})
     lance.write_dataset(table, str(path), max_rows_per_file=6_000)
     index_type = request.node.callspec.params["index_type"]
-    lance_spark.open_dataset(str(path)).create_scalar_index("g", index_type)
+    column, _ = COLUMNS.get(index_type, ("g", FILTERS))
+    lance_spark.open_dataset(str(path)).create_scalar_index(column, index_type)
     return path
 
 
@@ -65,35 +79,39 @@ def test_damaged_files(
     damage(file)
     cache.CACHE.clear()
     dataset = lance_spark.open_dataset(str(path))
-    for text in ("g = 7", "g IN (1, 2)", "g BETWEEN 3 AND 4", "g IS NULL"):
+    column, filters = COLUMNS.get(index_type, ("g", FILTERS))
+    for text in filters:
         expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)
         assert dataset.to_table(["id"], filter=text).equals(expected)
         assert "index: " not in dataset.explain(filter=text)
     # Files of another layout may be those of a later release.
     if damage is not replaced:
-        assert "index 'g_idx' is ignored" in caplog.text
+        assert f"index '{column}_idx' is ignored" in caplog.text
 
 
+@pytest.mark.parametrize("newer_type", [False, True], ids=["version", "type"])
 @pytest.mark.parametrize("index_type", list(FILES))
-def test_unknown_versions_are_left_out(
-    path: Path, index_type: str, caplog: pytest.LogCaptureFixture
+def test_indexes_of_later_releases_are_left_out(
+    path: Path, index_type: str, newer_type: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    column, filters = COLUMNS.get(index_type, ("g", FILTERS))
     dataset = lance_spark.open_dataset(str(path))
     (index,) = lance.dataset(str(path)).describe_indices()
     segment = index.segments[0]
+    type_url = "/lance.table.NewIndexDetails" if newer_type else index.type_url
     newer = lance.Index(
         uuid=segment.uuid,
-        name="g_idx",
-        fields=[1],
+        name=f"{column}_idx",
+        fields=list(dataset.describe_indices()[0].fields),
         dataset_version=segment.dataset_version_at_last_update,
         fragment_ids=set(segment.fragment_ids),
-        index_version=9,
-        index_details=(index.type_url, b""),
+        index_version=segment.index_version if newer_type else 9,
+        index_details=(type_url, b""),
     )
     old = lance.Index(
         uuid=segment.uuid,
-        name="g_idx",
-        fields=[1],
+        name=f"{column}_idx",
+        fields=newer.fields,
         dataset_version=segment.dataset_version_at_last_update,
         fragment_ids=set(segment.fragment_ids),
         index_version=segment.index_version,
@@ -101,8 +119,13 @@ def test_unknown_versions_are_left_out(
     operation = lance.LanceOperation.CreateIndex([newer], [old])
     lance.LanceDataset.commit(str(path), operation, read_version=dataset.version)
     dataset = lance_spark.open_dataset(str(path))
-    assert dataset.to_table(["id"], filter="g = 7").num_rows == ROWS // 500
-    assert "index 'g_idx' is ignored: its version 9 is unknown" in caplog.text
+    for text in filters:
+        expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)
+        assert dataset.to_table(["id"], filter=text).equals(expected)
+        assert "index: " not in dataset.explain(filter=text)
+    if not newer_type:
+        message = f"index '{column}_idx' is ignored: its version 9 is unknown"
+        assert message in caplog.text
 
 
 @pytest.mark.parametrize("index_type", ["BTREE"])
