@@ -115,23 +115,28 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
             + [None] * 4,
             "decimal": [Decimal(f"{k}.000") for k in numbers],
             "rec": [
-                {"bool": k < 30, "date": datetime.date(2021, 1, 1) + day * k,
-                 "dt": datetime.datetime(2021, 1, 1) + datetime.timedelta(hours=k)}
+                {
+                    "bool": k < 30,
+                    "date": datetime.date(2021, 1, 1) + day * k,
+                    "dt": datetime.datetime(2021, 1, 1) + datetime.timedelta(hours=k),
+                }
                 for k in numbers
-            ],  # fmt: skip
+            ],
             "flag": [None if k % 5 == 0 else k % 2 == 0 for k in numbers],
             "date": [datetime.date(2020, 1, 1) + day * 200 * k for k in numbers],
             "ts": pa.array(times, pa.timestamp("us")),
             "tz": pa.array(times, pa.timestamp("us", "UTC")),
             "binary": [b"abc", None, b"x"] * 20,
-            "genres": [["action", "comedy"], ["anime", "drama"], ["adventure"], None, [], ["x"]] * 10,
-            "labels": pa.array([[1, 2], [3], None, [], [None, 1], [5, 6, 7]] * 10,
-                               pa.list_(pa.int64())),
+            "genres": [["action", "comedy"], ["anime", "drama"], ["adventure"], None, [], ["x"]]
+            * 10,
+            "labels": pa.array(
+                [[1, 2], [3], None, [], [None, 1], [5, 6, 7]] * 10, pa.list_(pa.int64())
+            ),
             "js": pa.array([*documents, None, "{}"], pa.json_()),
             "silly :name": numbers,
             "ALLCAPS": numbers,
         }
-    )  # fmt: skip
+    )
     lance.write_dataset(table, result, max_rows_per_file=40)
     return result
 
