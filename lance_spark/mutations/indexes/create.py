@@ -62,31 +62,6 @@ class IndexConfig:
     index_type: str
     parameters: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, index_type: object, options: Mapping[str, Any]) -> IndexConfig:
-        """Return the type and options of a call; the type may be a configuration.
-
-        Raises
-        ------
-        InvalidInputError
-            Options are given beside a configuration, or it is no configuration.
-        """
-        if isinstance(index_type, str):
-            return cls(index_type, options)
-        # pylance has such a class, too.
-        name, parameters = (
-            getattr(index_type, attribute, None) for attribute in ("index_type", "parameters")
-        )
-        if not isinstance(name, str) or not isinstance(parameters, Mapping):
-            raise InvalidInputError(
-                f"index_type must be a string or an IndexConfig, not {type(index_type).__name__}"
-            )
-        if options:
-            raise InvalidInputError(
-                f"option {min(options)!r}: give options in the parameters of the IndexConfig"
-            )
-        return cls(name, parameters)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRequest:
@@ -175,6 +150,31 @@ class IndexTask(FragmentTask):
     def undo(self, segment: table_pb2.IndexMetadata) -> None:
         """Delete the files of a segment."""
         delete_segment_files(self.open_paths(), segment)
+
+
+def config_of(index_type: object, options: Mapping[str, Any]) -> IndexConfig:
+    """Return the type and options of a call; the type may be a configuration.
+
+    Raises
+    ------
+    InvalidInputError
+        Options are given beside a configuration, or it is no configuration.
+    """
+    if isinstance(index_type, str):
+        return IndexConfig(index_type, options)
+    # pylance has such a class, too.
+    name, parameters = (
+        getattr(index_type, attribute, None) for attribute in ("index_type", "parameters")
+    )
+    if not isinstance(name, str) or not isinstance(parameters, Mapping):
+        raise InvalidInputError(
+            f"index_type must be a string or an IndexConfig, not {type(index_type).__name__}"
+        )
+    if options:
+        raise InvalidInputError(
+            f"option {min(options)!r}: give options in the parameters of the IndexConfig"
+        )
+    return IndexConfig(name, parameters)
 
 
 def create_index(
