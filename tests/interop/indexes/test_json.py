@@ -14,6 +14,11 @@ from lance.indices import IndexConfig
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedFeatureError
+from lance_spark.mutations.commits import commit_operation
+from lance_spark.proto import table_pb2
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.indexes.sections import section_of
+from lance_spark.table.operations.metadata.create_index import CreateIndex
 
 ROWS = 900
 #: Path and target of each index, and the conditions that it answers.
@@ -315,3 +320,40 @@ def test_other_types_do_not_take_json(tmp_path: Path) -> None:
         dataset.create_scalar_index("js", config("a", "btree"), path="a")
     with pytest.raises(InvalidInputError, match="IndexConfig"):
         dataset.create_scalar_index("js", 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        b"",
+        b"\xff\xff",
+        b"\x0a\x01i",
+        b"\x0a\x06$.i[*]\x12\x20\x0a\x1e/lance.table.BTreeIndexDetails",
+    ],
+    ids=["empty", "damaged", "no target", "other path"],
+)
+def test_details_that_do_not_help(tmp_path: Path, details: bytes) -> None:
+    path = tmp_path / "t.lance"
+    write(path)
+    dataset = lance_spark.open_dataset(str(path)).create_scalar_index("js", config("i", "BTREE"))
+    (segment,) = section_of(dataset._table.manifest).indices
+    changed = table_pb2.IndexMetadata()
+    changed.CopyFrom(segment)
+    changed.index_details.value = details
+    changed.uuid.uuid = bytes(16)
+    # pylance does not read such a table.
+    expected = [theirs(path, text) for text in CASES["i", "BTREE"]]
+    commit_operation(dataset._table, CreateIndex((changed,), (segment,)), CommitOptions())
+    for text, rows in zip(CASES["i", "BTREE"], expected, strict=True):
+        assert ours(path, text) == rows
+        assert not is_used(path, text)
+
+
+def test_many_values(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    write(path)
+    lance_spark.open_dataset(str(path)).create_scalar_index("js", config("$.user.id", "BTREE"))
+    numbers = ", ".join(map(str, range(0, 900, 7)))
+    for text in (f"IN ({numbers})", f"NOT IN ({numbers})", "IN (3, 5, NULL)", "NOT IN (3, NULL)"):
+        condition = f"json_get_int(json_get(js, 'user'), 'id') {text}"
+        assert ours(path, condition) == theirs(path, condition, use_scalar_index=False)
