@@ -171,9 +171,9 @@ class IndexMethods(HistoryMethods):
         >>> dataset = dataset.create_scalar_index("user_id", "BTREE")  # doctest: +SKIP
         >>> dataset.to_table(filter="user_id = 17")  # doctest: +SKIP
         """
-        from lance_spark.mutations.indexes.create import IndexConfig, IndexRequest, create_index
+        from lance_spark.mutations.indexes.create import IndexRequest, config_of, create_index
 
-        config = IndexConfig.of(index_type, options)
+        config = config_of(index_type, options)
         request = IndexRequest(
             column=column,
             index_type=config.index_type,

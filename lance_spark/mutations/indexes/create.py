@@ -75,31 +75,6 @@ class IndexConfig:
     index_type: str
     parameters: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, index_type: object, options: Mapping[str, Any]) -> IndexConfig:
-        """Return the type and options of a call; the type may be a configuration.
-
-        Raises
-        ------
-        InvalidInputError
-            Options are given beside a configuration, or it is no configuration.
-        """
-        if isinstance(index_type, str):
-            return cls(index_type, options)
-        # pylance has such a class, too.
-        name, parameters = (
-            getattr(index_type, attribute, None) for attribute in ("index_type", "parameters")
-        )
-        if not isinstance(name, str) or not isinstance(parameters, Mapping):
-            raise InvalidInputError(
-                f"index_type must be a string or an IndexConfig, not {type(index_type).__name__}"
-            )
-        if options:
-            raise InvalidInputError(
-                f"option {min(options)!r}: give options in the parameters of the IndexConfig"
-            )
-        return cls(name, parameters)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRequest:
@@ -214,6 +189,31 @@ class IndexTask(FragmentTask):
         delete_segment_files(self.open_paths(), segment)
 
 
+def config_of(index_type: object, options: Mapping[str, Any]) -> IndexConfig:
+    """Return the type and options of a call; the type may be a configuration.
+
+    Raises
+    ------
+    InvalidInputError
+        Options are given beside a configuration, or it is no configuration.
+    """
+    if isinstance(index_type, str):
+        return IndexConfig(index_type, options)
+    # pylance has such a class, too.
+    name, parameters = (
+        getattr(index_type, attribute, None) for attribute in ("index_type", "parameters")
+    )
+    if not isinstance(name, str) or not isinstance(parameters, Mapping):
+        raise InvalidInputError(
+            f"index_type must be a string or an IndexConfig, not {type(index_type).__name__}"
+        )
+    if options:
+        raise InvalidInputError(
+            f"option {min(options)!r}: give options in the parameters of the IndexConfig"
+        )
+    return IndexConfig(name, parameters)
+
+
 def create_index(
     table: OpenTable,
     request: IndexRequest,
@@ -250,11 +250,11 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     selected = select_fragments(fragments, request.fragment_ids)
     parameters = builder.parameters(request.options)
     target = builder.target(parameters)
-    if table.manifest.flags.stable_row_ids and target.stable_version != builder.stable_version:
+    if table.manifest.flags.stable_row_ids and target.with_addresses and target is not builder:
+        # pylance refuses BTREE, and loses rows by the others after it compacted the table.
         raise UnsupportedFeatureError(
             f"{table.store.display}: the table has stable row ids, with which other clients do not "
-            f"read JSON indexes of type {target.type_name}; choose the target_index_type BITMAP or "
-            "ZONEMAP"
+            f"read JSON indexes of type {target.type_name}; choose BITMAP as target_index_type"
         )
     return segment_tasks(table, builder, path, selected, parameters, request.num_segments)
 

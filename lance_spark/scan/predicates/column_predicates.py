@@ -120,11 +120,7 @@ class In(Predicate):
     def _is_in(self, array: pa.Array) -> pa.BooleanArray:
         import pyarrow.compute as pc
 
-        result = pc.is_in(with_one_zero(array), value_set=with_one_zero(self.values))
-        null = pa.scalar(None, pa.bool_())
-        if self.has_null:
-            result = pc.if_else(result, True, null)
-        result = pc.if_else(array.is_valid(), result, null)
+        result = is_in(array, self.values, has_null=self.has_null)
         return pc.invert(result) if self.inverted else result
 
     def columns(self) -> Iterator[Column]:
@@ -222,6 +218,17 @@ class IsNan(Predicate):
 
     def negated(self) -> IsNan:
         return IsNan(self.column, not self.inverted)
+
+
+def is_in(array: pa.Array, values: pa.Array, *, has_null: bool) -> pa.BooleanArray:
+    """Return which values of an array are in a set, as for `In`; null for null."""
+    import pyarrow.compute as pc
+
+    result = pc.is_in(with_one_zero(array), value_set=with_one_zero(values))
+    null = pa.scalar(None, pa.bool_())
+    if has_null:
+        result = pc.if_else(result, True, null)
+    return pc.if_else(array.is_valid(), result, null)
 
 
 def match_candidates(

@@ -20,6 +20,7 @@ from lance_spark.mutations.indexes.create import (
     IndexRequest,
     IndexTask,
     commit_index,
+    config_of,
     default_segments,
     plan_index,
     undo_of,
@@ -118,7 +119,7 @@ class IndexMethods(TableBase):
         >>> table.toDF().where("user_id = 17").show()  # doctest: +SKIP
         """
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        config = IndexConfig.of(index_type, options)
+        config = config_of(index_type, options)
 
         def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
             count = num_segments or default_segments(

@@ -26,6 +26,7 @@ import itertools
 import operator
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Set
+from contextlib import suppress
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
@@ -172,6 +173,21 @@ def type_of_index(index: table_pb2.IndexMetadata) -> str:
     return _TYPES.get(name, name or "UNKNOWN")
 
 
+def type_of_files(index: table_pb2.IndexMetadata) -> str:
+    """Return the type that the files of an index have: for a JSON index, that of its values."""
+    index_type = type_of_index(index)
+    if index_type != "JSON":
+        return index_type
+    # Imported late: few tables have such an index.
+    from lance_spark.proto import index_pb2
+
+    target = table_pb2.IndexMetadata()
+    with suppress(DecodeError):
+        details = index_pb2.JsonIndexDetails.FromString(index.index_details.value)
+        target.index_details.CopyFrom(details.target_details)
+    return type_of_index(target)
+
+
 def is_single_column_index(
     index: table_pb2.IndexMetadata, index_type: str, versions: Collection[int]
 ) -> bool:
@@ -209,7 +225,7 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
     Without stable row ids, all segments do. With stable row ids, zone maps, Bloom filters and newer
     BTREE indexes do.
     """
-    index_type = type_of_index(index)
+    index_type = type_of_files(index)
     if is_zoned(index) or not stable_row_ids:
         return True
     return index_type == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
@@ -217,7 +233,7 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
 
 def is_zoned(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment describes zones, whose rows it cannot tell apart."""
-    return type_of_index(index) in _ZONED
+    return type_of_files(index) in _ZONED
 
 
 def may_lack_rows(index: table_pb2.IndexMetadata) -> bool:

@@ -45,8 +45,8 @@ class Session:
 
     @property
     def is_default(self) -> bool:
-        """Whether the settings leave the meaning of texts unchanged."""
-        return not self.conf.keys() - {ZONE}
+        """Whether texts mean the same without a session, which is in UTC."""
+        return not self.conf
 
     @property
     def zone(self) -> str:

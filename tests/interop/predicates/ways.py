@@ -3,7 +3,7 @@
 | way | what it is |
 | --- | --- |
 | `text` | the parser of texts with the settings of the session: the option `filter`, without its Spark job |
-| `dataset` | `Dataset.to_table(filter=)`: a text by Spark's defaults |
+| `dataset` | `Dataset.to_table(filter=)`: a text by Spark's defaults, in UTC |
 | `dataset delete`, `dataset update` | `Dataset.delete`, `Dataset.update` of a text |
 | `native` | the predicate that `LanceTable` makes of a condition, without the job |
 | `pushed` | the conditions of Spark's optimised plan as the rule hands them over |

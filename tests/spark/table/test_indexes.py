@@ -174,3 +174,27 @@ def test_changes_find_rows_by_the_index(spark: Any, path: Path) -> None:
     assert table.toDF().where("word = 'new'").count() == 3
     assert table.toDF().where("id BETWEEN 40 AND 44").count() == 4
     assert lance.dataset(str(path)).count_rows("id >= 40 AND id <= 44") == 4
+
+
+def test_json_indexes(spark: Any, tmp_path: Path) -> None:
+    catalog = TestCatalog.of(spark, "json_indexes", tmp_path)
+    documents = [f'{{"a":{number % 50},"s":"w{number}"}}' for number in range(900)]
+    data = pa.table({"id": range(900), "js": pa.array(documents, pa.json_())})
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(data, path, max_rows_per_file=300)
+    LanceTable.forPath(spark, path).createIndex(
+        "js", "JSON", "by_a", path="a", target_index_type="btree", num_segments=3
+    )
+    catalog.sql(
+        "ALTER TABLE CAT.t CREATE INDEX by_s USING json (js) WITH (path = '$.s', "
+        "target_index_type = 'btree', target_index_parameters = '{\"zone_size\": 100}')"
+    )
+    dataset = lance_spark.open_dataset(path)
+    for text, name in (
+        ("json_get_int(js, 'a') = 3", "by_a"),
+        ("json_get_string(js, 's') = 'w7'", "by_s"),
+    ):
+        assert name in dataset.explain(filter=text)
+        expected = lance.dataset(path).count_rows(filter=text)
+        assert dataset.count_rows(text) == expected > 0
+    assert all(row.is_valid for row in checks(LanceTable.forPath(spark, path), "by_a"))

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import RowRanges
-from lance_spark.scan.predicates.column_predicates import OPPOSITE, match_candidates
+from lance_spark.scan.predicates.column_predicates import OPPOSITE, is_in, match_candidates
 from lance_spark.scan.predicates.common_types import list_type
-from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared, is_nan
+from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared, has_nan, is_nan
 from lance_spark.scan.predicates.conditions import Bound, ColumnBound, RangePruner
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.json_functions import documents_of
@@ -60,6 +60,34 @@ class CompareValues(Predicate):
             return None
         scalar = pa.scalar(right.typed.value, right.dtype)
         return None if is_nan(scalar) else documents._replace(bound=Bound(op, scalar))
+
+
+@dataclass(frozen=True, slots=True)
+class InValues(Predicate):
+    """Whether a computed value is in a set; the other attributes are those of `In`."""
+
+    value: Expression
+    values: pa.Array
+    has_null: bool = False
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        import pyarrow.compute as pc
+
+        result = is_in(self.value.evaluate(batch), self.values, has_null=self.has_null)
+        return pc.invert(result) if self.inverted else result
+
+    def columns(self) -> Iterator[Column]:
+        yield from self.value.columns()
+
+    def negated(self) -> InValues:
+        return InValues(self.value, self.values, self.has_null, not self.inverted)
+
+    def candidates(self, statistics: RangePruner) -> RowRanges | None:
+        documents = documents_of(self.value)
+        if documents is None or has_nan(self.values) or (self.inverted and self.has_null):
+            return None
+        return documents.ask(statistics, "not_in" if self.inverted else "in", self.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,10 @@ class _Binder:
         a, b = self._condition(node, left), self._condition(node, right)
         if a is None or b is None:
             return Constant(None)
+        for condition, constant in ((a, b), (b, a)) if op in ("==", "!=") else ():
+            if constant in (Constant(True), Constant(False)):
+                is_same = constant == Constant(op == "==")
+                return condition if is_same else condition.negated()
         return CompareValues(Truth(a), op, Truth(b))
 
     def _condition(self, node: Node, operand: Operand) -> Predicate | None:

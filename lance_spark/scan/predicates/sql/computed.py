@@ -13,8 +13,13 @@ from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparis
 from lance_spark.scan.predicates.comparison import FLIPPED, Op
 from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.conditionals import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.conditionals import (
+    CompareValues,
+    InValues,
+    ValueIsNull,
+)
 from lance_spark.scan.predicates.expressions.dates import Interval
+from lance_spark.scan.predicates.expressions.json_functions import documents_of
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     ColumnValue,
@@ -244,6 +249,10 @@ def is_in(value: Operand, items: Sequence[Operand], settings: SqlSettings) -> Pr
     if pat.is_null(common):
         return Constant(None)
     pairs = [_in_common_type(first, item, common, settings) for item in item_expressions]
+    literals = [right.typed.value for _, right in pairs if isinstance(right, Literal)]
+    if documents_of(pairs[0][0]) is not None and len(literals) == len(pairs):
+        values = pa.array([value for value in literals if value is not None], common)
+        return InValues(pairs[0][0], values, has_null=None in literals)
     parts = [CompareValues(left, "==", right) for left, right in pairs]
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lance_spark.scan.predicates import coercion
+from lance_spark.scan.predicates.column_predicates import Match
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.expressions import json_functions, strings
 from lance_spark.scan.predicates.expressions.node import Expression, Literal
@@ -28,8 +30,8 @@ from lance_spark.scan.predicates.list_predicates import item_column
 from lance_spark.scan.predicates.sql import computed
 from lance_spark.scan.predicates.sql.computed import Operand
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import Column, Constant, IsTrue, Predicate
-from lance_spark.scan.predicates.typed_values import INSTANT, Typed
+from lance_spark.scan.predicates.tree import Column, IsTrue, Predicate
+from lance_spark.scan.predicates.typed_values import INSTANT, Typed, is_text
 
 #: Other names of functions that texts of Spark have, too.
 ALIASES = {
@@ -124,7 +126,11 @@ def _matches(name: str, operands: Sequence[Operand], settings: SqlSettings) -> P
     if flag not in ("", "i") or (flags and not isinstance(flags[0], Literal)):
         raise NoCommonTypeError(f"the flags of {name} must be the literal 'i' here")
     op = "rust_i" if flag else "rust"
-    matched = computed.operand_of(strings.matched(op, value, pattern, "", settings))
-    condition = Constant(matched.value) if isinstance(matched, Typed) else matched
-    assert isinstance(condition, Predicate)
+    column, text = operands[0], pattern.typed.value if isinstance(pattern, Literal) else None
+    condition: Predicate
+    if isinstance(column, Column) and is_text(coercion.type_of(column)) and isinstance(text, str):
+        # Indexes answer this, but not conditions on computed values.
+        condition = Match(column, *strings.pattern_match(op, text, ""))
+    else:
+        condition = computed.as_predicate(strings.matched(op, value, pattern, "", settings))
     return Matches(condition) if name == "regexp_match" else condition

@@ -114,7 +114,7 @@ class CreateIndex(Operation):
             if covered is not None and covered.isdisjoint(removed):
                 continue
             # pylance does not use the fragment reuse index for n-gram indexes.
-            if covered is None or indexes.type_of_index(index) == "NGRAM":
+            if covered is None or indexes.type_of_files(index) == "NGRAM":
                 return Conflict.RETRYABLE
             outcome = Conflict.REBASE
         return outcome
