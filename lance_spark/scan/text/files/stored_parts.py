@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptFileError
 from lance_spark.scan.indexes.files import SegmentWriter, read_columns
 from lance_spark.scan.text.files import index
 from lance_spark.scan.text.files.index import TextIndexPart, TokenPostings
@@ -101,10 +102,7 @@ class StoredPart:
         if part.layout.token_form == ARROW:
             kinds.append("tokens")
         else:
-            words, numbers = part.tokens.starting_with(b"", _ANY_SIZE)
-            order = np.argsort(numbers)
-            vocabulary = pa.array(words, pa.binary()).take(pa.array(order)).cast(pa.string())
-            write_tokens(segment, number, vocabulary)
+            write_tokens(segment, number, pa.array(all_words(part), pa.binary()).cast(pa.string()))
         if np.array_equal(self.row_ids, part.documents.row_ids):
             kinds.append("docs")
         else:
@@ -125,9 +123,7 @@ class StoredPart:
         ------
         CorruptFileError, MissingFileError, StorageError
         """
-        words, numbers = self.part.tokens.starting_with(b"", _ANY_SIZE)
-        place = np.empty(len(words), np.int64)
-        place[numbers] = np.arange(len(words))
+        words = all_words(self.part)
         lengths = self.part.documents.lengths.astype(np.int64)
         # Documents whose sum of tokens is about that of a step.
         step = np.cumsum(np.where(self.is_kept, lengths, 0)) // max(1, memory // TOKEN_BYTES)
@@ -141,7 +137,7 @@ class StoredPart:
             is_first = np.diff(ids, prepend=-1) != 0
             of_token = np.cumsum(is_first) - 1
             yield (
-                [words[number].decode() for number in place[ids[is_first]].tolist()],
+                [words[number].decode() for number in ids[is_first].tolist()],
                 TokensOfDocuments(of_token, documents, places, self.row_ids[kept], lengths[kept]),
             )
 
@@ -171,6 +167,21 @@ class StoredPart:
             np.concatenate([empty, *(chunk[column] for chunk in found)]) for column in range(3)
         )
         return ids, documents, places
+
+
+def all_words(part: TextIndexPart) -> list[bytes]:
+    """Return the tokens of a part by their numbers.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
+    words, numbers = part.tokens.starting_with(b"", _ANY_SIZE)
+    if not np.array_equal(np.sort(numbers), np.arange(len(words))):
+        raise CorruptFileError(
+            f"{part.files.segment.name}: two tokens have one number; rebuild the index"
+        )
+    return [words[place] for place in np.argsort(numbers).tolist()]
 
 
 def all_postings(part: TextIndexPart) -> Iterator[tuple[int, TokenPostings]]:
