@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.scan.indexes.files import SegmentWriter, read_columns
 from lance_spark.scan.text.files import index
 from lance_spark.scan.text.files.index import TextIndexPart, TokenPostings
@@ -30,6 +30,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: More than the bytes of any token.
 _ANY_SIZE = (1 << 31) - 1
+#: Most tokens of a document whose postings are decoded.
+_MAX_LENGTH = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,15 @@ class StoredPart:
 
         Raises
         ------
-        CorruptFileError, MissingFileError, StorageError
+        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
         """
         words = all_words(self.part)
         lengths = self.part.documents.lengths.astype(np.int64)
+        if lengths[self.is_kept].max(initial=0) > _MAX_LENGTH:
+            raise UnsupportedFeatureError(
+                f"index {self.part.files.segment.name!r}: a document has more than {_MAX_LENGTH} "
+                "tokens; extend the index with retrain=True"
+            )
         # Documents whose sum of tokens is about that of a step.
         step = np.cumsum(np.where(self.is_kept, lengths, 0)) // max(1, memory // TOKEN_BYTES)
         bounds = [0, *(np.flatnonzero(np.diff(step)) + 1).tolist(), len(lengths)]
@@ -132,7 +139,7 @@ class StoredPart:
             kept = np.flatnonzero(self.is_kept[start:stop]) + start
             if not len(kept):
                 continue
-            ids, documents, places = self._tokens(kept)
+            ids, documents, places = self._tokens(kept, lengths[kept])
             # The tokens come in the order of their numbers.
             is_first = np.diff(ids, prepend=-1) != 0
             of_token = np.cumsum(is_first) - 1
@@ -141,16 +148,26 @@ class StoredPart:
                 TokensOfDocuments(of_token, documents, places, self.row_ids[kept], lengths[kept]),
             )
 
-    def _tokens(self, kept: RowNumbers) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+    def _tokens(
+        self, kept: RowNumbers, lengths: RowNumbers
+    ) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
         """Return the number, the document and the position of each token of some documents."""
         new = np.full(self.part.num_documents, -1)
         new[kept] = np.arange(len(kept))
+        remaining = lengths.copy()
         found = []
         for first, postings in all_postings(self.part):
             documents = new[postings.documents]
             is_kept = documents >= 0
             ids = np.repeat(np.arange(len(postings.bounds) - 1) + first, np.diff(postings.bounds))
             frequencies = postings.frequencies[is_kept]
+            # Few bytes can have any frequency.
+            np.subtract.at(remaining, documents[is_kept], frequencies)
+            if (remaining < 0).any():
+                raise CorruptFileError(
+                    f"index {self.part.files.segment.name!r}: the postings of a document are more "
+                    "than its tokens; rebuild the index"
+                )
             if postings.positions is None:
                 places = np.zeros(int(frequencies.sum()), np.int64)
             else:
