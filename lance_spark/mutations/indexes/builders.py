@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +44,8 @@ _JSON_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER")
 #: Greatest number of rows in a part of an index, such as a page or zone.
 MAX_NUMBER = 1 << 24
 _BATCH_ROWS = 1 << 20
+#: Other names of types.
+_ALIASES = {"FTS": "INVERTED"}
 #: Types of single values.
 _SCALARS = (
     pat.is_integer,
@@ -177,12 +178,8 @@ class Builder:
         """Return the builder whose files the index has: itself, but for JSON indexes."""
         return BUILDERS[parameters["target_index_type"]] if self.json_columns else self
 
-    def version_in(
-        self, *, stable_row_ids: bool, parameters: Mapping[str, Any] = MappingProxyType({})
-    ) -> int:
+    def version_in(self, *, stable_row_ids: bool) -> int:
         """Return the index version in tables with or without stable row ids."""
-        if text.FORMAT in parameters:
-            return int(parameters[text.FORMAT])
         if stable_row_ids and self.stable_version is not None:
             return self.stable_version
         return self.version
@@ -196,7 +193,8 @@ def builder_of(index_type: str) -> Builder:
     InvalidInputError
         No index of the type can be created.
     """
-    builder = BUILDERS.get(index_type.upper()) if isinstance(index_type, str) else None
+    name = index_type.upper() if isinstance(index_type, str) else ""
+    builder = BUILDERS.get(_ALIASES.get(name, name))
     if builder is None:
         raise InvalidInputError(
             f"index type {index_type!r} cannot be created; the types are {', '.join(BUILDERS)}"

@@ -8,14 +8,20 @@ Nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    MissingFileError,
+    UnsupportedFeatureError,
+)
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes.builders import BUILDERS
-from lance_spark.mutations.indexes.checks import btree, keyed, ngrams, rtree, zoned
+from lance_spark.mutations.indexes.checks import btree, keyed, ngrams, rtree, texts, zoned
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
 from lance_spark.mutations.indexes.column import read_column
 from lance_spark.mutations.indexes.create import current_fragments
@@ -28,6 +34,9 @@ from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.text.files.index import VERSIONS, open_index
+from lance_spark.scan.text.search import INVERTED
+from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
 
@@ -39,6 +48,7 @@ _CHECKS: Mapping[str, Callable[[IndexFiles, CoveredRows, Findings], None]] = {
     "ZONEMAP": zoned.check_zone_map,
     "BLOOMFILTER": zoned.check_bloom_filter,
     "RTREE": rtree.check,
+    INVERTED: texts.check,
 }
 
 
@@ -188,6 +198,10 @@ def plan_check(table: OpenTable, name: str) -> list[CheckTask]:
         )
     for segment in segments:
         _check_type(table, segment)
+        if indexes.type_of_index(segment) == INVERTED:
+            # An unknown tokenizer is an error; damage is a problem that the task finds.
+            with suppress(CorruptFileError, MissingFileError):
+                Tokenizer(open_index(IndexFiles(table.paths, segment))[0])
     path = path_of(table, segments[0])
     if path is None:
         raise InvalidInputError(
@@ -246,6 +260,8 @@ def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
         )
     builder = BUILDERS[index_type]
     known = {builder.version, builder.version_in(stable_row_ids=True)}
+    if index_type == INVERTED:
+        known |= set(VERSIONS)
     if segment.index_version not in known:
         raise UnsupportedFeatureError(
             f"{table.store.display}: index {segment.name!r} has version {segment.index_version}, "

@@ -33,7 +33,7 @@ from lance_spark.mutations.indexes.column import (
 )
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
 from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
-from lance_spark.mutations.indexes.text import stored_parts
+from lance_spark.mutations.indexes.text import FORMAT, stored_parts
 from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
@@ -148,8 +148,8 @@ class IndexTask(FragmentTask):
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=builder.version_in(
-                stable_row_ids=self.stable_row_ids, parameters=self.parameters
+            index_version=self.parameters.get(
+                FORMAT, builder.version_in(stable_row_ids=self.stable_row_ids)
             ),
             created_at=time.time_ns() // 1_000_000,
             files=files,

@@ -36,14 +36,11 @@ _FLAGS = (
     "remove_stop_words",
     "ascii_folding",
     "prefix_only",
+    "split_on_numerics",
+    "preserve_original",
 )
-#: Keys of parameters of other tokenizers, with the values that mean nothing.
-_OTHERS = {
-    "split_identifiers": False,
-    "split_on_numerics": False,
-    "preserve_original": False,
-    "index_operators": False,
-}
+#: Parameters of `code` of which other clients have other values.
+_OTHERS = {"split_identifiers": False, "index_operators": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,7 @@ class TextParameters:
     ----------
     base_tokenizer : str
         ``simple`` (runs of letters and digits), ``whitespace`` (runs without white space), ``raw``
-        (the whole text) or ``ngram`` (substrings).
+        (the whole text), ``ngram`` (substrings) or ``code`` (runs of letters, digits and ``_``).
     language : str
         Language of stems and stop words, for example ``English``.
     with_position : bool
@@ -76,6 +73,8 @@ class TextParameters:
         Number of characters of the substrings of ``ngram``.
     prefix_only : bool
         Whether ``ngram`` yields only substrings from the first character on.
+    split_on_numerics, preserve_original : bool
+        Recorded for ``code``. They mean something for clients that split identifiers.
     """
 
     base_tokenizer: str = "simple"
@@ -90,6 +89,8 @@ class TextParameters:
     min_ngram_length: int = 3
     max_ngram_length: int = 3
     prefix_only: bool = False
+    split_on_numerics: bool = False
+    preserve_original: bool = False
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> TextParameters:
@@ -101,6 +102,18 @@ class TextParameters:
             An option is unknown or has a wrong value.
         """
         known = {field.name for field in fields(cls)}
+        options = dict(options)
+        analyzer = options.pop("analyzer", None)
+        if analyzer not in (None, "text", CODE):
+            raise InvalidOptionError(
+                f"INVERTED index: analyzer must be one of text, code, not {analyzer!r}"
+            )
+        for name, expected in _OTHERS.items():
+            if options.pop(name, None) not in (None, expected):
+                raise InvalidOptionError(
+                    f"INVERTED index: {name} must be {expected}: this release splits code into "
+                    "identifiers only"
+                )
         for name in options:
             if name not in known:
                 raise InvalidOptionError(
@@ -113,8 +126,18 @@ class TextParameters:
             for name, value in options.items()
             if value is not None or name in ("max_token_length", "custom_stop_words")
         }
-        if given.get("base_tokenizer") == "ngram":
+        if analyzer == CODE:
+            given = {"base_tokenizer": CODE, **given}
+        if given.get("base_tokenizer") in ("ngram", CODE):
             given = {"stem": False, "remove_stop_words": False, **given}
+        if given.get("base_tokenizer") == CODE:
+            given = {"split_on_numerics": True, "preserve_original": True, **given}
+        is_code = given.get("base_tokenizer") == CODE
+        if analyzer is not None and (analyzer == CODE) != is_code:
+            raise InvalidOptionError(
+                f"INVERTED index: analyzer {analyzer!r} does not go with base_tokenizer "
+                f"{given.get('base_tokenizer')!r}"
+            )
         if isinstance(given.get("language"), str):
             given["language"] = given["language"].strip().capitalize()
         words = given.get("custom_stop_words")
@@ -158,6 +181,12 @@ class TextParameters:
                 f"{name}: the tokenizer {shown!r} is not supported; the tokenizers are "
                 f"{', '.join(TOKENIZERS)}"
             )
+        for key, expected in _OTHERS.items():
+            if content.get(key) not in (None, expected):
+                raise UnsupportedFeatureError(
+                    f"{name}: an index of code with {key} is not supported; create the index with "
+                    f"{key}={expected}"
+                )
         if isinstance(given.get("custom_stop_words"), list):
             given["custom_stop_words"] = tuple(given["custom_stop_words"])
         problem = _problem(given)
@@ -192,6 +221,9 @@ class TextParameters:
             block_size=BLOCK_SIZE,
             posting_format_version=format_version,
         )
+        if self.base_tokenizer == CODE:
+            message.code_config.split_on_numerics = self.split_on_numerics
+            message.code_config.preserve_original = self.preserve_original
         if self.max_token_length is not None:
             message.max_token_length = self.max_token_length
         return message.SerializeToString(deterministic=True)

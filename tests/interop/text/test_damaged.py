@@ -11,11 +11,16 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import LanceError, MissingFileError
+from lance_spark.mutations.indexes.text import stored_parts
 from lance_spark.scan.indexes import cache
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.table.indexes import sections
 
 QUERIES = [
     q.MatchQuery("w1 w2 w17", "s"),
@@ -82,6 +87,34 @@ def test_damaged_files(path: Path, name: str, caplog: pytest.LogCaptureFixture) 
         for query, options in ((QUERIES[0], {"fast_search": True}), (QUERIES[2], {})):
             with pytest.raises(MissingFileError, match="not found; rebuild the index"):
                 dataset.to_table(["_score"], full_text_query=query, **options)
+    finally:
+        file.write_bytes(content)
+        cache.CACHE.clear()
+
+
+@pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
+def test_damaged_files_are_checked_and_merged(path: Path, name: str) -> None:
+    (file,) = path.glob(f"_indices/*/{name}.lance")
+    content, rng = file.read_bytes(), random.Random(name)
+    dataset = lance_spark.open_dataset(str(path))
+    (index,) = sections.section_of(dataset._table.manifest).indices
+    errors = problems = 0
+    try:
+        for _ in range(25):
+            data = bytearray(content)
+            for _ in range(rng.choice([1, 3, 30])):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            file.write_bytes(data)
+            cache.CACHE.clear()
+            try:
+                problems += not dataset.check_index("s_idx").is_valid
+                files = IndexFiles(dataset._table.paths, index)
+                for part in stored_parts(files, BitMap([0]), MovedRows(), None):
+                    for _ in part.read(100_000):
+                        pass
+            except LanceError:
+                errors += 1
+        assert errors + problems
     finally:
         file.write_bytes(content)
         cache.CACHE.clear()

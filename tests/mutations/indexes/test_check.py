@@ -403,8 +403,8 @@ def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
 def test_other_indexes_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     small(path)
-    lance.dataset(str(path)).create_scalar_index("text", "INVERTED", name="i")
-    with pytest.raises(InvalidInputError, match="of type INVERTED cannot be checked"):
+    lance.dataset(str(path)).create_scalar_index("text", "MINHASHLSH", name="i")
+    with pytest.raises(InvalidInputError, match="of type MINHASH_LSH cannot be checked"):
         checked(path)
     with pytest.raises(InvalidInputError, match="index 'none' not found; the indexes are i"):
         lance_spark.open_dataset(str(path)).check_index("none")

@@ -41,6 +41,8 @@ WORDS = [
     "क्षि",
     "½",
     "ﬁx",
+    "getHTTPCode2",
+    "a::b->c_d",
 ]
 
 
@@ -88,6 +90,9 @@ CASES: list[dict[str, Any]] = [
     {},
     {"base_tokenizer": "whitespace"},
     {"base_tokenizer": "raw"},
+    {"base_tokenizer": "code"},
+    {"base_tokenizer": "code", "stem": True, "lower_case": False},
+    {"analyzer": "code", "max_token_length": 7, "ascii_folding": False},
     {"base_tokenizer": "ngram"},
     {"base_tokenizer": "ngram", "min_ngram_length": 1, "max_ngram_length": 4},
     {"base_tokenizer": "ngram", "min_ngram_length": 2, "max_ngram_length": 5, "prefix_only": True},
@@ -138,8 +143,14 @@ def test_stop_words_are_those_of_pylance() -> None:
 
 
 def test_every_character() -> None:
-    every = [chr(number) for number in range(1, 0x110000) if not 0xD800 <= number < 0xE000]
-    for options in ({"stem": False}, {"stem": False, "base_tokenizer": "whitespace"}):
+    # The planes from 0x32000 on have few characters, all of one class.
+    points = [*range(1, 0xD800), *range(0xE000, 0x32000), *range(0x32000, 0x110000, 37)]
+    for options, step in (
+        ({"stem": False}, 1),
+        ({"base_tokenizer": "code"}, 5),
+        ({"stem": False, "base_tokenizer": "whitespace"}, 5),
+    ):
+        every = [chr(number) for number in (*points[:0x3000], *points[0x3000::step])]
         options |= {"remove_stop_words": False}
         tokenizer = Tokenizer(TextParameters.of_options(options))
         for start in range(0, len(every), 50_000):
@@ -176,6 +187,10 @@ def test_slices_and_empty_arrays() -> None:
         ({"min_ngram_length": 0}, "in this order, not 0 and 3"),
         ({"custom_stop_words": "abc"}, "custom_stop_words must be None or a list"),
         ({"zone_size": 5}, "option 'zone_size' is unknown"),
+        ({"analyzer": "icu"}, "analyzer must be one of text, code"),
+        ({"analyzer": "text", "base_tokenizer": "code"}, "does not go with base_tokenizer 'code'"),
+        ({"analyzer": "code", "split_identifiers": True}, "split_identifiers must be False"),
+        ({"analyzer": "code", "index_operators": True}, "index_operators must be False"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
@@ -221,6 +236,7 @@ def test_damaged_parameters() -> None:
     for content in (
         {"base_tokenizer": "icu"},
         {"lance_tokenizer": "json"},
+        {"base_tokenizer": "code", "index_operators": True},
         {"base_tokenizer": ["simple"]},
     ):
         with pytest.raises(UnsupportedFeatureError, match="is not supported"):

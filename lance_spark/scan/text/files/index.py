@@ -37,6 +37,8 @@ from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 METADATA_FILE = "metadata.lance"
+#: A file that only the first format has.
+_OLD_FILE = "tokens.lance"
 DELETED_FRAGMENTS = "deleted_fragments"
 ROW_IDS, NUM_TOKENS, TOTAL_TOKENS = "_rowid", "_num_tokens", "total_tokens"
 POSTING, LENGTH, MAX_SCORE, IMPACTS = "_posting", "_length", "_max_score", "_impacts"
@@ -293,13 +295,23 @@ def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
     ------
     CorruptFileError, MissingFileError, StorageError
     UnsupportedFeatureError
-        The segment has a tokenizer, or a format of postings, that this release does not know.
+        The segment has a tokenizer, or a format, that this release does not know.
     """
-    layout = required(
-        files, METADATA_FILE, files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
-    )
+    content = files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
+    if content is None and _is_old(files):
+        raise UnsupportedFeatureError(
+            f"index {files.segment.name!r} has the format of pylance before 0.30, which this "
+            "release does not read; create the index again"
+        )
+    layout = required(files, METADATA_FILE, content)
     parts = [TextIndexPart(files, number, layout) for number in layout.parts]
     return layout.parameters, parts
+
+
+def _is_old(files: IndexFiles) -> bool:
+    """Return whether a segment has the files of the first format."""
+    store, path = files.locate(_OLD_FILE)
+    return store.exists(path)
 
 
 def required(files: IndexFiles, file: str, content: _T | None) -> _T:

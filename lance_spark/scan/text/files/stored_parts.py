@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.scan.indexes.files import SegmentWriter, read_columns
 from lance_spark.scan.text.files import index
 from lance_spark.scan.text.files.index import TextIndexPart, TokenPostings
@@ -29,6 +30,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: More than the bytes of any token.
 _ANY_SIZE = (1 << 31) - 1
+#: Most tokens of a document whose postings are decoded.
+_MAX_LENGTH = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,7 @@ class StoredPart:
         if part.layout.token_form == ARROW:
             kinds.append("tokens")
         else:
-            words, numbers = part.tokens.starting_with(b"", _ANY_SIZE)
-            order = np.argsort(numbers)
-            vocabulary = pa.array(words, pa.binary()).take(pa.array(order)).cast(pa.string())
-            write_tokens(segment, number, vocabulary)
+            write_tokens(segment, number, pa.array(all_words(part), pa.binary()).cast(pa.string()))
         if np.array_equal(self.row_ids, part.documents.row_ids):
             kinds.append("docs")
         else:
@@ -123,12 +123,15 @@ class StoredPart:
 
         Raises
         ------
-        CorruptFileError, MissingFileError, StorageError
+        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
         """
-        words, numbers = self.part.tokens.starting_with(b"", _ANY_SIZE)
-        place = np.empty(len(words), np.int64)
-        place[numbers] = np.arange(len(words))
+        words = all_words(self.part)
         lengths = self.part.documents.lengths.astype(np.int64)
+        if lengths[self.is_kept].max(initial=0) > _MAX_LENGTH:
+            raise UnsupportedFeatureError(
+                f"index {self.part.files.segment.name!r}: a document has more than {_MAX_LENGTH} "
+                "tokens; extend the index with retrain=True"
+            )
         # Documents whose sum of tokens is about that of a step.
         step = np.cumsum(np.where(self.is_kept, lengths, 0)) // max(1, memory // TOKEN_BYTES)
         bounds = [0, *(np.flatnonzero(np.diff(step)) + 1).tolist(), len(lengths)]
@@ -136,25 +139,35 @@ class StoredPart:
             kept = np.flatnonzero(self.is_kept[start:stop]) + start
             if not len(kept):
                 continue
-            ids, documents, places = self._tokens(kept)
+            ids, documents, places = self._tokens(kept, lengths[kept])
             # The tokens come in the order of their numbers.
             is_first = np.diff(ids, prepend=-1) != 0
             of_token = np.cumsum(is_first) - 1
             yield (
-                [words[number].decode() for number in place[ids[is_first]].tolist()],
+                [words[number].decode() for number in ids[is_first].tolist()],
                 TokensOfDocuments(of_token, documents, places, self.row_ids[kept], lengths[kept]),
             )
 
-    def _tokens(self, kept: RowNumbers) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+    def _tokens(
+        self, kept: RowNumbers, lengths: RowNumbers
+    ) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
         """Return the number, the document and the position of each token of some documents."""
         new = np.full(self.part.num_documents, -1)
         new[kept] = np.arange(len(kept))
+        remaining = lengths.copy()
         found = []
         for first, postings in all_postings(self.part):
             documents = new[postings.documents]
             is_kept = documents >= 0
             ids = np.repeat(np.arange(len(postings.bounds) - 1) + first, np.diff(postings.bounds))
             frequencies = postings.frequencies[is_kept]
+            # Few bytes can have any frequency.
+            np.subtract.at(remaining, documents[is_kept], frequencies)
+            if (remaining < 0).any():
+                raise CorruptFileError(
+                    f"index {self.part.files.segment.name!r}: the postings of a document are more "
+                    "than its tokens; rebuild the index"
+                )
             if postings.positions is None:
                 places = np.zeros(int(frequencies.sum()), np.int64)
             else:
@@ -171,6 +184,21 @@ class StoredPart:
             np.concatenate([empty, *(chunk[column] for chunk in found)]) for column in range(3)
         )
         return ids, documents, places
+
+
+def all_words(part: TextIndexPart) -> list[bytes]:
+    """Return the tokens of a part by their numbers.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
+    words, numbers = part.tokens.starting_with(b"", _ANY_SIZE)
+    if not np.array_equal(np.sort(numbers), np.arange(len(words))):
+        raise CorruptFileError(
+            f"{part.files.segment.name}: two tokens have one number; rebuild the index"
+        )
+    return [words[place] for place in np.argsort(numbers).tolist()]
 
 
 def all_postings(part: TextIndexPart) -> Iterator[tuple[int, TokenPostings]]:

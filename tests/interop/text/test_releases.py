@@ -1,0 +1,51 @@
+"""INVERTED indexes of old releases of pylance, which also compacted and extended them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import lance
+import pytest
+
+import lance_spark
+from lance_spark.errors import UnsupportedFeatureError
+from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
+
+INDEXED = [fixture for fixture in fixtures() if fixture.name.startswith("indexed")]
+#: Releases whose indexes do not name their type, and those whose indexes have the first format.
+UNKNOWN = ("0.4.21", "0.8.21", "0.10.18", "0.12.3", "0.15.0", "0.17.0")
+FIRST = ("0.20.0", "0.23.2", "0.27.2")
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Unpack:
+    return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release)))
+
+
+def scores(dataset: Any, **options: Any) -> list[float]:
+    query = {"query": "word3 other1", "columns": ["words"]}
+    table = dataset.to_table(columns=["_score"], full_text_query=query, **options)
+    values: list[float] = table["_score"].to_pylist()
+    return values
+
+
+@pytest.mark.parametrize("fixture", INDEXED, ids=str)
+def test_indexes_of_releases(fixture: Fixture, releases: Unpack) -> None:
+    path = fixture.path(releases)
+    dataset = lance_spark.open_dataset(path)
+    if fixture.release in FIRST:
+        with pytest.raises(UnsupportedFeatureError, match="has the format of pylance before"):
+            scores(dataset)
+        return
+    found = scores(dataset)
+    # Each fifth row has word3, and each third row other1.
+    texts = dataset.to_table(["words"])["words"].to_pylist()
+    assert len(found) == sum("word3" in text or "other1" in text for text in texts) == 136
+    if fixture.release in UNKNOWN:
+        assert not scores(dataset, fast_search=True)
+        return
+    assert found == pytest.approx(scores(lance.dataset(path)), rel=1e-6)
+    assert len(scores(dataset, fast_search=True)) == 136
+    names = [index.name for index in dataset.describe_indices() if index.index_type == "Inverted"]
+    assert [dataset.check_index(name).is_valid for name in names] == [True]
