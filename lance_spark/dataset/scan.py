@@ -12,9 +12,8 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.take import parse_positions, take_addresses, take_rows
-from lance_spark.table.manifest.repairs import check_columns
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
@@ -178,24 +177,12 @@ class ScanMethods(PlanMethods):
         with_row_address: bool,
         fast_search: bool,
     ) -> pa.Table:
-        from lance_spark.dataset.full_text import FullTextScan, split_columns
+        from lance_spark.dataset.full_text import best_rows, plan_full_text
 
-        names, position = split_columns(columns)
-        schema = self._select(names, blob_handling, with_row_id, with_row_address)
-        if position is None:
-            position = len(self._select(names, blob_handling).fields)
-        check_columns(self._table.manifest, (*schema.fields, *top_fields(conditions)))
-        if self._table.manifest.flags.stable_row_ids:
-            row_meta.check_row_ids(self.fragments, schema.fields)
-        scan = FullTextScan(
-            self._table,
-            self.fragments,
-            self._row_finder(),
-            self._open_files,
-            conditions,
-            fast_search,
-        )
-        return scan.rows(query, limit, schema, position)
+        search = plan_full_text(self, query, fast_search=fast_search)
+        schema = self._text_schema(columns, blob_handling, with_row_id, with_row_address)
+        task = self._text_task(search, schema, conditions, conditions, limit=limit)
+        return best_rows(task, self._find_rows, self._open_files)
 
     def take(
         self,
