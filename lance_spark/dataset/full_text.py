@@ -14,23 +14,28 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.row_meta import SCORE
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
-from lance_spark.scan.text.queries import QueryLike, parse_query
+from lance_spark.scan.text.queries import FullTextQuery, QueryLike, leaves, parse_query
 from lance_spark.scan.text.search import TextSearch, indexed_columns, plan_search
 from lance_spark.scan.text.task import TextScanTask
 from lance_spark.table.indexes import sections as indexes
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.planning import PlanMethods
     from lance_spark.scan.fragment.fragment_files import OpenFiles
     from lance_spark.scan.text.columns import FindRows
+    from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.open import OpenTable
 
 
-def plan_full_text(dataset: PlanMethods, query: QueryLike, *, fast_search: bool) -> TextSearch:
+def plan_full_text(
+    table: OpenTable, fragments: Sequence[Fragment], query: QueryLike, *, fast_search: bool
+) -> TextSearch:
     """Plan a full-text search of a version.
 
     Parameters
     ----------
-    dataset : Dataset
+    table : OpenTable
+    fragments : sequence of Fragment
+        The table's, with their rows counted.
     query : str, mapping or FullTextQuery
     fast_search : bool
         Whether rows that no index covers are left out.
@@ -42,19 +47,33 @@ def plan_full_text(dataset: PlanMethods, query: QueryLike, *, fast_search: bool)
     LanceError
         As `plan_search`.
     """
-    table = dataset._table
     score_field(table.schema.names)
-    section = indexes.read_section(table.manifest)
-    names = dict(_names(table.schema.fields))
     return plan_search(
         table.paths,
-        section,
-        dataset.fragments,
+        indexes.read_section(table.manifest),
+        fragments,
         table.schema.path,
-        parse_query(query, indexed_columns(section.indices, names)),
+        parsed_query(table, query),
         stable_row_ids=table.manifest.flags.stable_row_ids,
         fast_search=fast_search,
     )
+
+
+def parsed_query(table: OpenTable, query: QueryLike) -> FullTextQuery:
+    """Return a query, which searches all indexed columns if it names none.
+
+    Raises
+    ------
+    InvalidInputError
+        The query is malformed, or names a column that does not exist.
+    CorruptTableError
+    """
+    section = indexes.read_section(table.manifest)
+    names = dict(_names(table.schema.fields))
+    parsed = parse_query(query, indexed_columns(section.indices, names))
+    for leaf in leaves(parsed):
+        table.schema.path(leaf.column)
+    return parsed
 
 
 def score_field(names: Sequence[str]) -> pa.Field:

@@ -39,6 +39,7 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.text.queries import QueryLike
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.text.task import TextScanTask
     from lance_spark.table.rows.u64_segments import UInt64Array
@@ -223,6 +224,12 @@ class PlanMethods(HistoryMethods):
             for slices in groups
         ]
         return ScanPlan(tasks, used)
+
+    def _plan_text(self, query: QueryLike, *, fast_search: bool) -> TextSearch:
+        """Plan a full-text search; see `plan_full_text`."""
+        from lance_spark.dataset.full_text import plan_full_text
+
+        return plan_full_text(self._table, self.fragments, query, fast_search=fast_search)
 
     def _text_schema(
         self,

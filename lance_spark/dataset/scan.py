@@ -177,9 +177,9 @@ class ScanMethods(PlanMethods):
         with_row_address: bool,
         fast_search: bool,
     ) -> pa.Table:
-        from lance_spark.dataset.full_text import best_rows, plan_full_text
+        from lance_spark.dataset.full_text import best_rows
 
-        search = plan_full_text(self, query, fast_search=fast_search)
+        search = self._plan_text(query, fast_search=fast_search)
         schema = self._text_schema(columns, blob_handling, with_row_id, with_row_address)
         task = self._text_task(search, schema, conditions, conditions, limit=limit)
         return best_rows(task, self._find_rows, self._open_files)

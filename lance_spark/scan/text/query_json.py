@@ -2,16 +2,17 @@
 
 | JSON | query |
 | --- | --- |
-| `{"query": "words", "columns": ["a"]}` | words, or a phrase in quotation marks; columns are optional |
-| `{"match": {"column": "a", "terms": "words", "operator": "And", "fuzziness": 1}}` | `MatchQuery` |
+| `{"query": "words", "columns": ["a"]}` | words, or a phrase in quotation marks; columns are |
+| | optional |
+| `{"match": {"column": "a", "terms": "words", "operator": "And"}}` | `MatchQuery` |
 | `{"phrase": {"column": "a", "terms": "words", "slop": 1}}` | `PhraseQuery` |
 | `{"multi_match": {"match_queries": [{"column": "a", "terms": "words", "boost": 2.0}]}}` | |
 | | `MultiMatchQuery`; the terms and the operator of all columns are the same |
 | `{"boost": {"positive": query, "negative": query, "negative_boost": 0.5}}` | `BoostQuery` |
 | `{"boolean": {"must": [query], "should": [query], "must_not": [query]}}` | `BooleanQuery` |
 
-A `match` also has `boost`, `max_expansions` and `prefix_length`. What is left out has the default of
-the class.
+A `match` also has `boost`, `fuzziness`, `max_expansions` and `prefix_length`. What is left out has
+the default of the class.
 """
 
 from __future__ import annotations
@@ -122,8 +123,8 @@ def _query(value: Any) -> FullTextQuery:
     if name == "multi_match":
         return _multi_match(content.get("match_queries"))
     if name == "boost":
-        parts = (_query(content.get(part)) for part in ("positive", "negative"))
-        return BoostQuery(*parts, **_others(content, "positive", "negative"))
+        positive, negative = (_query(content.get(part)) for part in ("positive", "negative"))
+        return BoostQuery(positive, negative, **_others(content, "positive", "negative"))
     clauses = []
     for occur in Occur:
         queries = content.get(occur.value.lower(), [])

@@ -300,19 +300,14 @@ def _cost(plan: ColumnPlan) -> int:
     return postings + sum(plan.uncovered.values()) * _POSTINGS_OF_A_TEXT
 
 
-def _together(
-    units: Sequence[_Unit], fragments_of: Callable[[_Unit], BitMap]
-) -> list[_Unit]:
+def _together(units: Sequence[_Unit], fragments_of: Callable[[_Unit], BitMap]) -> list[_Unit]:
     """Merge the units that have a fragment in common."""
     merged: list[tuple[BitMap, _Unit]] = []
     for unit in units:
         fragments = fragments_of(unit)
-        others = []
-        for other, own in merged:
-            if other.isdisjoint(fragments):
-                others.append((other, own))
-                continue
-            fragments = fragments | other
-            unit = _Unit(own.parts | unit.parts, own.texts | unit.texts, own.cost + unit.cost)
-        merged = [*others, (fragments, unit)]
+        own = [unit, *(other for numbers, other in merged if not numbers.isdisjoint(fragments))]
+        others = [pair for pair in merged if pair[0].isdisjoint(fragments)]
+        parts, texts, costs = zip(*own, strict=True)
+        joined = _Unit(frozenset().union(*parts), frozenset().union(*texts), sum(costs))
+        merged = [*others, (BitMap.union(*map(fragments_of, own)), joined)]
     return [unit for _, unit in merged]

@@ -117,7 +117,9 @@ class TextScanTask(ScanTask):
             if len(ids) in order:
                 addresses = batch.column(ids.index(_ADDRESS.id)).to_numpy()
                 scores = hits.at(addresses)[1].astype(np.float32)
-                batch = batch.append_column(SCORE.arrow_field, pa.array(scores))
+                scored = batch.append_column(SCORE.arrow_field, pa.array(scores))
+                yield scored.select(order)
+                continue
             # By number, because a batch without columns keeps its number of rows.
             yield batch.select(order)
 

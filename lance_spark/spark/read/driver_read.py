@@ -9,8 +9,8 @@ stream:
 | rows without filters | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; the columns to decode |
 | | have at most `driver_read_bytes` in Spark (128 MiB by default) |
-| rows of a full-text query | at most 10,000 rows result, of 4 MiB in Spark; the tokens have at most |
-| | 2 million postings, and at most 10,000 texts are without an index |
+| rows of a full-text query | at most 10,000 rows result, of 4 MiB in Spark; the tokens have at |
+| | most 2 million postings, and at most 10,000 texts are without an index |
 | both | they come from at most 16 slices of fragments, within two seconds of the first batch |
 
 A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few

@@ -212,11 +212,7 @@ class Plan:
 
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
         """Return the partitions, and the maximum numbers of their rows and bytes."""
-        scanned, residual = self._filters()
-        if self.options.full_text_query is not None:
-            from lance_spark.spark.read.text_search import text_partitions
-
-            return text_partitions(self, scanned, residual)
+        scanned, residual = self.filters()
         filtered = bool(scanned) or residual is not None
         if self.request.aggregates:
             return self._aggregates(scanned, residual)
@@ -308,7 +304,7 @@ class Plan:
         dtype = spark_type_of(fields[0].to_arrow())
         return None if wanted and wanted[0].dataType != dtype else fields[0]
 
-    def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
+    def filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters of the scan, and the residual filter."""
         if not self.request.filters:
             return self.pushed, None
@@ -368,7 +364,9 @@ class Plan:
         """Return about how many bytes rows take in Spark; None if it is unknown."""
         from lance_spark.spark.read.estimate import estimated_size
 
-        read = row_meta.select(self.known, [name for name in self.columns if name != row_meta.SCORE.name])
+        read = row_meta.select(
+            self.known, [name for name in self.columns if name != row_meta.SCORE.name]
+        )
         return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 

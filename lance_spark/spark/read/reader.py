@@ -105,7 +105,12 @@ class LanceReader(TaskObject, DataSourceReader):
         request = self.request or Request()
         dataset = self._dataset or open_table(self.options, request.at)
         plan, text = self._plan(dataset, request)
-        partitions, rows, size = plan.partitions()
+        if self.options.full_text_query is None:
+            partitions, rows, size = plan.partitions()
+        else:
+            from lance_spark.spark.read.text_search import text_partitions
+
+            partitions, rows, size = text_partitions(plan)
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text
@@ -139,7 +144,7 @@ class LanceReader(TaskObject, DataSourceReader):
         """Return the plan of a read, and the text of a predicate that tasks check."""
         from lance_spark.spark.read.ordering import reported_order
         from lance_spark.spark.read.planning import Plan, known_columns, with_limit
-        from lance_spark.spark.read.projection import paths_for, select
+        from lance_spark.spark.read.projection import paths_for
         from lance_spark.spark.types.convert import check_conversion
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -228,9 +233,9 @@ class LanceReader(TaskObject, DataSourceReader):
     def _aggregates(
         self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics
     ) -> Iterator[pa.RecordBatch]:
+        from lance_spark.scan.task import ScanTask
         from lance_spark.spark.read.aggregates import row_of, split_counted
         from lance_spark.spark.read.group_by import GroupedRows
-        from lance_spark.scan.task import ScanTask
         from lance_spark.spark.types.mapping import batch_schema
 
         assert self.request is not None

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_spark.dataset.full_text import plan_full_text
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, SCORE
 from lance_spark.scan.text.query_json import query_of_json
@@ -44,9 +43,7 @@ _DRIVER_COST = 2_000_000
 _DRIVER_ROWS = 100_000
 
 
-def text_partitions(
-    plan: Plan, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
-) -> tuple[list[LancePartition], int, int | None]:
+def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
     """Return the partitions, and the maximum numbers of their rows and bytes.
 
     Raises
@@ -56,6 +53,7 @@ def text_partitions(
     LanceError
         As `plan_full_text`.
     """
+    scanned, residual = plan.filters()
     tasks = _tasks(plan, scanned, residual)
     request = plan.request
     if request.aggregates:
@@ -101,7 +99,7 @@ def _tasks(
                 "remove it"
             )
     query = query_of_json(options.full_text_query)
-    search = plan_full_text(plan.dataset, query, fast_search=options.fast_search)
+    search = plan.dataset._plan_text(query, fast_search=options.fast_search)
     plan.indexes.extend(search.indexes)
     limit, keeps_ties = options.full_text_limit, False
     if residual is None and not request.aggregates and request.limit is None:

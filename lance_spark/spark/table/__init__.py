@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark._lazy import lazy_exports
-from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.arguments import check_least
+from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, SCORE
 from lance_spark.spark.options.names import FULL_TEXT_LIMIT
