@@ -108,6 +108,8 @@ READS = {
     "with_row_address": ["maybe"],
     "fragment_ids": ["x", "-1"],
     "whole_fragments": ["maybe"],
+    "fast_search": ["maybe"],
+    "full_text_limit": ["x", "-1"],
     "no_such_option": ["secret"],
 }
 WRITES = {
