@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -17,32 +16,17 @@ from lance_spark import query as q
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.text.hits import Hits
 from lance_spark.scan.text.search import TextSearch
-from lance_spark.scan.text.task import TextScanTask
-from tests.interop.text.tables import change, oracle_scores, random_query, rows, vocabulary
+from tests.interop.text.tables import (
+    change,
+    oracle_scores,
+    random_query,
+    read_tasks,
+    rows,
+    tasks_of,
+    vocabulary,
+)
 
 QUERIES = 20
-
-
-def tasks_of(
-    dataset: Any, query: Any, target: int, *, fast_search: bool = False, **options: Any
-) -> list[TextScanTask]:
-    search = dataset._plan_text(query, fast_search=fast_search)
-    conditions = dataset._conditions(None, options.pop("filter", None))
-    schema = dataset._text_schema(["id"], None)
-    return [
-        dataset._text_task(share, schema, conditions, conditions, **options)
-        for share in search.shares(target)
-    ]
-
-
-def read(tasks: list[TextScanTask]) -> dict[int, float]:
-    # As executors get them.
-    copies = pickle.loads(pickle.dumps(tasks))
-    batches = [batch for task in copies for batch in task.batches()]
-    table = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("_score", "float")]))
-    ids = table["id"].to_pylist()
-    assert len(set(ids)) == len(ids)
-    return dict(zip(ids, table["_score"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize(("stable_row_ids", "merge"), [(False, 0), (True, 0), (False, 1)])
@@ -69,14 +53,14 @@ def test_shares_have_all_rows(stable_row_ids: bool, merge: int, tmp_path: Path) 
             [{}, {}, {"filter": "id % 3 = 0"}, {"fast_search": True}]
         )
         expected = oracle_scores(path, query, **options)
-        whole = read(tasks_of(dataset, query, 1 << 60, **options))
+        whole = read_tasks(tasks_of(dataset, query, 1 << 60, **options))
         assert whole == pytest.approx(expected, rel=3e-6, abs=1e-5), query
         tasks = tasks_of(dataset, query, 1, **options)
         counts.add(len(tasks))
         # The same bits.
-        assert read(tasks) == whole, query
+        assert read_tasks(tasks) == whole, query
         best = dataset.to_table(["id", "_score"], full_text_query=query, limit=9, **options)
-        limited = read(tasks_of(dataset, query, 300, limit=9, **options))
+        limited = read_tasks(tasks_of(dataset, query, 300, limit=9, **options))
         assert set(zip(best["id"].to_pylist(), best["_score"].to_pylist(), strict=True)) <= set(
             limited.items()
         )
@@ -102,7 +86,7 @@ def test_columns_are_searched_together(tmp_path: Path) -> None:
     assert sorted(number for share in fragments for number in share) == list(range(8))
     # No index covers c: its statistics need all rows in one share.
     assert len(shares(both | q.MatchQuery("x", "c"))) == 1
-    assert len(read(tasks_of(dataset, both, 1))) == 8
+    assert len(read_tasks(tasks_of(dataset, both, 1))) == 8
 
 
 def test_ties() -> None:
