@@ -30,7 +30,7 @@ from lance_spark.scan.plan import (
 from lance_spark.scan.predicates.conditions import Condition, top_fields
 from lance_spark.scan.predicates.tuples import parse_filters
 from lance_spark.scan.take import RowFinder
-from lance_spark.scan.task import ScanTask
+from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.repairs import check_columns
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.pruning.candidates import TableIndexes
+    from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.scan.text.search import TextSearch
+    from lance_spark.scan.text.task import TextScanTask
     from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
@@ -279,6 +282,78 @@ class PlanMethods(HistoryMethods):
             for slices in groups
         ]
         return ScanPlan(tasks, used)
+
+    def _plan_text(
+        self, query: QueryLike, *, fast_search: bool, use_index: bool = True
+    ) -> TextSearch:
+        """Plan a full-text search; see `plan_full_text`."""
+        from lance_spark.dataset.full_text import plan_full_text
+
+        return plan_full_text(
+            self._table, self.fragments, query, fast_search=fast_search, use_index=use_index
+        )
+
+    def _text_schema(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        *,
+        adds_score: bool = True,
+    ) -> Schema:
+        """Return the columns of a full-text search.
+
+        If `_score` is not named, it follows the columns, unless `adds_score` is false.
+        """
+        from lance_spark.dataset.full_text import split_columns, with_score
+
+        names, position = split_columns(columns)
+        schema = self._select(names, blob_handling, with_row_id, with_row_address)
+        if position is None and not adds_score:
+            return schema
+        if position is None:
+            position = len(self._select(names, blob_handling).fields)
+        return with_score(schema, position)
+
+    def _text_task(
+        self,
+        search: TextSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        limit: int | None = None,
+        keeps_ties: bool = False,
+    ) -> TextScanTask:
+        """Return the task of a search, or of a share of it; see `TextScanTask`."""
+        from lance_spark.scan.text.task import TextScanTask
+
+        manifest = self._table.manifest
+        fields = [field for field in schema.fields if field.id != row_meta.SCORE.id]
+        read = (*fields, *top_fields(filters), *top_fields(prefilter))
+        check_columns(manifest, read)
+        if search.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, read)
+        numbers = search.fragments
+        fragments = [fragment for fragment in self.fragments if fragment.id in numbers]
+        groups = [tuple(FragmentSlice(part, 0, part.physical_rows) for part in fragments)]
+        if row_meta.needs(read, row_meta.ROW_OFFSET):
+            groups = with_positions(groups, row_meta.first_positions(self.fragments))
+        return TextScanTask(
+            uri=self.uri,
+            lance_schema=schema,
+            slices=groups[0],
+            batch_size=batch_size,
+            filters=filters,
+            base_paths=manifest.base_paths,
+            storage_options=self._storage_options,
+            search=search,
+            prefilter=prefilter,
+            limit=limit,
+            keeps_ties=keeps_ties,
+        )
 
     def explain(
         self,

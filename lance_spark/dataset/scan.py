@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,18 @@ import pyarrow as pa
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
+from lance_spark.errors import CorruptError, MissingFileError
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
-from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.take import parse_positions, take_addresses, take_rows
-from lance_spark.table.manifest.repairs import check_columns
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.scan.text.search import TextSearch
+
+_LOG = logging.getLogger(__name__)
 
 
 class ScanMethods(PlanMethods):
@@ -178,24 +182,22 @@ class ScanMethods(PlanMethods):
         with_row_address: bool,
         fast_search: bool,
     ) -> pa.Table:
-        from lance_spark.dataset.full_text import FullTextScan, split_columns
+        from lance_spark.dataset.full_text import best_rows, can_ignore_indexes
 
-        names, position = split_columns(columns)
-        schema = self._select(names, blob_handling, with_row_id, with_row_address)
-        if position is None:
-            position = len(self._select(names, blob_handling).fields)
-        check_columns(self._table.manifest, (*schema.fields, *top_fields(conditions)))
-        if self._table.manifest.flags.stable_row_ids:
-            row_meta.check_row_ids(self.fragments, schema.fields)
-        scan = FullTextScan(
-            self._table,
-            self.fragments,
-            self._row_finder(),
-            self._open_files,
-            conditions,
-            fast_search,
-        )
-        return scan.rows(query, limit, schema, position)
+        schema = self._text_schema(columns, blob_handling, with_row_id, with_row_address)
+
+        def rows_of(search: TextSearch) -> pa.Table:
+            task = self._text_task(search, schema, conditions, conditions, limit=limit)
+            return best_rows(task, self._find_rows, self._open_files)
+
+        search = self._plan_text(query, fast_search=fast_search)
+        try:
+            return rows_of(search)
+        except (CorruptError, MissingFileError) as error:
+            if fast_search or not can_ignore_indexes(search):
+                raise
+            _LOG.warning("the full-text indexes are ignored: %s", error)
+        return rows_of(self._plan_text(query, fast_search=False, use_index=False))
 
     def take(
         self,

@@ -56,6 +56,7 @@ import io, json, sys
 from contextlib import redirect_stdout
 from pyspark.sql import SparkSession
 import lance_spark
+import lance_spark.query
 
 builder = SparkSession.builder.remote(sys.argv[1])
 for name, value in json.loads(sys.argv[3]).items():
@@ -131,6 +132,15 @@ answers["statements"] = [
     spark.sql("OPTIMIZE cat.t").collect()[0].fragments_removed,
     spark.sql("DESCRIBE HISTORY cat.t LIMIT 1").collect()[0].num_rows,
     refusal(lambda: spark.sql("OPTIMIZE cat.t FULL").collect()),
+]
+
+lance_table = lance_spark.LanceTable.forPath(spark, table)
+match = lance_spark.query.MatchQuery("a é", "word")
+answers["search"] = [
+    [row.id for row in lance_table.search(match, ["id"], limit=2).collect()],
+    refusal(lambda: [row.id for row in spark.sql(
+        f"SELECT id FROM lance_search('{table}', 'a é', search_columns => array('word'), k => 1)"
+    ).collect()]),
 ]
 
 spark.conf.set("spark.lance.pushdown.enabled", "false")
@@ -438,6 +448,10 @@ def test_conditions_use_the_settings_of_the_client(answers: dict[str, Any]) -> N
     assert "column G not found" in case[0]
     assert case[1] == "[2, 4]"
     assert zone[0] == "[1]"
+
+
+def test_searches(answers: dict[str, Any]) -> None:
+    assert answers["search"] == [[1, 3], "[1]"]
 
 
 def test_statements_of_other_connectors(answers: dict[str, Any]) -> None:

@@ -34,8 +34,8 @@ from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.text.columns import INVERTED
 from lance_spark.scan.text.files.index import VERSIONS, open_index
-from lance_spark.scan.text.search import INVERTED
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable

@@ -49,6 +49,8 @@ META_FIELDS = {
     field.name: field
     for field in (ROW_ID, ROW_ADDRESS, ROW_OFFSET, CREATED_AT, UPDATED_AT, FRAGMENT_ID)
 }
+#: The column of scores of a full-text query. Only such queries have it.
+SCORE = Field("_score", -1004, "float")
 #: The `FieldPart.file` of a computed column.
 COMPUTED = -1
 #: The version of rows without a recorded version.

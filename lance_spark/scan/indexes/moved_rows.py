@@ -59,6 +59,10 @@ class MovedRows:
             )
         return cls(fragment_reuse.read_content(paths, entry))
 
+    def __bool__(self) -> bool:
+        """Whether a row moved."""
+        return self._content is not None
+
     def fragments(self, bitmap: BitMap) -> BitMap:
         """Return the fragments that have the rows of some fragments."""
         if self._content is None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.scan.text.files.index import Documents, TokenPostings
+from lance_spark.scan.text.files.index import Documents, TextIndexPart, TokenPostings
 from lance_spark.scan.text.phrases import phrase_documents
 
 _K1, _B = 1.2, 0.75
@@ -100,17 +100,23 @@ class Statistics:
     with_token: RowNumbers
 
     @classmethod
-    def of(
-        cls, parts: Sequence[Part], postings: Sequence[TokenPostings], terms: Terms
-    ) -> Statistics:
-        """Return the sums over parts."""
-        with_token = np.zeros(len(terms.tokens), np.int64)
-        for part_postings in postings:
-            with_token += np.diff(part_postings.bounds)
+    def of(cls, parts: Sequence[TextIndexPart], tokens: Sequence[str]) -> Statistics:
+        """Return the sums over parts of indexes."""
+        with_token = np.zeros(len(tokens), np.int64)
+        for part in parts:
+            with_token += part.document_counts(tokens)
         return cls(
             sum(part.num_documents for part in parts),
             sum(part.num_tokens for part in parts),
             with_token,
+        )
+
+    def with_part(self, part: Part, postings: TokenPostings) -> Statistics:
+        """Return the sums with another part, whose postings of the tokens are given."""
+        return Statistics(
+            self.num_documents + part.num_documents,
+            self.num_tokens + part.num_tokens,
+            self.with_token + np.diff(postings.bounds),
         )
 
 

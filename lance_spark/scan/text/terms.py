@@ -1,4 +1,4 @@
-"""The terms of full-text queries: tokens with their weights, groups and positions."""
+"""The terms of a query: the tokens that are looked for, and what a document must have of them."""
 
 from __future__ import annotations
 

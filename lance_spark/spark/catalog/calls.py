@@ -36,6 +36,7 @@ FUNCTIONS = {
     "load_table": "query_options",
     "check_query_options": "query_options",
     "load_changes": "changes",
+    "load_search": "search",
     "drop_table": "tables",
     "rename_table": "tables",
     "can_delete": "row_changes",

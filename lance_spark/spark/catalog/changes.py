@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lance_spark.errors import InvalidInputError, UnsupportedError
-from lance_spark.namespace import TableEntry
-from lance_spark.spark.catalog.names import Catalog, is_path, options_of
+from lance_spark.spark.catalog.names import entry_of, options_of
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.streaming.change_feed import Span, feed_schema
@@ -42,15 +41,7 @@ def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
             "not merge several changes of a row; leave out deduplicationMode, and aggregate the "
             "changes"
         )
-    if "catalog" in arguments:
-        entry = Catalog.of(arguments).describe(arguments)
-    elif is_path(arguments):
-        entry = TableEntry(arguments["name"], {}, {})
-    else:
-        raise InvalidInputError(
-            f"{FUNCTION}: {arguments['name']} is not a table of a catalog of Lance tables; write "
-            "its name with its catalog, such as 'lance.db.t', or its path"
-        )
+    entry = entry_of(FUNCTION, arguments)
     options = {**options_of(entry), "readChangeFeed": "true", **_span(arguments)}
     parsed = ReadOptions.parse(options)
     feed = FeedOptions.parse(parsed).of_batch(parsed)

@@ -120,6 +120,25 @@ class Catalog:
         return TableEntry(path, {}, storage)
 
 
+def entry_of(function: str, arguments: Mapping[str, Any]) -> TableEntry:
+    """Return where the table is that a table function names, in a catalog or by its path.
+
+    Raises
+    ------
+    TableNotFoundError
+    InvalidInputError
+        It is a table of another catalog.
+    """
+    if "catalog" in arguments:
+        return Catalog.of(arguments).describe(arguments)
+    if is_path(arguments):
+        return TableEntry(arguments["name"], {}, {})
+    raise InvalidInputError(
+        f"{function}: {arguments['name']} is not a table of a catalog of Lance tables; write its "
+        "name with its catalog, such as 'lance.db.t', or its path"
+    )
+
+
 def is_path(arguments: Mapping[str, Any]) -> bool:
     """Return whether the name of a call is a path or a URI."""
     return not arguments["namespace"] and "/" in arguments["name"]

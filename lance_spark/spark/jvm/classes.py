@@ -71,6 +71,9 @@ changes/
     ChangesFunction         the table function lance_changes
     ChangesTable            what it returns
     Changes                 the same for Spark's clause CHANGES, from 4.2 on
+search/
+    SearchFunction          the table functions lance_search and search
+    SearchTable             what they search
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON

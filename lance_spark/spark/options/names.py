@@ -18,6 +18,9 @@ FEED_NAMES = (
 )
 #: A condition that Spark has resolved, as JSON (`filter_trees`). Only `LanceTable` sets it.
 FILTER_TREE = "filter_tree"
+#: Most rows that each task returns of a full-text search, with the greatest scores. Only
+#: `LanceTable` sets it, and takes the first rows of all tasks.
+FULL_TEXT_LIMIT = "full_text_limit"
 READ_NAMES = (
     "version",
     "timestamp",
@@ -26,6 +29,9 @@ READ_NAMES = (
     "columns",
     "filter",
     FILTER_TREE,
+    "full_text_query",
+    "fast_search",
+    FULL_TEXT_LIMIT,
     "timezone",
     "push_filters",
     "driver_read_bytes",
@@ -86,6 +92,7 @@ SYNONYMS = {
     "file_format_version": "data_storage_version",
     "max_row_per_file": "max_rows_per_file",
     "asof": "timestamp",
+    "fulltextquery": "full_text_query",
     **{
         name.replace("_", ""): name
         for name in (*FEED_NAMES, "streaming_query_id", *OVERWRITE_NAMES)
@@ -102,7 +109,6 @@ IGNORED = frozenset(
 #: Names that are refused with advice of their own.
 ADVICE = {
     "nearest": "vector search is not in this release",
-    "fulltextquery": "full-text search is not in this release",
     "write_mode": "use the method .mode() of the writer",
     "mode": "use the method .mode() of the writer",
     "location": "use path",

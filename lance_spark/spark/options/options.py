@@ -26,6 +26,7 @@ from lance_spark.spark.options.names import (
     COLUMN_KEYS,
     FEED_NAMES,
     FILTER_TREE,
+    FULL_TEXT_LIMIT,
     IGNORED,
     LARGE_VAR_TYPES,
     LOOKBACK,
@@ -99,6 +100,13 @@ class ReadOptions:
         Predicate in Spark's SQL. Only rows for which it is true are read.
     filter_tree : mapping or None
         The same for a predicate in the form of `filter_trees`.
+    full_text_query : str or None
+        Words, or a query in JSON (`query_json`): only rows whose text matches are read, with the
+        column _score.
+    fast_search : bool
+        Whether a full-text query leaves out rows that no index covers.
+    full_text_limit : int or None
+        Most rows of each task of a full-text query.
     timezone : str or None
         Time zone of the timestamps in `filter` that have none.
     push_filters : bool
@@ -137,6 +145,9 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     filter_tree: Mapping[str, Any] | None = None
+    full_text_query: str | None = None
+    fast_search: bool = False
+    full_text_limit: int | None = None
     timezone: str | None = None
     push_filters: bool = False
     driver_read_bytes: int = DEFAULT_DRIVER_READ_BYTES
@@ -185,6 +196,9 @@ class ReadOptions:
             columns=column_names("columns", plain.get("columns")),
             filter=non_blank("filter", plain),
             filter_tree=filter_tree(plain.get(FILTER_TREE)),
+            full_text_query=plain.get("full_text_query"),
+            fast_search=flag("fast_search", plain),
+            full_text_limit=whole_number(FULL_TEXT_LIMIT, plain, minimum=0),
             timezone=timezone_of(plain),
             push_filters=flag("push_filters", plain),
             driver_read_bytes=_driver_read_bytes(plain),

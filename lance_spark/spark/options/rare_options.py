@@ -140,13 +140,14 @@ class FeedOptions:
 
 
 def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
-    """Refuse a version, and options about the fragments of a version."""
+    """Refuse a version, options about the fragments of a version, and full-text queries."""
     for name in ("version", "tag", "timestamp"):
         if getattr(options, name) is not None:
             raise InvalidOptionError(f"option {name} selects one version; {instead}")
     for name, is_set in (
         ("fragment_ids", options.fragment_ids is not None),
         ("whole_fragments", options.whole_fragments),
+        ("full_text_query", options.full_text_query is not None),
     ):
         if is_set:
             raise InvalidOptionError(

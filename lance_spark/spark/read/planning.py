@@ -49,9 +49,9 @@ DEFAULT_BATCH_SIZE = 65_536
 #: Minimum number of partitions of a large table, if the cluster's number of cores is unknown.
 MIN_PARTITIONS = 8
 #: Maximum number of rows of an order that a task keeps in memory.
-_MAX_TOP_ROWS = 100_000
+MAX_TOP_ROWS = 100_000
 #: Approximate size in Spark of a row of aggregates.
-_AGGREGATE_ROW_BYTES = 64
+AGGREGATE_ROW_BYTES = 64
 
 
 class LancePartition(InputPartition):
@@ -183,6 +183,8 @@ class Plan:
         Their paths.
     pushed : tuple of Predicate
         Filters besides the filters of the request.
+    prefilter : tuple of Predicate
+        Those of them that are options: they decide which rows a full-text query searches.
     ordered : tuple of SortOrder
         The order of the rows of each task, if it is known.
     indexes : list of UsedIndex
@@ -198,6 +200,7 @@ class Plan:
     columns: list[str]
     request: Request
     pushed: tuple[Predicate, ...]
+    prefilter: tuple[Predicate, ...] = ()
     ordered: tuple[SortOrder, ...] = ()
     indexes: list[UsedIndex] = field(default_factory=list)
 
@@ -209,7 +212,7 @@ class Plan:
 
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
         """Return the partitions, and the maximum numbers of their rows and bytes."""
-        scanned, residual = self._filters()
+        scanned, residual = self.filters()
         filtered = bool(scanned) or residual is not None
         if self.request.aggregates:
             return self._aggregates(scanned, residual)
@@ -229,7 +232,7 @@ class Plan:
             rows = min(rows, limit * (len(partitions) if filtered else 1))
         elif top is not None:
             rows = min(rows, top.count * len(partitions))
-        return partitions or [LancePartition(None)], rows, self._size(rows)
+        return partitions or [LancePartition(None)], rows, self.size(rows)
 
     def _is_reversed(self, top: Top) -> bool:
         """Return whether the first rows are the last rows of the table."""
@@ -249,21 +252,21 @@ class Plan:
         if is_whole and not self.request.groups:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
-                return [LancePartition(None, values=values)], 1, _AGGREGATE_ROW_BYTES
+                return [LancePartition(None, values=values)], 1, AGGREGATE_ROW_BYTES
         partitions = [
             LancePartition(task, residual=residual, columns=self.wanted)
             for task in self._tasks(scanned, residual)
         ]
         if self.request.groups:
             rows = self.dataset.count_rows()
-            return partitions or [LancePartition(None)], rows, self._size(rows)
-        size = _AGGREGATE_ROW_BYTES * len(partitions)
+            return partitions or [LancePartition(None)], rows, self.size(rows)
+        size = AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
 
     def _top(self) -> FirstRows | None:
         """Return the first rows of a request; None if tasks return all rows."""
         top = self.request.top
-        if top is None or top.rows > _MAX_TOP_ROWS or row_meta.ROW_OFFSET.name in self.columns:
+        if top is None or top.rows > MAX_TOP_ROWS or row_meta.ROW_OFFSET.name in self.columns:
             return None
         from lance_spark.scan.top_rows import SortKey, TopRows, can_order
 
@@ -301,7 +304,7 @@ class Plan:
         dtype = spark_type_of(fields[0].to_arrow())
         return None if wanted and wanted[0].dataType != dtype else fields[0]
 
-    def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
+    def filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters of the scan, and the residual filter."""
         if not self.request.filters:
             return self.pushed, None
@@ -334,16 +337,19 @@ class Plan:
         assert predicate is not None
         return ResidualFilter(schema, predicate)
 
+    def scanned_columns(self, residual: ResidualFilter | None) -> list[str]:
+        """Return the paths of the columns of the result and of a residual filter."""
+        if residual is None:
+            return self.columns
+        return paths_for(self.schema, residual.schema, self.table)
+
     def _tasks(
         self, filters: Sequence[Predicate], residual: ResidualFilter | None
     ) -> list[ScanTask]:
-        columns = self.columns
-        if residual is not None:
-            columns = paths_for(self.schema, residual.schema, self.table)
         plan = self.dataset._plan(
-            columns,
+            self.scanned_columns(residual),
             rows_per_task=self.options.target_rows,
-            min_partitions=_target_partitions(self.request.parallelism),
+            min_partitions=target_partitions(self.request.parallelism),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),
             blob_handling=self.options.blob_handling,
@@ -354,10 +360,13 @@ class Plan:
         self.indexes.extend(plan.indexes)
         return plan.tasks
 
-    def _size(self, rows: int) -> int | None:
+    def size(self, rows: int) -> int | None:
+        """Return about how many bytes rows take in Spark; None if it is unknown."""
         from lance_spark.spark.read.estimate import estimated_size
 
-        read = row_meta.select(self.known, self.columns)
+        read = row_meta.select(
+            self.known, [name for name in self.columns if name != row_meta.SCORE.name]
+        )
         return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 
@@ -427,7 +436,7 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
     return partitions
 
 
-def _target_partitions(parallelism: int | None) -> int:
+def target_partitions(parallelism: int | None) -> int:
     """Return the minimum number of partitions of a large table, for a number of parallel tasks."""
     if parallelism is not None:
         # Two waves of tasks: all others wait half as long for the slowest task.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
     from lance_spark.scan.top_rows import FirstRows
     from lance_spark.spark.options.predicate_text import OptionText
-    from lance_spark.spark.pushdown.request import Request, Version
+    from lance_spark.spark.pushdown.request import Request, SortOrder, Version
     from lance_spark.spark.read.planning import LancePartition, Plan, ResidualFilter
 
 
@@ -105,7 +105,12 @@ class LanceReader(TaskObject, DataSourceReader):
         request = self.request or Request()
         dataset = self._dataset or open_table(self.options, request.at)
         plan, text = self._plan(dataset, request)
-        partitions, rows, size = plan.partitions()
+        if self.options.full_text_query is None:
+            partitions, rows, size = plan.partitions()
+        else:
+            from lance_spark.spark.read.text_search import text_partitions
+
+            partitions, rows, size = text_partitions(plan)
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text
@@ -139,7 +144,7 @@ class LanceReader(TaskObject, DataSourceReader):
         """Return the plan of a read, and the text of a predicate that tasks check."""
         from lance_spark.spark.read.ordering import reported_order
         from lance_spark.spark.read.planning import Plan, known_columns, with_limit
-        from lance_spark.spark.read.projection import paths_for, select
+        from lance_spark.spark.read.projection import paths_for
         from lance_spark.spark.types.convert import check_conversion
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -153,7 +158,7 @@ class LanceReader(TaskObject, DataSourceReader):
             wanted = needed_columns(paths, schema)
         selected = schema
         if self.options.columns is not None:
-            selected = with_row_columns(select(schema, self.options.columns, table))
+            selected = with_row_columns(visible_schema(dataset, self.options))
             # Refuses columns that the option does not select.
             paths_for(selected, wanted, table)
         columns = paths_for(schema, wanted, table)
@@ -162,7 +167,9 @@ class LanceReader(TaskObject, DataSourceReader):
         known = known_columns(dataset)
         filters, text = option_filter(known, self.options, request.settings)
         stored = dataset._table
-        ordered = reported_order(stored.manifest.message, stored.schema.fields, wanted)
+        ordered: tuple[SortOrder, ...] = ()
+        if self.options.full_text_query is None:
+            ordered = reported_order(stored.manifest.message, stored.schema.fields, wanted)
         plan = Plan(
             dataset=dataset,
             options=self.options,
@@ -173,6 +180,7 @@ class LanceReader(TaskObject, DataSourceReader):
             columns=columns,
             request=with_limit(request, ordered),
             pushed=(*self._pushed, *filters),
+            prefilter=filters,
             ordered=ordered,
         )
         return plan, text
@@ -225,6 +233,7 @@ class LanceReader(TaskObject, DataSourceReader):
     def _aggregates(
         self, partition: LancePartition, output: pa.Schema, metrics: ScanMetrics
     ) -> Iterator[pa.RecordBatch]:
+        from lance_spark.scan.task import ScanTask
         from lance_spark.spark.read.aggregates import row_of, split_counted
         from lance_spark.spark.read.group_by import GroupedRows
         from lance_spark.spark.types.mapping import batch_schema
@@ -238,7 +247,8 @@ class LanceReader(TaskObject, DataSourceReader):
         if partition.task is not None:
             assert partition.columns is not None
             task = partition.task
-            if not task.filters and partition.residual is None and not groups:
+            is_whole = type(task) is ScanTask and not task.filters
+            if is_whole and partition.residual is None and not groups:
                 counted, task = split_counted(aggregates, task)
                 if counted:
                     yield row_of([pa.array([counted])] * len(aggregates), output)
@@ -369,7 +379,10 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     if options.columns is not None:
         from lance_spark.spark.read.projection import select
 
+        whole = schema
         schema = select(with_row_columns(schema), options.columns, display(options.path))
+        if options.full_text_query is not None and whole[-1].name not in schema.names:
+            schema = schema.append(whole[-1])
     if not (options.with_row_id or options.with_row_address):
         return schema
     from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
@@ -429,8 +442,16 @@ def with_row_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the schema of a read of all columns, with blobs as the options choose."""
-    return dataset.schema_of(blob_handling=options.blob_handling)
+    """Return the schema of a read of all columns, with blobs as the options choose.
+
+    The last column of a full-text query is that of scores.
+    """
+    schema = dataset.schema_of(blob_handling=options.blob_handling)
+    if options.full_text_query is None:
+        return schema
+    from lance_spark.dataset.full_text import score_field
+
+    return schema.append(score_field(schema.names))
 
 
 def table_schema(options: ReadOptions) -> pa.Schema:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.job import Job
@@ -73,6 +73,11 @@ class TableBase:
         self.options = dict(options)
         self.alias_name = alias
         self._read_options = ReadOptions.parse({**options, "path": path})
+        if self._read_options.full_text_query is not None:
+            raise InvalidOptionError(
+                f"{reader.display(path)}: option full_text_query applies to reads, not to a table: "
+                "use LanceTable.search"
+            )
 
     def dataset(self) -> Dataset:
         """Open the newest version of the branch, or the version that the options name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 import lance_spark
 from lance_spark import query as own
+from lance_spark.scan.text.task import TextScanTask
 
 
 def vocabulary(rng: random.Random) -> list[str]:
@@ -151,3 +153,26 @@ def own_scores(path: Path, query: Any, **options: Any) -> dict[int, float]:
 def _scores(table: pa.Table) -> dict[int, float]:
     scores = table["_score"].to_pylist()
     return dict(zip(table["id"].to_pylist(), scores, strict=True))
+
+
+def tasks_of(
+    dataset: Any, query: Any, target: int, *, fast_search: bool = False, **options: Any
+) -> list[TextScanTask]:
+    """Return the tasks of a search, whose shares aim at a number of postings."""
+    search = dataset._plan_text(query, fast_search=fast_search)
+    conditions = dataset._conditions(None, options.pop("filter", None))
+    schema = dataset._text_schema(["id"], None)
+    return [
+        dataset._text_task(share, schema, conditions, conditions, **options)
+        for share in search.shares(target)
+    ]
+
+
+def read_tasks(tasks: list[TextScanTask]) -> dict[int, float]:
+    """Return the rows of tasks, as executors get them, and check that no row is read twice."""
+    copies = pickle.loads(pickle.dumps(tasks))
+    batches = [batch for task in copies for batch in task.batches()]
+    table = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("_score", "float")]))
+    ids = table["id"].to_pylist()
+    assert len(set(ids)) == len(ids)
+    return dict(zip(ids, table["_score"].to_pylist(), strict=True))

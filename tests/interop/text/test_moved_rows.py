@@ -17,7 +17,15 @@ from lance_spark import query as q
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from tests.interop.text.tables import oracle_scores, own_scores, random_query, rows, vocabulary
+from tests.interop.text.tables import (
+    oracle_scores,
+    own_scores,
+    random_query,
+    read_tasks,
+    rows,
+    tasks_of,
+    vocabulary,
+)
 
 QUERIES = 12
 
@@ -33,9 +41,10 @@ def test_changes_after_an_index(who: str, stable_row_ids: bool, tmp_path: Path) 
             query = random_query(rng, words)
             arguments = rng.choice([{}, {"filter": "id % 3 = 0"}, {"fast_search": True}])
             expected = oracle_scores(path, query, **arguments)
-            assert own_scores(path, query, **arguments) == pytest.approx(
-                expected, rel=3e-6, abs=1e-5
-            ), query
+            found = own_scores(path, query, **arguments)
+            assert found == pytest.approx(expected, rel=3e-6, abs=1e-5), query
+            dataset = lance_spark.open_dataset(str(path))
+            assert read_tasks(tasks_of(dataset, query, 1, **arguments)) == found, query
 
     def append(first: int) -> None:
         lance.write_dataset(
@@ -51,7 +60,7 @@ def test_changes_after_an_index(who: str, stable_row_ids: bool, tmp_path: Path) 
     for column in "st":
         if who == "own":
             lance_spark.open_dataset(str(path)).create_scalar_index(
-                column, "INVERTED", with_position=True
+                column, "INVERTED", with_position=True, num_segments=3
             )
         else:
             lance.dataset(str(path)).create_scalar_index(column, "INVERTED", with_position=True)

@@ -44,6 +44,8 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.optimize(target_rows_per_fragment=0), "target_rows_per_fragment"),
     (lambda t, s: t.optimize(conflict_retries=-1), "conflict_retries"),
     (lambda t, s: t.vacuum(-1), "retention"),
+    (lambda t, s: t.search(3), "query"),
+    (lambda t, s: t.search("x", limit=-1), "limit"),
     (lambda t, s: t.history("x"), "limit"),
     (lambda t, s: t.history(-1), "limit"),
     (lambda t, s: t.restoreToVersion(77), "version 77"),
@@ -108,6 +110,8 @@ READS = {
     "with_row_address": ["maybe"],
     "fragment_ids": ["x", "-1"],
     "whole_fragments": ["maybe"],
+    "fast_search": ["maybe"],
+    "full_text_limit": ["x", "-1"],
     "no_such_option": ["secret"],
 }
 WRITES = {

@@ -94,6 +94,28 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """Numbers of a part that scores depend on.
+
+    Attributes
+    ----------
+    num_documents, num_tokens : int
+        Documents, and tokens of all documents.
+    lengths : uint32 array
+        Documents of each token, by its number.
+    """
+
+    num_documents: int
+    num_tokens: int
+    lengths: npt.NDArray[np.uint32]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return int(self.lengths.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The content of `metadata.lance`.
 
@@ -141,12 +163,24 @@ class TextIndexPart:
     @property
     def num_documents(self) -> int:
         """Number of documents."""
-        return len(self.documents.lengths)
+        return self._counts.num_documents
 
     @property
     def num_tokens(self) -> int:
         """Number of tokens of all documents."""
-        return int(self.documents.lengths.sum(dtype=np.int64))
+        return self._counts.num_tokens
+
+    def document_counts(self, tokens: Sequence[str]) -> RowNumbers:
+        """Return how many documents have each token.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+        rows = self._rows_of(tokens)
+        counts = np.zeros(len(rows), np.int64)
+        counts[rows >= 0] = self._counts.lengths[rows[rows >= 0]]
+        return counts
 
     @property
     def score_lengths(self) -> npt.NDArray[np.uint32]:
@@ -169,8 +203,7 @@ class TextIndexPart:
         UnsupportedFeatureError
             The index has no positions.
         """
-        found = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
-        rows = np.array([-1 if number is None else number for number in found], np.int64)
+        rows = self._rows_of(tokens)
         wanted = np.unique(rows[rows >= 0])
         read = self.read_postings(wanted, with_positions=with_positions)
         # The postings in the order of the tokens.
@@ -188,6 +221,15 @@ class TextIndexPart:
             offsets = np.repeat(first - of_posting[:-1], frequencies)
             ordered = read.positions[np.arange(of_posting[-1]) + offsets]
         return TokenPostings(bounds, read.documents[order], frequencies, ordered)
+
+    @property
+    def _counts(self) -> Counts:
+        return self._cached("invert", self._read_counts, lambda content: content.nbytes)
+
+    def _rows_of(self, tokens: Sequence[str]) -> RowNumbers:
+        """Return the numbers of tokens; -1 for a missing token."""
+        found = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
+        return np.array([-1 if number is None else number for number in found], np.int64)
 
     def read_postings(self, rows: RowNumbers, *, with_positions: bool) -> TokenPostings:
         """Return the documents of tokens by their numbers, which increase; see `postings`."""
@@ -236,9 +278,24 @@ class TextIndexPart:
             raise _error(name, "a document is null")
         return Documents(row_ids.to_numpy(), lengths.to_numpy())
 
-    def _read_tokens(self) -> TokenSet:
+    def _read_counts(self) -> Counts:
         with closing(self.open("invert")) as file:
-            num_tokens = len(all_rows(file))
+            (lengths,) = read_columns(file, {LENGTH: pa.uint32()}).columns
+            if lengths.null_count:
+                raise _error(file.source.name, "the documents of a token are not counted")
+        with closing(self.open("docs")) as file:
+            num_documents = len(all_rows(file))
+            is_counted = TOTAL_TOKENS in file.schema.metadata
+            num_tokens = number_in(file, TOTAL_TOKENS) if is_counted else None
+        if num_tokens is None:
+            num_tokens = int(self.documents.lengths.sum(dtype=np.int64))
+        most = int(lengths.to_numpy().max(initial=0))
+        if most > num_documents or (num_documents and not num_tokens):
+            raise _error(self._name("invert"), "the tokens do not match the documents")
+        return Counts(num_documents, num_tokens, lengths.to_numpy())
+
+    def _read_tokens(self) -> TokenSet:
+        num_tokens = len(self._counts.lengths)
         return read_tokens(self.files, self._name("tokens"), self.layout.token_form, num_tokens)
 
     def _check_positions(self, file: DataFileReader) -> None:

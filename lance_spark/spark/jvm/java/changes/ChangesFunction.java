@@ -31,11 +31,6 @@ public class ChangesFunction extends AbstractFunction1 {
     return new Tuple3(new FunctionIdentifier(NAME), info, new ChangesFunction());
   }
 
-  /** Adds the function, and others of the session's extensions, to a session that runs already. */
-  static void addTo(SparkSession session) {
-    session.extensions().registerTableFunctions(session.sessionState().tableFunctionRegistry());
-  }
-
   /** Returns the relation of a call. */
   public Object apply(Object expressions) {
     List values = new ArrayList();
@@ -70,7 +65,8 @@ public class ChangesFunction extends AbstractFunction1 {
     return DataSourceV2Relation.create(table, Option.empty(), Option.empty());
   }
 
-  private static Map ofTable(String text) {
+  /** Returns what calls of Python say of a table, by its name in SQL or its path. */
+  static Map ofTable(String text) {
     SparkSession session = SparkSession.active();
     CatalogManager manager = session.sessionState().catalogManager();
     Map arguments = new LinkedHashMap();

@@ -19,8 +19,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public class ChangesTable implements SupportsRead {
   private final String name;
-  private final StructType schema;
-  private final Map options;
+  protected final StructType schema;
+  protected final Map options;
 
   /**
    * Makes a table.

@@ -82,6 +82,9 @@ public class RequestScan
       String columns = struct.substring("struct<".length(), struct.length() - 1);
       text.append(" columns=[").append(columns).append("]");
     }
+    if (options.containsKey("full_text_query")) {
+      text.append(" full_text_query=").append(options.get("full_text_query"));
+    }
     text.append(" filters=[");
     for (int i = 0; i < filters.length; i++) {
       text.append(i == 0 ? "" : ", ").append(filters[i]);

@@ -23,6 +23,8 @@ public class Extension extends AbstractFunction1 {
       target.injectPreCBORule(new RuleOfSession());
       target.injectPreCBORule(new RowChangeRuleOfSession());
       target.injectTableFunction(ChangesFunction.description());
+      target.injectTableFunction(SearchFunction.description(SearchFunction.NAME));
+      target.injectTableFunction(SearchFunction.description(SearchFunction.SHORT_NAME));
       target.injectCheckRule(new FunctionsOfSession());
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());
@@ -44,7 +46,7 @@ public class Extension extends AbstractFunction1 {
   public static Object addTo(Object session) {
     if (Versions.isKnown()) {
       StatementParser.addTo((SparkSession) session);
-      ChangesFunction.addTo((SparkSession) session);
+      SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);

@@ -67,6 +67,11 @@ final class Versions {
     return !isFirst();
   }
 
+  /** Returns whether functions of a session have other names than those of extensions. */
+  static boolean qualifiesFunctions() {
+    return spark().startsWith("4.3.");
+  }
+
   /** Adds the capability of tables to get new columns by a statement, which Spark 4.0 lacks. */
   static void addSchemaEvolution(Set capabilities) {
     if (!isFirst()) {

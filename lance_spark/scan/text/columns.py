@@ -1,0 +1,423 @@
+"""The search of one column: planned over the whole index, evaluated over some of its parts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import (
+    CorruptError,
+    InvalidInputError,
+    LanceError,
+    MissingFileError,
+    UnsupportedFeatureError,
+)
+from lance_spark.file.schema.field import Field
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.text.files.index import VERSIONS, TextIndexPart, open_index
+from lance_spark.scan.text.flat import FlatPart
+from lance_spark.scan.text.hits import Hits, joined
+from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
+from lance_spark.scan.text.scoring import Statistics, Terms, scored
+from lance_spark.scan.text.terms import expanded_terms, is_fuzzy, terms_of
+from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_LOG = logging.getLogger(__name__)
+
+INVERTED = "INVERTED"
+#: The tokenizer of columns without an index.
+_PLAIN = TextParameters(
+    lower_case=False,
+    stem=False,
+    remove_stop_words=False,
+    ascii_folding=False,
+    max_token_length=None,
+)
+
+#: A query of one column.
+Leaf = MatchQuery | PhraseQuery
+#: Returns for row ids whether a live row has the id, and the address of that row.
+FindRows = Callable[[UInt64Array], tuple[npt.NDArray[np.bool_], UInt64Array]]
+#: Reads a column of some fragments, and of rows given by their addresses, which increase: the texts
+#: of live rows, and the address of each.
+ReadTexts = Callable[
+    [tuple[Field, ...], Sequence[Fragment], UInt64Array], Iterator[tuple[pa.Array, UInt64Array]]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """The rows that a search looks at.
+
+    Attributes
+    ----------
+    paths : TablePaths
+    fragments : sequence of Fragment
+    find_rows : callable
+    read_texts : callable
+    moved : MovedRows
+    stable_row_ids : bool
+        Whether the table has them.
+    """
+
+    paths: TablePaths
+    fragments: Sequence[Fragment]
+    find_rows: FindRows
+    read_texts: ReadTexts
+    moved: MovedRows
+    stable_row_ids: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment of an index that a search uses.
+
+    Attributes
+    ----------
+    metadata : table_pb2.IndexMetadata
+    fragments : BitMap
+        The fragments that its rows had when it was built.
+    parts : mapping of int to int
+        The parts that are searched, and how many postings the query has there.
+    """
+
+    metadata: table_pb2.IndexMetadata
+    fragments: BitMap
+    parts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafPlan:
+    """What the scores of a query of one column depend on.
+
+    Attributes
+    ----------
+    terms : Terms
+        For rows of the index.
+    statistics : Statistics
+        Of these tokens in the whole index.
+    flat_terms : Terms
+        For other rows.
+    flat_statistics : Statistics
+        Of these tokens in the whole index.
+    """
+
+    terms: Terms
+    statistics: Statistics
+    flat_terms: Terms
+    flat_statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """The search of one column.
+
+    Attributes
+    ----------
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    parameters : TextParameters
+    segments : tuple of Segment
+    covered : BitMap
+        The fragments of the version that the index covers.
+    uncovered : mapping of int to int
+        The other fragments that are searched, and their rows.
+    leaves : mapping of Leaf to LeafPlan
+    """
+
+    path: tuple[Field, ...]
+    parameters: TextParameters
+    segments: tuple[Segment, ...]
+    covered: BitMap
+    uncovered: Mapping[int, int]
+    leaves: Mapping[Leaf, LeafPlan]
+
+
+#: A segment, the fragments that its rows had when it was built, and its parts.
+_Opened = tuple[table_pb2.IndexMetadata, BitMap, list[TextIndexPart]]
+
+
+def plan_column(
+    paths: TablePaths,
+    path: tuple[Field, ...],
+    segments: Sequence[table_pb2.IndexMetadata],
+    moved: MovedRows,
+    fragments: Sequence[Fragment],
+    queries: Sequence[Leaf],
+    *,
+    fast_search: bool,
+    use_index: bool = True,
+) -> ColumnPlan:
+    """Plan the search of a column.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    segments : sequence of IndexMetadata
+        Of all indexes of the version.
+    moved : MovedRows
+    fragments : sequence of Fragment
+        Of the version.
+    queries : sequence of Leaf
+        All queries of this column.
+    fast_search : bool
+        Whether rows that no index covers are left out.
+    use_index : bool
+        Whether the index is searched. Otherwise only its parameters are used.
+
+    Raises
+    ------
+    InvalidInputError
+        The column is not of strings.
+    UnsupportedFeatureError
+        An index has another tokenizer or format.
+    CorruptFileError, CorruptTableError, MissingFileError, StorageError
+    """
+    name = ".".join(node.name for node in path)
+    dtype = path[-1].arrow_field.type
+    if dtype not in (pa.string(), pa.large_string()):
+        raise InvalidInputError(
+            f"column {name!r} of type {dtype} is not text: full-text search needs a column of "
+            "strings"
+        )
+    opened, parameters = _open_segments(paths, path, segments, must_read=fast_search)
+    if any(other != parameters[0] for other in parameters):
+        raise UnsupportedFeatureError(
+            f"the segments of the index of column {name!r} split text differently; create the "
+            "index again"
+        )
+    tokenizer = Tokenizer(parameters[0] if parameters else _PLAIN)
+    if not use_index:
+        opened = []
+    try:
+        used, leaves = _used(opened, queries, tokenizer)
+    except (CorruptError, MissingFileError) as error:
+        if not can_ignore_index(queries, fast_search=fast_search):
+            raise
+        _LOG.warning("the index of column %r is ignored: %s", name, error)
+        used, leaves = _used([], queries, tokenizer)
+    field_ids = {node.id for node in path}
+    built_on = BitMap.union(BitMap(), *(segment.fragments for segment in used))
+    covered = moved.fragments(built_on) & BitMap(
+        fragment.id
+        for fragment in fragments
+        if not (fragment.has_overlays and is_overlaid(fragment, field_ids))
+    )
+    uncovered = {
+        fragment.id: fragment.physical_rows
+        for fragment in fragments
+        if not fast_search and fragment.id not in covered
+    }
+    return ColumnPlan(path, tokenizer.parameters, used, covered, uncovered, leaves)
+
+
+def can_ignore_index(queries: Sequence[Leaf], *, fast_search: bool) -> bool:
+    """Return whether texts can be read in place of an index. Only an index has similar words."""
+    return not fast_search and not any(is_fuzzy(query) for query in queries)
+
+
+def _open_segments(
+    paths: TablePaths,
+    path: tuple[Field, ...],
+    segments: Sequence[table_pb2.IndexMetadata],
+    *,
+    must_read: bool,
+) -> tuple[list[_Opened], list[TextParameters]]:
+    """Return the segments of the index of a column, and the parameters of each.
+
+    A segment that cannot be read is left out with a warning, if another segment has the parameters.
+    """
+    name = ".".join(node.name for node in path)
+    built_on = BitMap()
+    opened: list[_Opened] = []
+    parameters: list[TextParameters] = []
+    errors: list[LanceError] = []
+    for segment in segments:
+        is_own = list(segment.fields) == [path[-1].id]
+        if not is_own or indexes.type_of_index(segment) != INVERTED:
+            continue
+        named = indexes.fragment_bitmap(segment) or BitMap()
+        bitmap = named - built_on
+        if named and not bitmap:
+            continue
+        try:
+            if segment.index_version not in VERSIONS:
+                raise UnsupportedFeatureError(
+                    f"index {segment.name!r} of column {name!r} has version "
+                    f"{segment.index_version}, which this release does not read; create the index "
+                    "again"
+                )
+            own_parameters, parts = open_index(IndexFiles(paths, segment))
+        except INDEX_ERRORS as problem:
+            errors.append(problem)
+            continue
+        built_on |= bitmap
+        parameters.append(own_parameters)
+        opened.append((segment, bitmap, parts))
+    if errors and (not opened or must_read):
+        # The rows are split in a way that is not known.
+        raise errors[0]
+    for error in errors:
+        _LOG.warning("the index of column %r is ignored: %s", name, error)
+    return opened, parameters
+
+
+def _used(
+    opened: Sequence[_Opened], queries: Sequence[Leaf], tokenizer: Tokenizer
+) -> tuple[tuple[Segment, ...], dict[Leaf, LeafPlan]]:
+    """Return segments with the postings of queries, and what the scores depend on."""
+    parts = [part for _, _, own in opened for part in own]
+    leaves = {query: _plan_leaf(query, tokenizer, parts) for query in queries}
+    used = [
+        Segment(metadata, bitmap, {part.number: _num_postings(part, leaves) for part in own})
+        for metadata, bitmap, own in opened
+    ]
+    return tuple(used), leaves
+
+
+def _plan_leaf(query: Leaf, tokenizer: Tokenizer, parts: Sequence[TextIndexPart]) -> LeafPlan:
+    tokens = tokenizer.split(pa.array([query.query], pa.string()))
+    words = [tokenizer.vocabulary[number] for number in tokens.ids.tolist()]
+    positions = tokens.positions.tolist()
+    flat_terms = terms_of(query, words, positions, is_flat=True)
+    flat_statistics = Statistics.of(parts, flat_terms.tokens)
+    if is_fuzzy(query):
+        assert isinstance(query, MatchQuery)
+        terms = expanded_terms(query, Tokenizer(_PLAIN).words(query.query), parts)
+        statistics = Statistics.of(parts, terms.tokens)
+    else:
+        terms = terms_of(query, words, positions, is_flat=False)
+        # The same tokens.
+        statistics = flat_statistics
+    return LeafPlan(terms, statistics, flat_terms, flat_statistics)
+
+
+def _num_postings(part: TextIndexPart, leaves: Mapping[Leaf, LeafPlan]) -> int:
+    return sum(int(part.document_counts(leaf.terms.tokens).sum()) for leaf in leaves.values())
+
+
+class ColumnSearch:
+    """Searches the rows of a plan.
+
+    Parameters
+    ----------
+    rows : TextRows
+        At least the rows of the plan.
+    plan : ColumnPlan
+    """
+
+    def __init__(self, rows: TextRows, plan: ColumnPlan) -> None:
+        self._rows = rows
+        self._plan = plan
+        self._segments: list[tuple[BitMap, list[TextIndexPart]]] = []
+        for segment in plan.segments:
+            if segment.parts:
+                _, parts = open_index(IndexFiles(rows.paths, segment.metadata))
+                own = [part for part in parts if part.number in segment.parts]
+                self._segments.append((segment.fragments, own))
+
+    def hits(self, query: Leaf) -> Hits:
+        """Return the live rows that match a query of the plan.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The index has no positions for a phrase.
+        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        """
+        plan = self._plan.leaves[query]
+        with_positions = isinstance(query, PhraseQuery)
+        results = []
+        for fragments, part in self._parts:
+            postings = part.postings(plan.terms.tokens, with_positions=with_positions)
+            documents, scores = scored(part, postings, plan.terms, plan.statistics)
+            addresses, kept = self._live_rows(part.documents.row_ids[documents], fragments)
+            if len(self._repeated) and not is_fuzzy(query):
+                kept &= ~np.isin(addresses, self._repeated)
+            results.append(Hits(addresses[kept], scores[kept]))
+        if self._flat is not None:
+            # Their scores depend on the index, too.
+            flat = self._flat
+            postings = flat.postings(plan.flat_terms.tokens, with_positions=with_positions)
+            statistics = plan.flat_statistics.with_part(flat, postings)
+            documents, scores = scored(flat, postings, plan.flat_terms, statistics)
+            results.append(Hits(flat.documents.row_ids[documents], scores))
+        return joined(results, query.boost if isinstance(query, MatchQuery) else 1.0)
+
+    @property
+    def _parts(self) -> list[tuple[BitMap, TextIndexPart]]:
+        return [(fragments, part) for fragments, parts in self._segments for part in parts]
+
+    def _live_rows(
+        self, row_ids: UInt64Array, fragments: BitMap
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return addresses of rows of a segment, and which of them the segment covers.
+
+        A row that moved to a fragment that the segment does not cover has another text.
+        """
+        rows, covered = self._rows, self._plan.covered
+        if rows.stable_row_ids:
+            is_live, addresses = rows.find_rows(row_ids)
+            own = rows.moved.fragments(fragments) & covered
+            return addresses, is_live & in_fragments(addresses, own)
+        moved, is_own = rows.moved.addresses(row_ids, fragments)
+        is_live, addresses = rows.find_rows(moved)
+        return addresses, is_own & is_live & in_fragments(addresses, covered)
+
+    @cached_property
+    def _repeated(self) -> UInt64Array:
+        """The live rows that have several documents in a segment, by their addresses.
+
+        pylance merges segments of tables with stable row ids without a look at rows that were
+        updated: they keep their ids, and have a document with the old text. So their texts are
+        read.
+        """
+        live = [np.empty(0, np.uint64)]
+        for fragments, parts in self._segments if self._rows.stable_row_ids else ():
+            repeated = _repeated_ids([part.documents.row_ids for part in parts])
+            if len(repeated):
+                addresses, is_live = self._live_rows(repeated, fragments)
+                live.append(addresses[is_live])
+        return np.unique(np.concatenate(live))
+
+    @cached_property
+    def _flat(self) -> FlatPart | None:
+        uncovered = [
+            fragment for fragment in self._rows.fragments if fragment.id in self._plan.uncovered
+        ]
+        if not uncovered and not len(self._repeated):
+            return None
+        tokenizer = Tokenizer(self._plan.parameters)
+        wanted: set[int] = set()
+        for query in self._plan.leaves:
+            wanted.update(tokenizer.split(pa.array([query.query], pa.string())).ids.tolist())
+        flat = FlatPart(tokenizer, wanted)
+        for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, self._repeated):
+            flat.add(texts, addresses)
+        return flat
+
+
+def _repeated_ids(row_ids: Sequence[UInt64Array]) -> UInt64Array:
+    """Return the ids that are there several times."""
+    ids = np.concatenate([np.empty(0, np.uint64), *row_ids])
+    if (ids[1:] > ids[:-1]).all():
+        return ids[:0]
+    ids = np.sort(ids)
+    return np.unique(ids[1:][ids[1:] == ids[:-1]])

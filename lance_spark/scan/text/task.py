@@ -1,0 +1,203 @@
+"""The task of a full-text search: rows that match, with the column `_score`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.fragment.row_meta import SCORE
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.comparison import column_at
+from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
+from lance_spark.scan.text.columns import FindRows, TextRows
+from lance_spark.scan.text.hits import Hits
+from lance_spark.scan.text.search import TextSearch
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.index import RowIndex, live_addresses, offsets_by_fragment
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_ADDRESS = row_meta.ROW_ADDRESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextScanTask(ScanTask):
+    """A task that reads the rows of a search, in the order of their addresses.
+
+    `slices` are all rows of the fragments of the search. `lance_schema` has `SCORE` if scores are
+    wanted. Rows have to meet `filters`, as for each task.
+
+    Attributes
+    ----------
+    search : TextSearch
+    prefilter : tuple of Condition
+        The filters that rows which no index covers must meet to count as documents: their number
+        changes scores.
+    limit : int or None
+        Most rows: those with the greatest scores.
+    keeps_ties : bool
+        Whether rows with the score of the last row are read, too.
+    """
+
+    search: TextSearch
+    prefilter: tuple[Condition, ...] = ()
+    limit: int | None = None
+    keeps_ties: bool = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        unpickle, arguments = ScanTask.__reduce__(self)
+        others = self.search, self.prefilter, self.limit, self.keeps_ties
+        return _unpickle, (unpickle, arguments, others)
+
+    def hits(self, metrics: ScanMetrics, find_rows: FindRows | None = None) -> Hits:
+        """Return the rows, by their addresses.
+
+        Parameters
+        ----------
+        metrics : ScanMetrics
+            Counts what is read of the table.
+        find_rows : callable, optional
+            Finds rows of the fragments by their ids.
+
+        Raises
+        ------
+        As `TextSearch.hits`.
+        """
+        rows = TextRows(
+            paths=self.paths,
+            fragments=[piece.fragment for piece in self.slices],
+            find_rows=find_rows or self._find_rows(),
+            read_texts=partial(self._read_texts, metrics),
+            moved=self.search.moved,
+            stable_row_ids=self.search.stable_row_ids,
+        )
+        return self.search.hits(rows)
+
+    def best(self, metrics: ScanMetrics, find_rows: FindRows | None = None) -> Hits:
+        """Return the rows that meet the filters, those with the greatest scores first."""
+        hits = self.hits(metrics, find_rows)
+        if self.filters:
+            read = self._plain((_ADDRESS,), hits, self.filters)
+            kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+            addresses = np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
+            hits = Hits(addresses, hits.at(addresses)[1])
+        return hits.best(self.limit, keeps_ties=self.keeps_ties)
+
+    def batches(
+        self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; see `ScanTask.batches`."""
+        metrics = ScanMetrics() if metrics is None else metrics
+        filters = self.filters
+        if self.limit is None:
+            hits = self.hits(metrics)
+        else:
+            best = self.best(metrics)
+            by_address = np.argsort(best.addresses)
+            hits, filters = Hits(best.addresses[by_address], best.scores[by_address]), ()
+        fields = [field for field in self.lance_schema.fields if field.id != SCORE.id]
+        read = fields if row_meta.needs(fields, row_meta.ROW_ADDRESS) else [*fields, _ADDRESS]
+        ids = [field.id for field in read]
+        # The scores are appended.
+        order = [
+            len(ids) if field.id == SCORE.id else ids.index(field.id)
+            for field in self.lance_schema.fields
+        ]
+        for batch in self._plain(read, hits, filters).batches(metrics, prefetch=prefetch):
+            if len(ids) in order:
+                addresses = batch.column(ids.index(_ADDRESS.id)).to_numpy()
+                scores = hits.at(addresses)[1].astype(np.float32)
+                scored = batch.append_column(SCORE.arrow_field, pa.array(scores))
+                yield scored.select(order)
+                continue
+            # By number, because a batch without columns keeps its number of rows.
+            yield batch.select(order)
+
+    @property
+    def paths(self) -> TablePaths:
+        """Opens the files of the table."""
+        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
+
+    def _find_rows(self) -> FindRows:
+        fragments = [piece.fragment for piece in self.slices]
+        if not self.search.stable_row_ids:
+            return partial(live_addresses, self.paths, fragments)
+        return RowIndex.build(self.paths, fragments).addresses
+
+    def _read_texts(
+        self,
+        metrics: ScanMetrics,
+        path: tuple[Field, ...],
+        fragments: Sequence[Fragment],
+        addresses: UInt64Array,
+    ) -> Iterator[tuple[pa.Array, UInt64Array]]:
+        fields = (*Schema.of_paths([path]).fields, _ADDRESS)
+        names = [node.name for node in path]
+        slices = [FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments]
+        slices += self._slices(addresses)
+        task = self._scan(fields, slices, self.prefilter)
+        for batch in task.batches(metrics):
+            yield column_at(batch, names), batch.column(batch.num_columns - 1).to_numpy()
+
+    def _plain(
+        self, fields: Sequence[Field], hits: Hits, filters: tuple[Condition, ...]
+    ) -> ScanTask:
+        """Return the task that reads columns of some rows."""
+        return self._scan(fields, self._slices(hits.addresses), filters)
+
+    def _slices(self, addresses: UInt64Array) -> list[FragmentSlice]:
+        """Return the slices of rows, given by their addresses in increasing order."""
+        by_id = {piece.fragment.id: piece for piece in self.slices}
+        slices = []
+        for number, offsets in offsets_by_fragment(addresses):
+            rows = RowRanges.of_rows(offsets.astype(np.int64))
+            start, stop = int(rows.starts[0]), int(rows.stops[-1])
+            some = None if rows.num_ranges == 1 else rows
+            slices.append(by_id[number]._replace(start=start, stop=stop, rows=some))
+        return slices
+
+    def _scan(
+        self,
+        fields: Sequence[Field],
+        slices: Sequence[FragmentSlice],
+        filters: tuple[Condition, ...],
+    ) -> ScanTask:
+        return ScanTask(
+            uri=self.uri,
+            lance_schema=replace(self.lance_schema, fields=tuple(fields)),
+            slices=tuple(slices),
+            batch_size=self.batch_size,
+            filters=filters,
+            base_paths=self.base_paths,
+            storage_options=self.storage_options,
+        )
+
+
+def _unpickle(
+    unpickle: Callable[..., ScanTask], arguments: tuple[Any, ...], others: tuple[Any, ...]
+) -> TextScanTask:
+    task = unpickle(*arguments)
+    search, prefilter, limit, keeps_ties = others
+    return TextScanTask(
+        uri=task.uri,
+        lance_schema=task.lance_schema,
+        slices=task.slices,
+        batch_size=task.batch_size,
+        filters=task.filters,
+        base_paths=task.base_paths,
+        storage_options=task.storage_options,
+        search=search,
+        prefilter=prefilter,
+        limit=limit,
+        keeps_ties=keeps_ties,
+    )
