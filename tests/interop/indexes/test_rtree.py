@@ -104,8 +104,14 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize("who", ["own", "pylance"])
-@pytest.mark.parametrize(("encoding", "version", "stable"), SOURCES)
+@pytest.mark.parametrize(
+    ("encoding", "version", "stable", "who"),
+    [
+        *((*source, "own") for source in SOURCES),
+        # The files are the same for all encodings.
+        *((*source, "pylance") for source in SOURCES if source[0] in ("point", "box", "wkb")),
+    ],
+)
 def test_both_clients_use_an_index(
     tmp_path: Path, encoding: str, version: str, stable: bool, who: str
 ) -> None:
