@@ -111,7 +111,7 @@ class IndexMethods(HistoryMethods):
             ``array_has_any`` and ``array_has_all`` of a column of lists), ``NGRAM`` (``LIKE
             '%text%'`` and ``contains`` of a column of strings, for texts with three letters or
             digits of ASCII in a row), ``RTREE`` (``st_intersects`` and other functions of a column
-            of geometries; other geometries than points need the package shapely,
+            of geometries; WKT, and WKB of other geometries than points, need the package shapely,
             ``lance-spark[spatial]``), ``INVERTED`` (full-text search in a column of strings), or
             ``JSON`` (the values at one path of a JSON column, for ``json_get_int`` and its kin). No
             index takes a dictionary column. An `IndexConfig` has the type and the options.

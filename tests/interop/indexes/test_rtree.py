@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ import pytest
 from lance.indices import IndexConfig
 
 import lance_spark
-from lance_spark.errors import InvalidOptionError, UnsupportedTypeError
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    UnsupportedFeatureError,
+    UnsupportedTypeError,
+)
 from tests.support.tables.geometries import (
     ENCODINGS,
     Geometry,
@@ -98,8 +104,14 @@ SOURCES = [
 ]
 
 
-@pytest.mark.parametrize("who", ["own", "pylance"])
-@pytest.mark.parametrize(("encoding", "version", "stable"), SOURCES)
+@pytest.mark.parametrize(
+    ("encoding", "version", "stable", "who"),
+    [
+        *((*source, "own") for source in SOURCES),
+        # The files are the same for all encodings.
+        *((*source, "pylance") for source in SOURCES if source[0] in ("point", "box", "wkb")),
+    ],
+)
 def test_both_clients_use_an_index(
     tmp_path: Path, encoding: str, version: str, stable: bool, who: str
 ) -> None:
@@ -284,6 +296,23 @@ def test_columns_that_are_not_taken(tmp_path: Path) -> None:
         dataset = lance_spark.open_dataset(str(path))
         with pytest.raises(UnsupportedTypeError, match="a RTREE index does not take column 'g'"):
             dataset.create_scalar_index("g", "RTREE")
+
+
+def test_texts_that_are_not_geometries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("shapely")
+    path = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"g": ["POINT (1 1)", "LINESTRING (0 0, 1 1)"]}), path)
+    dataset = lance_spark.open_dataset(path).create_scalar_index("g", "RTREE")
+    assert dataset.check_index("g_idx").is_valid
+    monkeypatch.setitem(sys.modules, "shapely", None)
+    with pytest.raises(InvalidInputError, match=r"cannot be checked: .* the package shapely"):
+        dataset.check_index("g_idx")
+    with pytest.raises(UnsupportedFeatureError, match=r"pip install 'lance-spark\[spatial\]'"):
+        dataset.create_scalar_index("g", "RTREE")
+    monkeypatch.undo()
+    lance.write_dataset(pa.table({"g": ["no"]}), path, mode="overwrite")
+    with pytest.raises(InvalidInputError, match="RTREE index: a value is not a geometry"):
+        lance_spark.open_dataset(path).create_scalar_index("g", "RTREE")
 
 
 @pytest.mark.parametrize("options", [{"page_size": 1}, {"page_size": True}, {"pages": 3}])

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import numpy as np
 
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
 from lance_spark.scan.indexes import rtree
@@ -24,6 +24,8 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
 
     Raises
     ------
+    InvalidInputError
+        A package is missing.
     CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
     """
     name = f"index {files.segment.name!r}"
@@ -35,7 +37,10 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     try:
         boxes = bounding_boxes(rows.values, encoding)
     except ValueError as error:
-        raise CorruptFileError(f"{name}: a value of the column: {error}") from None
+        raise CorruptFileError(f"{name}: the column: {error}") from None
+    except UnsupportedFeatureError as error:
+        # The index may be right: without the package, the check cannot tell.
+        raise InvalidInputError(f"{name} cannot be checked: {error}") from None
     is_null = rows.values.is_null().to_numpy(zero_copy_only=False)
     missing, wrong = ~is_null & boxes.not_empty, np.zeros(len(rows), np.bool_)
     with closing(files.open(rtree.FILE)) as file:
