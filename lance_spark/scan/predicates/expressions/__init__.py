@@ -8,6 +8,7 @@
 | `dates` | intervals, parts of dates, `date_trunc`, sums with days and intervals |
 | `conditionals` | conditions on computed values, `coalesce`, `if`, `CASE` |
 | `casts` | casts |
+| `json_functions` | functions of JSON columns, as in pylance |
 | `kernels` | the computation of arrays; one module for each of the modules above |
 
 The modules beside `kernels` check the types of arguments and choose the type of the result by

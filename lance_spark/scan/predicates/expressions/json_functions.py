@@ -71,9 +71,7 @@ class JsonDocument(Expression):
         return _call(self, "get", pa.bool_())
 
 
-def json_function(
-    name: str, document: Column | Expression | object, args: Sequence[object]
-) -> Expression:
+def json_function(name: str, document: object, args: Sequence[object]) -> Expression:
     """Return the result of a function of `NAMES`.
 
     Parameters
