@@ -5,7 +5,8 @@ python -m tests.soak.statements [--seconds 60] [--writers 4] [--others 2] [--see
 
 Each writer is a thread that runs statements on rows of its own, and knows which rows it must have.
 The others are processes of pylance that do the same. All of them add 1 to one counter, so that a
-lost update shows. The first writer compacts, too. A change that raises a conflict has done nothing.
+lost update shows. The first writer also compacts, and creates, extends and drops indexes. A change
+that raises a conflict has done nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ COUNTER = -1
 _STEP = 1_000_000
 _SCHEMA = pa.schema([("id", pa.int64()), ("writer", pa.int32()), ("n", pa.int64())])
 _CATALOG = "statement_load"
+#: Columns with an index, and its type.
+_INDEXES = {"id": "btree", "writer": "bitmap", "n": "zonemap"}
 
 
 @dataclass
@@ -94,6 +97,10 @@ class Writer:
     def compact(self) -> None:
         raise NotImplementedError
 
+    def index(self) -> None:
+        """Create, extend or drop an index."""
+        raise NotImplementedError
+
     def is_conflict(self, error: Exception) -> bool:
         raise NotImplementedError
 
@@ -101,7 +108,7 @@ class Writer:
         """Change the table."""
         changes = [self._insert, self._update, self._delete, self._merge, self._count, self._count]
         if self.account.number == 0:
-            changes += [self.compact, self.compact]
+            changes += [self.compact, self.compact, self.index, self.index]
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self.account.errors:
             change = self.random.choice(changes)
@@ -151,12 +158,27 @@ class SqlWriter(Writer):
         super().__init__(number, seed)
         self._sql = spark.newSession().sql
         self._table = table
+        self._indexes: set[str] = set()
 
     def insert(self, ids: list[int]) -> None:
         self._sql(f"INSERT INTO {self._table} VALUES {self._rows(ids, 0)}")
 
     def compact(self) -> None:
         self._sql(f"CALL {_CATALOG}.system.optimize('t')")
+
+    def index(self) -> None:
+        column, index_type = self.random.choice(list(_INDEXES.items()))
+        name, draw = f"by_{column}", self.random.random()
+        if name not in self._indexes or draw < 0.3:
+            self._sql(
+                f"ALTER TABLE {self._table} CREATE INDEX {name} USING {index_type} ({column})"
+            )
+            self._indexes.add(name)
+        elif draw < 0.9:
+            self._sql(f"ALTER TABLE {self._table} OPTIMIZE INDEX {name}")
+        else:
+            self._sql(f"ALTER TABLE {self._table} DROP INDEX {name}")
+            self._indexes.remove(name)
 
     def update(self, condition: str) -> None:
         self._sql(f"UPDATE {self._table} SET n = n + 1 WHERE {condition}")
@@ -278,7 +300,15 @@ def _wrong(path: str, accounts: list[Account]) -> list[str]:
         if ids:
             examples = [(i, expected.get(i), actual.get(i)) for i in sorted(ids)[:10]]
             wrong.append(f"{len(ids)} {name}, as (id, expected, actual): {examples}")
-    ours = lance_spark.open_dataset(path).to_table(columns=["id", "n"]).to_pydict()
+    handle = lance_spark.open_dataset(path)
+    for index in handle.describe_indices():
+        if index.field_names and not (check := handle.check_index(index.name)).is_valid:
+            wrong.append(f"{check}")
+    for text in ("id = -1", "writer = 0", "n > 3", "writer = 1 AND id % 2 = 0"):
+        found = handle.to_table(["id"], filter=text)
+        if not found.equals(handle.to_table(["id"], filter=text, use_scalar_index=False)):
+            wrong.append(f"{text}: other rows by indexes")
+    ours = handle.to_table(columns=["id", "n"]).to_pydict()
     if dict(zip(ours["id"], ours["n"], strict=True)) != actual:
         wrong.append("this package reads other rows than pylance")
     return wrong
