@@ -139,7 +139,7 @@ class CheckTask(FragmentTask):
         uuid = indexes.uuid_of(self.segment)
         try:
             check = _CHECKS[indexes.type_of_index(self.segment)]
-            check(IndexFiles(self.open_paths(), self.segment), rows, findings)
+            check(IndexFiles(self.open_paths(), self.segment, keeps_open=False), rows, findings)
         except INDEX_ERRORS as error:
             findings = Findings(missing=len(rows), problems=[f"cannot be read: {error}"])
         return SegmentCheck(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -48,10 +48,13 @@ class IndexFiles:
     ----------
     paths : TablePaths
     segment : table_pb2.IndexMetadata
+    keeps_open : bool
+        Whether files stay open for the next search. A check must see the files as they are now.
     """
 
     paths: TablePaths
     segment: table_pb2.IndexMetadata
+    keeps_open: bool = True
 
     @property
     def folder(self) -> str:
@@ -74,12 +77,16 @@ class IndexFiles:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[DataFileReader]:
-        """Lend an open file, which stays open for the next search.
+        """Lend an open file, which stays open for the next search if `keeps_open`.
 
         Raises
         ------
         CorruptFileError, MissingFileError, StorageError
         """
+        if not self.keeps_open:
+            with closing(self.open(name)) as file:
+                yield file
+            return
         key = self._key(name)
         file = CACHE.open_files.take_out(key) or self.open(name)
         try:
