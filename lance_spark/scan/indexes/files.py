@@ -52,7 +52,8 @@ class IndexFiles:
     paths : TablePaths
     segment : table_pb2.IndexMetadata
     keeps : bool
-        Whether contents and open files are kept for the next search.
+        Whether contents and open files are kept for the next search. A check must see the files as
+        they are now.
     """
 
     paths: TablePaths
