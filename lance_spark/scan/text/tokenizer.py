@@ -98,7 +98,7 @@ class Tokenizer:
         InvalidInputError
             A text is not UTF-8.
         """
-        parts = [part for _, part in self.parts(texts)]
+        parts = [self._split(piece, first) for first, piece in self.pieces(texts)]
         empty = np.empty(0, np.int64)
         return Tokens(
             *(
@@ -107,16 +107,24 @@ class Tokenizer:
             )
         )
 
-    def parts(self, texts: pa.Array) -> Iterator[tuple[range, Tokens]]:
-        """Yield some rows after the other, with their tokens; see `split`."""
-        for first, piece in steps(texts, self._step_bytes):
-            words, rows, positions = self._base(piece)
-            encoded = words.dictionary_encode()
-            ids = self._tokens(encoded.dictionary)[encoded.indices.to_numpy()]
-            kept = ids != _NONE
-            if not kept.all():
-                rows, ids, positions = rows[kept], ids[kept], positions[kept]
-            yield range(first, first + len(piece)), Tokens(rows + first, ids, positions)
+    def pieces(self, texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """Yield parts of texts whose tokens take little memory, with the number of the first row.
+
+        Raises
+        ------
+        InvalidInputError
+            The texts are not strings.
+        """
+        return steps(texts, self._step_bytes)
+
+    def _split(self, piece: pa.Array, first_row: int) -> Tokens:
+        words, rows, positions = self._base(piece)
+        encoded = words.dictionary_encode()
+        ids = self._tokens(encoded.dictionary)[encoded.indices.to_numpy()]
+        kept = ids != _NONE
+        if not kept.all():
+            rows, ids, positions = rows[kept], ids[kept], positions[kept]
+        return Tokens(rows + first_row, ids, positions)
 
     def add(self, tokens: Sequence[str]) -> RowNumbers:
         """Return the numbers of tokens, and give new ones a number."""

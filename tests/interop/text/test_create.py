@@ -15,6 +15,8 @@ import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import InvalidOptionError, UnsupportedTypeError
 from lance_spark.mutations.indexes import text
+from lance_spark.scan.text import tokenizer
+from lance_spark.scan.text.files import part_writer
 from tests.interop.text.tables import (
     change,
     of_oracle,
@@ -73,7 +75,8 @@ def test_both_clients_use_an_index(
     words, path, other = vocabulary(rng), tmp_path / "t.lance", tmp_path / "other.lance"
     table = rows(rng, 0, 1500, words)
     if num_segments > 1:
-        monkeypatch.setattr(text, "DEFAULT_MEMORY", 1 << 20)
+        monkeypatch.setattr(text, "DEFAULT_MEMORY", 50_000)
+        monkeypatch.setattr(tokenizer, "_STEP_BYTES", 5_000)
     for target in (path, other):
         lance.write_dataset(
             table,
@@ -88,6 +91,8 @@ def test_both_clients_use_an_index(
             column, "INVERTED", num_segments=num_segments, **arguments
         )
         lance.dataset(str(other)).create_scalar_index(column, "INVERTED", **arguments)
+    parts = list(path.glob("_indices/*/part_*_docs.lance"))
+    assert len(parts) == 2 if num_segments == 1 else len(parts) > 2 * num_segments
     for _ in range(QUERIES):
         query = random_query(rng, words)
         if '"u"' not in str(query) and "'u'" not in str(query):
@@ -116,7 +121,10 @@ def test_both_clients_use_an_index(
 
 
 @pytest.mark.parametrize("with_position", [False, True])
-def test_files_are_those_of_pylance(tmp_path: Path, with_position: bool) -> None:
+def test_files_are_those_of_pylance(
+    tmp_path: Path, with_position: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_writer, "CHUNK_TOKENS", 10_000)
     rng = random.Random(4)
     # Frequent words, and texts of thousands of tokens: all kinds of blocks.
     words = [f"w{int(rng.paretovariate(1.0))}" for _ in range(60_000)]

@@ -116,13 +116,13 @@ def test_text_is_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     dataset = lance_spark.open_dataset(str(path)).create_scalar_index("s", "INVERTED")
     lance.write_dataset(rows(rng, 500, 30, words), str(path), mode="append")
     lengths = []
-    parts = Tokenizer.parts
+    split = Tokenizer.split
 
     def counted(self: Tokenizer, texts: Any) -> Any:
         lengths.append(len(texts))
-        return parts(self, texts)
+        return split(self, texts)
 
-    monkeypatch.setattr(Tokenizer, "parts", counted)
+    monkeypatch.setattr(Tokenizer, "split", counted)
     dataset = lance_spark.open_dataset(str(path)).optimize_indices()
     assert sum(lengths) == 30
     assert segments(path) == [1]
@@ -130,6 +130,7 @@ def test_text_is_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(stored_parts, "CHUNK_TOKENS", 50)
     lance.write_dataset(rows(rng, 530, 5, words), str(path), mode="append")
     dataset = lance_spark.open_dataset(str(path)).optimize_indices()
+    monkeypatch.setattr(Tokenizer, "split", split)
     query = words[0]
     assert own_scores(path, query) == pytest.approx(oracle_scores(path, query), rel=1e-6)
     assert dataset.optimize_indices().version == dataset.version

@@ -68,14 +68,15 @@ def _of_texts(rows: CoveredRows, parameters: TextParameters) -> tuple[Hashes, Ro
     hashes = np.zeros(len(rows), np.uint64)
     counts = np.zeros(len(rows), np.int64)
     known = np.empty(0, np.uint64)
-    for step, tokens in tokenizer.parts(rows.values):
+    for first, piece in tokenizer.pieces(rows.values):
+        tokens = tokenizer.split(piece)
         new = islice(tokenizer.vocabulary, len(known), None)
         known = np.append(known, _hashed([token.encode("utf-8") for token in new]))
         of_token = known[tokens.ids]
         if parameters.with_position:
             of_token = _placed(of_token, tokens.positions)
-        counts[step.start : step.stop] = np.bincount(tokens.rows - step.start, minlength=len(step))
-        np.add.at(hashes, tokens.rows, of_token)
+        counts[first : first + len(piece)] = np.bincount(tokens.rows, minlength=len(piece))
+        np.add.at(hashes, tokens.rows + first, of_token)
     return hashes, counts
 
 

@@ -21,10 +21,10 @@ from lance_spark.scan.text.parameters import BLOCK_SIZE, CODE, TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Bytes of memory of a token and of a document while a part is written, and of a distinct token.
-TOKEN_BYTES, _DOCUMENT_BYTES, _WORD_BYTES = 32, 64, 320
+TOKEN_BYTES, _DOCUMENT_BYTES, _WORD_BYTES = 48, 64, 320
 _BATCH_ROWS = 1 << 14
 #: Tokens whose postings are encoded at once.
-CHUNK_TOKENS = 1 << 19
+CHUNK_TOKENS = 1 << 17
 _DOCUMENT_BITS = 32
 _K1, _B = 1.2, 0.75
 _POSITIONS = {"positions_layout": positions.LAYOUT, "positions_codec": positions.CODEC}

@@ -64,16 +64,17 @@ class IndexWriter:
             A text is not UTF-8.
         StorageError
         """
-        for rows, found in self._tokenizer.parts(texts):
-            documents = found.rows - rows.start
-            lengths = np.bincount(documents, minlength=len(rows))
+        for first, piece in self._tokenizer.pieces(texts):
+            # A new part has another tokenizer.
+            found = self._tokenizer.split(piece)
+            lengths = np.bincount(found.rows, minlength=len(piece))
             # A row without tokens is not a document.
             is_document = lengths > 0
             self._part.add(
                 found.ids,
-                (np.cumsum(is_document) - 1)[documents],
+                (np.cumsum(is_document) - 1)[found.rows],
                 found.positions,
-                row_ids[rows.start : rows.stop][is_document],
+                row_ids[first : first + len(piece)][is_document],
                 lengths[is_document],
             )
             self._flush(self._limit)
