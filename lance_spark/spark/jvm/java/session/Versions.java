@@ -69,7 +69,7 @@ final class Versions {
 
   /** Returns whether functions of a session have other names than those of extensions. */
   static boolean qualifiesFunctions() {
-    return spark().startsWith("4.3.");
+    return spark().matches("4\\.[23]\\..*");
   }
 
   /** Adds the capability of tables to get new columns by a statement, which Spark 4.0 lacks. */
