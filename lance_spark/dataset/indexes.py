@@ -199,7 +199,7 @@ class IndexMethods(HistoryMethods):
             Names of indexes; by default all that this release can create.
         num_indices_to_merge : int
             Number of the newest segments of an index that become one with the new rows: the rows
-            of their fragments are read again.
+            of their fragments are read again, but for full-text indexes.
         retrain : bool
             Whether to create the indexes again over all fragments, in place of their segments.
         commit_message, transaction_properties, conflict_retries, max_retries
