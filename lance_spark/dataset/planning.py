@@ -257,7 +257,8 @@ class PlanMethods(HistoryMethods):
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         used: tuple[UsedIndex, ...] = ()
         if use_scalar_index and conditions and manifest.index_section is not None:
-            from lance_spark.scan.pruning.candidates import TableIndexes, narrowed
+            from lance_spark.scan.pruning.candidates import TableIndexes
+            from lance_spark.scan.pruning.narrowing import narrowed
 
             if self._indexes is None:
                 self._indexes = TableIndexes(

@@ -1,0 +1,51 @@
+"""Slices of fragments without the rows that indexes rule out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.scan.task import FragmentSlice
+
+
+def narrowed(
+    groups: Sequence[tuple[FragmentSlice, ...]],
+    rows: Mapping[int, RowRanges],
+    target_rows: int,
+) -> list[tuple[FragmentSlice, ...]]:
+    """Return groups of slices without the rows that are ruled out.
+
+    Parameters
+    ----------
+    groups : sequence of tuple of FragmentSlice
+    rows : mapping of int to RowRanges
+        The rows to keep, by the fragment's id.
+    target_rows : int
+        Consecutive groups are joined up to this number of rows that are decoded.
+    """
+    result: list[tuple[FragmentSlice, ...]] = []
+    current: list[FragmentSlice] = []
+    size = 0
+    for group in groups:
+        remaining = [part for piece in group for part in _narrowed(piece, rows)]
+        count = sum(
+            piece.num_rows if piece.rows is None else piece.rows.num_decoded for piece in remaining
+        )
+        if current and size + count > target_rows:
+            result.append(tuple(current))
+            current, size = [], 0
+        current += remaining
+        size += count
+    if current:
+        result.append(tuple(current))
+    return result
+
+
+def _narrowed(piece: FragmentSlice, rows: Mapping[int, RowRanges]) -> Iterator[FragmentSlice]:
+    kept = rows.get(piece.fragment.id)
+    if kept is None:
+        return
+    kept = kept.within(piece.start, piece.stop)
+    if kept.num_ranges:
+        start, stop = int(kept.starts[0]), int(kept.stops[-1])
+        yield piece._replace(start=start, stop=stop, rows=None if kept.num_ranges == 1 else kept)
