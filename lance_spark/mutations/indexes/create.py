@@ -318,7 +318,8 @@ def default_segments(table: OpenTable, index_type: str, parallelism: int) -> int
 
 def least_segments(builder: Builder, rows: int) -> int:
     """Return the least number of segments of some rows together, so that none is too large."""
-    most = _MAX_WHOLE_ROWS if part_bytes_of(builder) is None else _MAX_SEGMENT_ROWS
+    is_whole = builder.write_batches is None and part_bytes_of(builder) is None
+    most = _MAX_WHOLE_ROWS if is_whole else _MAX_SEGMENT_ROWS
     return max(-(-rows // most), 1)
 
 
