@@ -42,8 +42,8 @@ except integers of 64 bits are float64. Texts are equal to the texts of pylance:
 stored, floats with as few digits as possible.
 
 Values are processed one by one here, as their layouts differ; `jsonb_search` finds parts of many
-values together. The C code of the json module parses texts. Reading or writing an object of five keys takes about 10 microseconds, twice as long as the
-json module alone.
+values together. The C code of the json module parses texts. Reading or writing an object of five
+keys takes about 10 microseconds, twice as long as the json module alone.
 """
 
 from __future__ import annotations

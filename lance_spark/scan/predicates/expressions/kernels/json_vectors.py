@@ -8,7 +8,7 @@
 | `float` | numbers and booleans |
 | `bool` | booleans |
 | `string` | texts, integers and booleans |
-| `text` | integers, booleans and null |
+| `text` | texts without escapes, integers, booleans and null |
 
 Python code computes the other values one by one, and those of documents that
 `lance_spark.encoding.jsonb_search` calls odd. The results are those of `json_documents`.
@@ -26,6 +26,9 @@ import pyarrow as pa
 from lance_spark.encoding.jsonb import CONTAINER, FALSE, STRING, TRUE, decode
 from lance_spark.encoding.jsonb_search import NOTHING, ODD, Bools, Located, pieces, strings
 from lance_spark.scan.predicates.json_paths import located
+
+#: Characters that JSON text escapes.
+_ESCAPED = r'["\\\x00-\x1f]'
 
 #: Computes the result for one document, as the json module reads it, from the detail of a call.
 OneByOne = Callable[[Any, Any], Any]
@@ -131,21 +134,30 @@ def _bool(values: Located) -> tuple[pa.Array, Bools]:
 
 
 def _string(values: Located) -> tuple[pa.Array, Bools]:
-    is_string = values.kinds == STRING
-    try:
-        array = strings(values, is_string)
-    except pa.ArrowInvalid:
-        # The decoder says which text is damaged.
-        is_string[:] = False
-        array = strings(values, is_string)
+    array, is_string = _strings(values)
     array, is_done = _with_plain_texts(values, array)
     return array, is_done | is_string | (values.kinds == 0)
+
+
+def _strings(values: Located) -> tuple[pa.Array, Bools]:
+    """Return the texts, and which rows have one; none if one is damaged: the decoder says which."""
+    is_string: Bools = values.kinds == STRING
+    try:
+        return strings(values, is_string), is_string
+    except pa.ArrowInvalid:
+        is_string[:] = False
+        return pa.nulls(len(is_string), pa.string()), is_string
 
 
 def _text(values: Located) -> tuple[pa.Array, Bools]:
     import pyarrow.compute as pc
 
-    array, is_done = _with_plain_texts(values, pa.nulls(len(values.kinds), pa.string()))
+    array, is_string = _strings(values)
+    escaped = pc.match_substring_regex(array, _ESCAPED).fill_null(False)
+    is_string &= ~escaped.to_numpy(zero_copy_only=False)
+    array = pc.binary_join_element_wise('"', array, '"', "")
+    array, is_done = _with_plain_texts(values, array)
+    is_done |= is_string
     is_null = values.kinds == 0
     return pc.if_else(pa.array(is_null), "null", array), is_done | is_null
 
