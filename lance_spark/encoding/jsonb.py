@@ -41,9 +41,9 @@ Layout: https://github.com/databendlabs/jsonb, which pylance uses, without decim
 except integers of 64 bits are float64. Texts are equal to the texts of pylance: no spaces, keys as
 stored, floats with as few digits as possible.
 
-Values are processed one by one, as their layouts differ. The C code of the json module parses
-texts. Reading or writing an object of five keys takes about 10 microseconds, twice as long as the
-json module alone.
+Values are processed one by one here, as their layouts differ; `jsonb_search` finds parts of many
+values together. The C code of the json module parses texts. Reading or writing an object of five
+keys takes about 10 microseconds, twice as long as the json module alone.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ _SMALL = 64
 #: Characters of a text that an error shows.
 _SHOWN = 100
 
-_SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
-_CONTAINER_KIND, _COUNT = 0xE000_0000, 0x1FFF_FFFF
-_STRING, _NUMBER, _FALSE, _TRUE = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
-_CONTAINER = 0x5000_0000
-_ENTRY_KIND, _LENGTH = 0x7000_0000, 0x0FFF_FFFF
-_LITERALS = {0: "null", _FALSE: "false", _TRUE: "true"}
+SCALAR, OBJECT, ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
+CONTAINER_KIND, COUNT = 0xE000_0000, 0x1FFF_FFFF
+STRING, NUMBER, FALSE, TRUE = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
+CONTAINER = 0x5000_0000
+ENTRY_KIND, LENGTH = 0x7000_0000, 0x0FFF_FFFF
+_LITERALS = {0: "null", FALSE: "false", TRUE: "true"}
 
-_ZERO, _INT, _UINT, _FLOAT, _DECIMAL = 0x00, 0x40, 0x50, 0x60, 0x70
-_NOT_FINITE = (0x10, 0x20, 0x30)
+ZERO, INT, UINT, FLOAT, _DECIMAL = 0x00, 0x40, 0x50, 0x60, 0x70
+NOT_FINITE = (0x10, 0x20, 0x30)
 #: Bytes of the integer in a decimal, by the bytes of the decimal; early writers put the precision
 #: before the scale.
 _DECIMAL_BYTES = {9: 8, 17: 16, 18: 16, 33: 32, 34: 32}
@@ -207,13 +207,13 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     if depth > MAX_DEPTH:
         raise UnsupportedEncodingError(f"JSONB is nested more than {MAX_DEPTH} deep")
     (header,) = _U32.unpack_from(data, start)
-    container = header & _CONTAINER_KIND
-    count = header & _COUNT
-    if container == _SCALAR:
+    container = header & CONTAINER_KIND
+    count = header & COUNT
+    if container == SCALAR:
         entries = 1
-    elif container == _ARRAY:
+    elif container == ARRAY:
         entries = count
-    elif container == _OBJECT:
+    elif container == OBJECT:
         entries = 2 * count
     else:
         _corrupt(f"{header:#010x} is not a header")
@@ -222,24 +222,24 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
         _corrupt(f"{entries} entries do not fit into {stop - start} bytes")
     texts = []
     for entry in unpack_from(f">{entries}I", data, start + 4):
-        end = position + (entry & _LENGTH)
+        end = position + (entry & LENGTH)
         if end > stop:
             _corrupt(f"an entry of {end - position} bytes has {stop - position} left")
-        tag = entry & _ENTRY_KIND
-        if tag == _STRING:
+        tag = entry & ENTRY_KIND
+        if tag == STRING:
             texts.append(_string(data[position:end]))
-        elif tag == _NUMBER:
+        elif tag == NUMBER:
             texts.append(_number(data[position:end]))
-        elif tag == _CONTAINER:
+        elif tag == CONTAINER:
             texts.append(_decode(data, position, end, depth + 1))
         elif tag in _LITERALS:
             texts.append(_LITERALS[tag])
         else:
             raise UnsupportedEncodingError(f"JSONB has an entry of kind {tag >> 28}")
         position = end
-    if container == _ARRAY:
+    if container == ARRAY:
         return f"[{','.join(texts)}]"
-    if container == _SCALAR:
+    if container == SCALAR:
         return texts[0]
     if not all(text[0] == '"' for text in texts[:count]):
         _corrupt("a key is not a string")
@@ -257,13 +257,13 @@ def _string(payload: bytes) -> str:
 def _number(data: bytes) -> str:
     size = len(data) - 1
     tag = data[0] if data else -1
-    if tag in (_INT, _UINT) and size in (1, 2, 4, 8):
-        return str(int.from_bytes(data[1:], "big", signed=tag == _INT))
-    if tag == _FLOAT and size == 8:
+    if tag in (INT, UINT) and size in (1, 2, 4, 8):
+        return str(int.from_bytes(data[1:], "big", signed=tag == INT))
+    if tag == FLOAT and size == 8:
         return _float_text(_F64.unpack_from(data, 1)[0])
-    if tag == _ZERO:
+    if tag == ZERO:
         return "0"
-    if tag in _NOT_FINITE:
+    if tag in NOT_FINITE:
         return "null"
     if tag == _DECIMAL and size in _DECIMAL_BYTES:
         value = int.from_bytes(data[1 : 1 + _DECIMAL_BYTES[size]], "big", signed=True)
@@ -287,7 +287,7 @@ def _encode_text(text: str) -> bytes:
     if type(value) in (dict, list):
         return _encode_container(value, 1)
     entry, payload = _encode(value, 0)
-    return pack(">II", _SCALAR, entry) + payload
+    return pack(">II", SCALAR, entry) + payload
 
 
 def _encode(value: Any, depth: int) -> tuple[int, bytes]:
@@ -296,20 +296,20 @@ def _encode(value: Any, depth: int) -> tuple[int, bytes]:
     if python_type is str:
         # Only lone surrogates are replaced.
         payload = value.encode("utf-8", "backslashreplace")
-        entry = _STRING
+        entry = STRING
     elif python_type is int:
         payload = _encode_int(value)
-        entry = _NUMBER
+        entry = NUMBER
     elif python_type is float:
         payload = _encode_float(value)
-        entry = _NUMBER
+        entry = NUMBER
     elif value is None:
         return 0, b""
     elif python_type is bool:
-        return (_TRUE if value else _FALSE), b""
+        return (TRUE if value else FALSE), b""
     else:
         payload = _encode_container(value, depth + 1)
-        entry = _CONTAINER
+        entry = CONTAINER
     return entry | _checked(len(payload)), payload
 
 
@@ -319,9 +319,9 @@ def _encode_container(value: dict[str, Any] | list[Any], depth: int) -> bytes:
     entries = []
     parts = []
     items: Any = value
-    header = _ARRAY
+    header = ARRAY
     if type(value) is dict:
-        header = _OBJECT
+        header = OBJECT
         encode_keys = _known_keys if len(value) <= _SMALL else _keys
         order, lengths, keys = encode_keys(tuple(value))
         entries = list(lengths)
@@ -331,7 +331,7 @@ def _encode_container(value: dict[str, Any] | list[Any], depth: int) -> bytes:
         entry, payload = _encode(item, depth)
         entries.append(entry)
         parts.append(payload)
-    if len(items) > _COUNT:
+    if len(items) > COUNT:
         raise InvalidInputError(f"it has {len(items)} entries in one array or object")
     return pack(f">{1 + len(entries)}I", header | len(items), *entries) + b"".join(parts)
 
@@ -342,7 +342,7 @@ def _keys(names: tuple[str, ...]) -> tuple[list[str], list[int], bytes]:
     keys = sorted(by_key)
     return (
         [by_key[key] for key in keys],
-        [_STRING | _checked(len(key)) for key in keys],
+        [STRING | _checked(len(key)) for key in keys],
         b"".join(keys),
     )
 
@@ -353,9 +353,9 @@ _known_keys = lru_cache(_KNOWN_KEYS)(_keys)
 
 def _encode_int(value: int) -> bytes:
     if value > 0:
-        tag, bits = _UINT, value.bit_length()
+        tag, bits = UINT, value.bit_length()
     elif value:
-        tag, bits = _INT, (~value).bit_length() + 1
+        tag, bits = INT, (~value).bit_length() + 1
     else:
         return b"\x00"
     if bits > 64:
@@ -364,20 +364,18 @@ def _encode_int(value: int) -> bytes:
         except OverflowError:
             return _encode_float(math.inf)
     size = 1 if bits <= 8 else 2 if bits <= 16 else 4 if bits <= 32 else 8
-    return bytes((tag,)) + value.to_bytes(size, "big", signed=tag == _INT)
+    return bytes((tag,)) + value.to_bytes(size, "big", signed=tag == INT)
 
 
 def _encode_float(value: float) -> bytes:
     if not math.isfinite(value):
         raise InvalidInputError("it has a number that no float64 holds; make it a string")
-    return _FLOAT_ITEM.pack(_FLOAT, value)
+    return _FLOAT_ITEM.pack(FLOAT, value)
 
 
 def _checked(length: int) -> int:
-    if length > _LENGTH:
-        raise InvalidInputError(
-            f"it has a part of {length} bytes, more than the {_LENGTH} of JSONB"
-        )
+    if length > LENGTH:
+        raise InvalidInputError(f"it has a part of {length} bytes, more than the {LENGTH} of JSONB")
     return length
 
 

@@ -25,6 +25,9 @@ from lance_spark.file.v0_1.footer import read_legacy_footer
 from lance_spark.file.v0_1.statistics import prune, read_statistics
 from lance_spark.inspect.pages import columns_of
 from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
+from lance_spark.scan.indexes.json_path import extracted
+from lance_spark.scan.predicates.expressions.kernels.json_documents import json_value
+from lance_spark.scan.predicates.json_paths import parse_path
 from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.options.values import json_list, json_object, moment
@@ -301,6 +304,28 @@ def values(data: bytes) -> None:
         raise failed
 
 
+def json_search(data: bytes) -> None:
+    """Find values in JSONB, and values to index."""
+    documents = pa.array([data, None, data], pa.large_binary())
+    failed: Exception | None = None
+    for path in ("a", "$[1]", "$.a[1].b", "$"):
+        for detail, dtype in (
+            ("text", pa.string()),
+            ("length", pa.int64()),
+            ("exists", pa.bool_()),
+        ):
+            try:
+                json_value([documents], (detail, (), parse_path(path), None), dtype)
+            except Exception as error:
+                failed = worse_of(failed, error)
+        try:
+            extracted(documents, path)
+        except Exception as error:
+            failed = worse_of(failed, error)
+    if failed is not None:
+        raise failed
+
+
 def offsets(data: bytes) -> None:
     """Parse the position of a stream, after Spark has parsed its JSON."""
     try:
@@ -384,6 +409,7 @@ _EVERY = (
         2,
     ),
     Target("jsonb", jsonb.decode, corpus.json_values, worse_bytes, 3),
+    Target("json_search", json_search, corpus.json_values, worse_bytes, 2),
     Target("json", lambda data: jsonb.encode(text_of(data)), texts.json_texts, texts.worse_json, 2),
     Target(
         "sql",

@@ -15,6 +15,7 @@ from lance.fragment import DataFile
 from pyroaring import BitMap
 
 import lance_spark
+from lance_spark.encoding.jsonb import to_jsonb
 from lance_spark.errors import CorruptTableError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
@@ -108,6 +109,29 @@ def test_random_overlays(tmp_path: Path, seed: int) -> None:
     assert [row["point"] for batch in batches for row in batch.to_pylist()] == [
         value and {"label": value["label"]} for value in expected["point"].to_pylist()
     ]
+
+
+def test_json(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    rows = 500
+    documents = pa.array([f'{{"a":{k}}}' for k in range(rows)], pa.json_())
+    lance.write_dataset(pa.table({"js": documents, "id": range(rows)}), str(path))
+    stored = to_jsonb(pa.array(['{"a":1000}', None, '{"a":"x"}']))
+    with LanceFileWriter(
+        str(path / "data" / "o.lance"), pa.schema({"js": pa.large_binary()}), version="2.2"
+    ) as writer:
+        writer.write_batch(pa.table({"js": stored}))
+    file = DataFile("o.lance", [0], [0], 2, 2)
+    commit(path, 0, lance.LanceOperation.DataOverlayFile(file, [100, 200, 300]))
+    ours = lance_spark.open_dataset(str(path))
+    for text in (
+        "json_extract(js, '$.a') = '1000'",
+        "json_get(js, 'a') IS NULL",
+        "json_get_string(js, 'a') IN ('x', '3', '100', '300')",
+    ):
+        expected = lance.dataset(str(path)).to_table(filter=text)
+        assert ours.to_table(filter=text).to_pylist() == expected.to_pylist(), text
+        assert expected.num_rows in (1, 2)
 
 
 def test_rows_of_each_column(tmp_path: Path) -> None:

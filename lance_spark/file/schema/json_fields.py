@@ -6,6 +6,7 @@ where            shape
 Arrow schema     string with the extension ``arrow.json``; a writer may give large_string or a view
 manifest, file   logical type ``json``, extension ``lance.json`` (``arrow.json`` in 0.39 and 1.0)
 pages            large_binary of JSONB, see `lance_spark.encoding.jsonb`
+filters, indexes large_binary of JSONB, which functions of JSON search; other conditions make texts
 ===============  ===================================================================================
 
 Releases up to 0.33 at least stored the text itself: logical type ``string``, extension

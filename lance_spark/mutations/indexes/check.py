@@ -23,7 +23,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes.builders import BUILDERS
 from lance_spark.mutations.indexes.checks import btree, keyed, ngrams, rtree, texts, zoned
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
-from lance_spark.mutations.indexes.column import read_column
+from lance_spark.mutations.indexes.column import naming_damaged_files, read_column
 from lance_spark.mutations.indexes.create import current_fragments
 from lance_spark.mutations.indexes.existing import index_type_of
 from lance_spark.mutations.indexes.optimize import path_of
@@ -152,9 +152,16 @@ class CheckTask(FragmentTask):
         values, words = read_column(self, self.path, ROW_ADDRESS if has_addresses else ROW_ID)
         findings = Findings()
         uuid = indexes.uuid_of(segment)
+        refused: InvalidInputError | None = None
+        if is_json:
+            with naming_damaged_files(self, self.path):
+                try:
+                    values = json_path.extracted(values, json_path.target_of(self.segment).path)
+                except InvalidInputError as error:
+                    refused = error
         try:
-            if is_json:
-                values = json_path.extracted(values, json_path.target_of(self.segment).path)
+            if refused is not None:
+                raise refused
             rows = CoveredRows(values, words, has_addresses, self.moved)
             check = _CHECKS[indexes.type_of_index(segment)]
             check(IndexFiles(self.open_paths(), segment, keeps=False), rows, findings)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.scan.predicates.comparison import column_at
@@ -23,6 +26,8 @@ def read_column(
     task: FragmentTask, path: tuple[Field, ...], row_field: Field
 ) -> tuple[pa.Array, UInt64Array]:
     """Return the values of all live rows, and the id or address of each, increasing.
+
+    JSON is JSONB.
 
     Parameters
     ----------
@@ -75,7 +80,7 @@ def column_parts(
     ------
     CorruptFileError, CorruptTableError, StorageError
     """
-    dtype = value_type(path[-1])
+    dtype = value_type(paged_json(path[-1]))
     values: list[pa.Array] = []
     ids: list[pa.Array] = []
     size = 0
@@ -102,9 +107,24 @@ def column_batches(
     The rows are in the order of the fragments; see `read_column`.
     """
     names = [field.name for field in path]
-    schema = Schema((*Schema.of_paths([path]).fields, row_field))
+    # Values in JSON documents are found in JSONB.
+    columns = map(paged_json, Schema.of_paths([path]).fields)
+    schema = Schema((*columns, row_field))
     for batch in _batches(task, task.fragments, schema):
         yield _plain(column_at(batch, names)), batch.column(batch.num_columns - 1).to_numpy()
+
+
+@contextmanager
+def naming_damaged_files(task: FragmentTask, path: tuple[Field, ...]) -> Iterator[None]:
+    """Name the data file in the error if a document of a JSON column is damaged."""
+    try:
+        yield
+    except (CorruptFileError, UnsupportedEncodingError):
+        if path[-1].logical_type == "json":
+            # A read as text has this error, with the name of the file.
+            for _ in _batches(task, task.fragments, Schema.of_paths([path])):
+                pass
+        raise
 
 
 def live_rows(

@@ -29,6 +29,7 @@ from lance_spark.mutations.indexes.column import (
     column_batches,
     column_parts,
     live_rows,
+    naming_damaged_files,
     value_type,
 )
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
@@ -171,7 +172,9 @@ class IndexTask(FragmentTask):
             return
         parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
         sources = [merged.source(self, paths) for merged in self.merged]
-        write_files(segment, builder, value_type(self.path[-1]), parts, sources, self.parameters)
+        dtype = value_type(self.path[-1])
+        with naming_damaged_files(self, self.path):
+            write_files(segment, builder, dtype, parts, sources, self.parameters)
 
     def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:
         """Yield the parts of the segments that are merged."""

@@ -20,9 +20,11 @@ from lance_spark.encoding.arrow_blocks import with_dictionaries
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
-from lance_spark.errors import InvalidInputError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.file.checks import narrow_indices
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.column_reader import ColumnReader, rows_without_columns
@@ -291,6 +293,15 @@ class SelectiveReader:
         selected, _ = self._select(rows)
         yield rows.start + (np.arange(len(rows)) if selected is None else np.flatnonzero(selected))
 
+    def _texts(self, values: pa.Array, field: Field, rows: Rows) -> pa.Array:
+        """Return a column that filters have read as JSONB with texts."""
+        try:
+            return read_json(values, field, self._files.paths.store.display)
+        except (CorruptFileError, UnsupportedEncodingError):
+            # The error of a read as text names the file.
+            ColumnReader(self._files, Schema((field,))).read(rows)
+            raise
+
     def _live(self, candidates: RowRanges | None, rows: range) -> Iterator[pa.RecordBatch]:
         selected, result = self._select(rows, candidates)
         count = len(rows) if selected is None else int(np.count_nonzero(selected))
@@ -350,6 +361,9 @@ class SelectiveReader:
                 )
                 if is_kept(values, self._columns.fields[position]):
                     values = plain(values)
+                field = self._columns.fields[position]
+                if field.has_json and not values.type.equals(field.arrow_field.type):
+                    values = self._texts(values, field, rows)
                 window[-1 - position] = values
         yield from self._columns.batches(
             window, len(rows) if row_indices is None else len(row_indices)

@@ -31,8 +31,9 @@ import pyarrow.types as pat
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.encoding.rows import RowNumbers, Rows
-from lance_spark.errors import EvaluationError
+from lance_spark.errors import CorruptFileError, EvaluationError, UnsupportedEncodingError
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import ALIGNMENT, ColumnReader
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
@@ -147,7 +148,7 @@ class FilterReader:
     fields : tuple of Field
         The columns of the filters.
     columns : ColumnReader
-        Reads them; some may be dictionary arrays (`kept_dictionaries`).
+        Reads them; some may be dictionary arrays (`kept_dictionaries`), and JSON is JSONB.
     """
 
     def __init__(
@@ -157,6 +158,8 @@ class FilterReader:
         self.fields = schema.fields
         # Overlays replace values of plain arrays.
         fields = self.fields if files.overlays is not None else keeping(self.fields)
+        # Functions of JSON search JSONB; other conditions make texts of it.
+        fields = tuple(map(paged_json, fields))
         self.columns = ColumnReader(files, replace(schema, fields=fields))
         self._files = files
         self._filters = tuple(filters)
@@ -203,13 +206,14 @@ class FilterReader:
                 return self._apply_to_live(rows, live)
         result = FilterResult(rows, self.columns.read(rows))
         try:
-            matches = matching(self._filters, result.batch)
+            matches = self._matching(result)
         except EvaluationError:
             if live is None:
                 raise
             # A deleted row may have caused the error.
             matches = np.zeros(len(rows), np.bool_)
-            matches[live] = matching(self._filters, result.batch.filter(pa.array(live)))
+            batch = result.batch.filter(pa.array(live))
+            matches[live] = self._matching(FilterResult(rows.start + np.flatnonzero(live), batch))
         if live is not None:
             matches &= live
         count = int(np.count_nonzero(matches))
@@ -226,7 +230,7 @@ class FilterReader:
     def apply_to(self, rows: RowNumbers) -> tuple[BoolArray, FilterResult]:
         """Return which of some live rows meet the filters, and the columns that were read."""
         result = FilterResult(rows, self.columns.read(rows))
-        matches = matching(self._filters, result.batch)
+        matches = self._matching(result)
         self._metrics.rows_filtered += len(rows) - int(np.count_nonzero(matches))
         return matches, result
 
@@ -239,6 +243,15 @@ class FilterReader:
         matches = matching(self._filters, batch)
         self._metrics.rows_filtered += batch.num_rows - int(np.count_nonzero(matches))
         return matches
+
+    def _matching(self, result: FilterResult) -> BoolArray:
+        """Return which rows meet the filters."""
+        try:
+            return matching(self._filters, result.batch)
+        except (CorruptFileError, UnsupportedEncodingError):
+            # A document is damaged. The error of a read as text names its file.
+            ColumnReader(self._files, Schema(self.fields)).read(result.rows)
+            raise
 
     def _candidate_ranges(self, field: Field, op: str, value: Any) -> RowRanges | None:
         number, overlays = self._files.file_of.get(field.id), self._files.overlays

@@ -23,12 +23,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.jsonb import value_text
+from lance_spark.encoding.jsonb import FALSE, STRING, TRUE, to_text, value_text
+from lance_spark.encoding.jsonb_search import NOTHING, Located, pieces, strings
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import index_pb2, table_pb2
-from lance_spark.scan.predicates.json_paths import MISSING, Step, find, parse_path, same_steps
+from lance_spark.scan.predicates.json_paths import (
+    MISSING,
+    Step,
+    find,
+    located,
+    parse_path,
+    same_steps,
+)
 from lance_spark.table.indexes import sections as indexes
 
 KIND = "JSON"
@@ -114,11 +123,13 @@ def extracted(documents: pa.Array, path: str) -> pa.Array:
     Parameters
     ----------
     documents : pa.Array
-        JSON texts.
+        JSONB (large_binary), or JSON texts.
     path : str
 
     Raises
     ------
+    CorruptFileError
+        A document is damaged.
     InvalidInputError
         A value is an array or object, or the values have different types.
     UnsupportedFeatureError
@@ -128,6 +139,64 @@ def extracted(documents: pa.Array, path: str) -> pa.Array:
         steps = parse_path(path)
     except ValueError as error:
         raise UnsupportedFeatureError(f"JSON index: {error}") from None
+    if not pat.is_large_binary(documents.type):
+        return _of_texts(documents, path, steps)
+    parts = [_of_piece(piece, path, steps) for piece in pieces(documents)]
+    types = {part.type for part in parts if part.null_count < len(part)}
+    if types == {pa.int64(), pa.float64()}:
+        types = {pa.float64()}
+    if len(types) > 1:
+        # The error shows the first document that differs.
+        return _of_texts(to_text(documents), path, steps)
+    dtype = types.pop() if types else pa.string()
+    return pa.concat_arrays([_as_type(part, dtype) for part in parts])
+
+
+def _of_piece(documents: pa.Array, path: str, steps: Sequence[Step]) -> pa.Array:
+    """Return the values at a path in JSONB."""
+    import pyarrow.compute as pc
+
+    values = located(Located.of(documents), steps)
+    numbers = values.numbers()
+    is_bool = (values.kinds == TRUE) | (values.kinds == FALSE)
+    is_string = values.kinds == STRING
+    is_null = (values.kinds == 0) | (values.kinds == NOTHING) | numbers.is_null
+    is_number = numbers.is_int | numbers.is_float
+    if sum(bool(mask.any()) for mask in (is_string, is_bool, is_number)) > 1:
+        return _of_texts(to_text(documents), path, steps)
+    if is_string.any():
+        try:
+            array = strings(values, is_string)
+        except pa.ArrowInvalid:
+            # The decoder says which text is damaged.
+            return _of_texts(to_text(documents), path, steps)
+    elif is_bool.any():
+        array = pa.array(values.kinds == TRUE, mask=~is_bool)
+    elif numbers.is_float.any():
+        array = pa.array(numbers.floats, mask=~is_number)
+    else:
+        array = pa.array(numbers.ints, mask=~is_number)
+    others = ~(is_string | is_bool | is_number | is_null)
+    if not others.any():
+        return array
+    mask = pa.array(others)
+    replaced = _of_texts(to_text(documents.filter(mask)), path, steps)
+    types = {part.type for part in (array, replaced) if part.null_count < len(part)}
+    if len(types) > 1 and types != {pa.int64(), pa.float64()}:
+        return _of_texts(to_text(documents), path, steps)
+    dtype = pa.float64() if len(types) > 1 else types.pop() if types else pa.string()
+    return pc.replace_with_mask(_as_type(array, dtype), mask, _as_type(replaced, dtype))
+
+
+def _as_type(values: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return values in the type of all values; integers may be rounded to float64."""
+    if values.null_count == len(values):
+        return pa.nulls(len(values), dtype)
+    return values.cast(dtype, safe=False)
+
+
+def _of_texts(documents: pa.Array, path: str, steps: Sequence[Step]) -> pa.Array:
+    """Return the values at a path in JSON texts."""
     # A document that occurs often is parsed once.
     encoded = documents.dictionary_encode()
     found = [find(json.loads(text), steps) for text in encoded.dictionary.to_pylist()]

@@ -15,7 +15,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.jsonb import to_text
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.field import Field
 
 Op = Literal["==", "!=", "<", "<=", ">", ">="]
 TextMatch = Literal["starts", "ends", "contains", "like"]
@@ -89,6 +91,14 @@ def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
     array = batch.column(batch.schema.get_field_index(path[0]))
     for name in path[1:]:
         array = array.flatten()[array.type.get_field_index(name)]
+    return array
+
+
+def values_at(batch: pa.RecordBatch, path: Sequence[Field]) -> pa.Array:
+    """Return a column of a batch, or a child of structs, with JSON as text; see `column_at`."""
+    array = column_at(batch, [node.name for node in path])
+    if path[-1].logical_type == "json" and pat.is_large_binary(array.type):
+        return to_text(array)
     return array
 
 

@@ -16,6 +16,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from lance_spark.encoding.jsonb_search import Located
+
 _INDEX = re.compile(r"\+?[0-9]+", re.ASCII)
 _SPACE = " \t\r\n"
 _NAME = re.compile(r"\w+")
@@ -99,6 +101,18 @@ def find(value: Any, steps: Sequence[Step]) -> Any:
         else:
             return MISSING
     return value
+
+
+def located(documents: Located, steps: Sequence[Step]) -> Located:
+    """Return the places of the values that steps find in JSONB: `find` for many documents."""
+    for step in steps:
+        if isinstance(step, Item):
+            documents = documents.child(None, step.number)
+            continue
+        number = _index(step.name) if isinstance(step, Key) else None
+        # A lone surrogate is in no key.
+        documents = documents.child(step.name.encode("utf-8", "surrogatepass"), number)
+    return documents
 
 
 def _index(name: str) -> int | None:

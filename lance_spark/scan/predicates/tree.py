@@ -29,7 +29,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import EvaluationError
 from lance_spark.file.schema.field import Field
-from lance_spark.scan.predicates.comparison import column_at, widened
+from lance_spark.scan.predicates.comparison import column_at, values_at, widened
 from lance_spark.scan.predicates.conditions import (
     ColumnBound,
     Condition,
@@ -80,6 +80,11 @@ class Column:
         return test(self._compared_as(array))
 
     def _stored(self, batch: pa.RecordBatch) -> pa.Array:
+        array = values_at(batch, self.path)
+        return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+
+    def documents(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the values of a JSON column in a batch: JSONB, or texts if the batch has texts."""
         array = column_at(batch, [node.name for node in self.path])
         return array.storage if isinstance(array.type, pa.BaseExtensionType) else array
 

@@ -23,7 +23,7 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.predicates.comparison import KERNELS, column_at, kernel_type
+from lance_spark.scan.predicates.comparison import KERNELS, kernel_type, values_at
 from lance_spark.scan.predicates.conditions import Bound, ColumnBound, Condition, RangePruner
 from lance_spark.scan.predicates.literals import to_array, to_scalar
 
@@ -62,7 +62,7 @@ class Comparison:
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for each row of a batch whether the condition holds; never null."""
-        array = column_at(batch, [node.name for node in self.path])
+        array = values_at(batch, self.path)
         if pat.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         if self.op == "is_null":

@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.conditions import Bound, ColumnBound
-from lance_spark.scan.predicates.expressions.node import Call, ColumnValue, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal
 from lance_spark.scan.predicates.json_paths import Key, Step, parse_path
 from lance_spark.scan.predicates.tree import Column
 from lance_spark.scan.predicates.typed_values import Typed, is_text, type_name
@@ -61,7 +61,8 @@ class JsonDocument(Expression):
         )
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        raise NotImplementedError
+        """Return the documents of the column, as the batch has them: JSONB or texts."""
+        return self.column.documents(batch)
 
     def columns(self) -> Iterator[Column]:
         yield self.column
@@ -131,7 +132,7 @@ def _call(
     wanted: str | None = None,
 ) -> Expression:
     detail = (result, document.keys, path, wanted)
-    return Call("json", (ColumnValue(document.column),), dtype, detail)
+    return Call("json", (JsonDocument(document.column),), dtype, detail)
 
 
 def _text(name: str, argument: object) -> str | None:

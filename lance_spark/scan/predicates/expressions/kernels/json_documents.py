@@ -1,8 +1,8 @@
-"""Functions of JSON documents, given as texts, as pylance computes them.
+"""Functions of JSON documents, as pylance computes them.
 
-A document is parsed by the json module, once for each different text of a batch. The steps of a
-path (`lance_spark.scan.predicates.json_paths`) are then Python code for each document, as the
-layouts of documents differ.
+Documents are JSONB, for which `json_vectors` computes most values, or texts. A text is parsed by
+the json module, once for each different text of a batch. The steps of a path
+(`lance_spark.scan.predicates.json_paths`) are then Python code for each document.
 
 | result | of the value that is found | if nothing is found |
 | --- | --- | --- |
@@ -28,9 +28,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lance_spark.encoding.jsonb import value_text
-from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError
+from lance_spark.scan.predicates.expressions.kernels import Kernel, RowError, json_vectors
 from lance_spark.scan.predicates.json_paths import MISSING, find
 
 _SHOWN = 60
@@ -123,7 +124,7 @@ def json_value(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> p
     Parameters
     ----------
     arrays : sequence of pa.Array
-        One array of JSON texts.
+        One array of JSONB (large_binary), or of JSON texts.
     detail : tuple
         The result of the table, the steps of ``json_get`` before it, those of its path, and the
         text that `contains` searches.
@@ -135,20 +136,26 @@ def json_value(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> p
     RowError
         A value cannot be converted.
     """
-    result, keys, path, wanted = detail
-    convert = _CONVERTED.get(result) or (lambda value: _contains(value, wanted))
-    null_is_null = result in ("int", "float", "bool", "string")
-    otherwise = False if result in ("exists", "contains") else None
-    encoded = arrays[0].dictionary_encode()
-    values: list[Any] = []
-    for text in encoded.dictionary.to_pylist():
-        document = find(json.loads(text), keys)
-        value = MISSING if document is MISSING else find(document, path)
-        if document is MISSING or (null_is_null and value is None):
-            values.append(None)
-        else:
-            values.append(otherwise if value is MISSING else convert(value))
+    (documents,) = arrays
+    if pat.is_large_binary(documents.type):
+        return json_vectors.computed(documents, detail, dtype, _result)
+    encoded = documents.dictionary_encode()
+    values = [_result(json.loads(text), detail) for text in encoded.dictionary.to_pylist()]
     return pa.array(values, dtype).take(encoded.indices)
+
+
+def _result(document: Any, detail: Any) -> Any:
+    """Return the result for one document, as the json module reads it."""
+    result, keys, path, wanted = detail
+    document = find(document, keys)
+    if document is MISSING:
+        return None
+    value = find(document, path)
+    if value is MISSING:
+        return False if result in ("exists", "contains") else None
+    if value is None and result in ("int", "float", "bool", "string"):
+        return None
+    return _contains(value, wanted) if result == "contains" else _CONVERTED[result](value)
 
 
 KERNELS: dict[str, Kernel] = {"json": json_value}

@@ -1,0 +1,339 @@
+"""Searches many JSONB values at once: children and items as arrays of positions.
+
+`lance_spark.encoding.jsonb` has the layout. A `Located` has one place for each document:
+
+| kind | place |
+| --- | --- |
+| `NOTHING` | the path found nothing |
+| `ODD` | unknown: `decode` must read the document, which may be damaged |
+| another kind of an entry | the payload of the entry, from `starts` to `stops` |
+
+A step reads the entries of all containers of its kind together. Every count and length is compared
+with the bytes of its container before it is used; a container whose entries do not fill it exactly
+is odd. So are keys that are no strings, a key that occurs twice, and kinds that JSON does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import pack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.jsonb import (
+    ARRAY,
+    CONTAINER,
+    CONTAINER_KIND,
+    COUNT,
+    ENTRY_KIND,
+    FLOAT,
+    INT,
+    LENGTH,
+    NOT_FINITE,
+    NUMBER,
+    OBJECT,
+    SCALAR,
+    STRING,
+    UINT,
+    ZERO,
+)
+from lance_spark.encoding.v2_1.fixed_width import ranges
+
+NOTHING, ODD = 0xFFFF_FFFF, 0xFFFF_FFFE
+#: Bytes of documents that are searched together: their arrays fit into the processor's caches.
+_PIECE_BYTES = 1 << 20
+
+Positions = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers among located values.
+
+    Attributes
+    ----------
+    is_int, is_float : bool array
+        Which values are integers of 64 bits with a sign, and which are finite float64.
+    is_null : bool array
+        Which are numbers that JSON does not have.
+    ints : int64 array
+    floats : float64 array
+        Also has the integers.
+    """
+
+    is_int: Bools
+    is_float: Bools
+    is_null: Bools
+    ints: npt.NDArray[np.int64]
+    floats: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A place in each of some documents.
+
+    Attributes
+    ----------
+    data : uint8 array
+        Of all documents.
+    kinds : uint32 array
+        A kind of an entry, `NOTHING` or `ODD`.
+    starts, stops : int64 array
+        Positions in `data`.
+    """
+
+    data: npt.NDArray[np.uint8]
+    kinds: npt.NDArray[np.uint32]
+    starts: Positions
+    stops: Positions
+
+    @classmethod
+    def of(cls, documents: pa.Array) -> Located:
+        """Return the documents themselves; nothing for null.
+
+        Parameters
+        ----------
+        documents : pyarrow.Array
+            Of type large_binary.
+        """
+        _, offset_buffer, content = documents.buffers()
+        bounds = np.frombuffer(offset_buffer, np.int64)[documents.offset :][: len(documents) + 1]
+        data = np.frombuffer(b"" if content is None else content, np.uint8)
+        starts, stops = bounds[:-1].copy(), bounds[1:].copy()
+        kinds = np.full(len(documents), CONTAINER, np.uint32)
+        # Zero bytes are null.
+        kinds[starts == stops] = 0
+        if documents.null_count:
+            kinds[documents.is_null().to_numpy(zero_copy_only=False)] = NOTHING
+        self = cls(data, kinds, starts, stops)
+        rows, headers = self._containers()
+        scalars = rows[headers & CONTAINER_KIND == SCALAR]
+        kinds[scalars] = ODD
+        scalars = scalars[stops[scalars] - starts[scalars] >= 8]
+        words = _read(data, ">u4", starts[scalars] + 4)
+        starts[scalars] += 8
+        fits = starts[scalars] + (words & LENGTH) == stops[scalars]
+        kinds[scalars[fits]] = _checked_kinds(words[fits])
+        return self
+
+    def child(self, name: bytes | None, number: int | None) -> Located:
+        """Return a child of each object, and an item of each array.
+
+        Parameters
+        ----------
+        name : bytes or None
+            The key of the child, in UTF-8; None finds nothing in objects.
+        number : int or None
+            The number of the item, from 0; None finds nothing in arrays.
+        """
+        result = Located(
+            self.data,
+            np.where(self.kinds == ODD, ODD, NOTHING).astype(np.uint32),
+            np.zeros_like(self.starts),
+            np.zeros_like(self.starts),
+        )
+        rows, headers = self._containers()
+        result.kinds[self.kinds == CONTAINER] = ODD
+        number = None if number is None or number > COUNT else number
+        counts = (headers & COUNT).astype(np.int64)
+        is_object = headers & CONTAINER_KIND == OBJECT
+        is_array = headers & CONTAINER_KIND == ARRAY
+        num_entries = np.where(is_object, 2 * counts, counts)
+        payloads = self.starts[rows] + 4 + 4 * num_entries
+        is_sound = (is_object | is_array) & (payloads <= self.stops[rows])
+        is_read = counts > 0
+        is_read &= is_object if number is None else is_object | (counts > number)
+        if name is None:
+            is_read &= is_array
+        result.kinds[rows[is_sound & ~is_read]] = NOTHING
+        is_read &= is_sound
+        entries = _Entries(
+            self, rows[is_read], counts[is_read], num_entries[is_read], is_object[is_read]
+        )
+        entries.find(name, number, result)
+        return result
+
+    def numbers(self) -> Numbers:
+        """Return the numbers; other values are not numbers in the result.
+
+        Integers without a sign that need 64 bits, decimals and damaged numbers are none either.
+        """
+        is_int, is_float, is_null = (np.zeros(len(self.kinds), np.bool_) for _ in range(3))
+        ints = np.zeros(len(self.kinds), np.int64)
+        floats = np.zeros(len(self.kinds), np.float64)
+        rows = np.flatnonzero((self.kinds == NUMBER) & (self.stops > self.starts))
+        starts = self.starts[rows]
+        tags = self.data[starts]
+        sizes = self.stops[rows] - starts - 1
+        is_int[rows[tags == ZERO]] = True
+        is_null[rows[np.isin(tags, NOT_FINITE)]] = True
+        for tag, letter in ((INT, "i"), (UINT, "u")):
+            for size in (1, 2, 4, 8):
+                chosen = (tags == tag) & (sizes == size)
+                values = _read(self.data, f">{letter}{size}", starts[chosen] + 1)
+                ints[rows[chosen]] = values.astype(np.int64)
+                is_int[rows[chosen]] = values <= np.iinfo(np.int64).max if size == 8 else True
+        floats[rows] = ints[rows]
+        chosen = (tags == FLOAT) & (sizes == 8)
+        values = _read(self.data, ">f8", starts[chosen] + 1)
+        is_finite = np.isfinite(values)
+        floats[rows[chosen]] = np.where(is_finite, values, 0.0)
+        is_float[rows[chosen]] = is_finite
+        is_null[rows[chosen]] = ~is_finite
+        return Numbers(is_int, is_float, is_null, ints, floats)
+
+    def lengths(self) -> tuple[Positions, Bools]:
+        """Return the number of items of each array, 0 for other values, and which are odd."""
+        rows, headers = self._containers()
+        counts = np.zeros(len(self.kinds), np.int64)
+        is_odd = (self.kinds == ODD) | (self.kinds == CONTAINER)
+        item_counts = (headers & COUNT).astype(np.int64)
+        is_array = headers & CONTAINER_KIND == ARRAY
+        is_sound = is_array | (headers & CONTAINER_KIND == OBJECT)
+        is_sound &= self.starts[rows] + 4 + 4 * item_counts <= self.stops[rows]
+        is_odd[rows[is_sound]] = False
+        counts[rows[is_array]] = item_counts[is_array]
+        return counts, is_odd
+
+    def document(self, row: int) -> bytes:
+        """Return the value of a row, whose kind is that of an entry, as JSONB of its own."""
+        payload = self.data[self.starts[row] : self.stops[row]].tobytes()
+        kind = int(self.kinds[row])
+        return payload if kind == CONTAINER else pack(">II", SCALAR, kind | len(payload)) + payload
+
+    def _containers(self) -> tuple[Positions, npt.NDArray[np.uint32]]:
+        """Return the rows of containers with a header, and their headers."""
+        rows = np.flatnonzero((self.kinds == CONTAINER) & (self.stops - self.starts >= 4))
+        return rows, _read(self.data, ">u4", self.starts[rows]).astype(np.uint32)
+
+
+class _Entries:
+    """The entries of some objects and arrays, one container after the other.
+
+    Parameters
+    ----------
+    values : Located
+    rows : int64 array
+        The containers: each has an entry, and as many bytes as its entries take.
+    counts, num_entries : int64 array
+        The number in each header, and of the entries.
+    is_object : bool array
+    """
+
+    def __init__(
+        self,
+        values: Located,
+        rows: Positions,
+        counts: Positions,
+        num_entries: Positions,
+        is_object: Bools,
+    ) -> None:
+        self._data = values.data
+        self._rows = rows
+        self._counts = counts
+        self._is_object = is_object
+        self._firsts = np.cumsum(num_entries) - num_entries
+        self._container = np.repeat(np.arange(len(rows)), num_entries)
+        starts, stops = values.starts[rows], values.stops[rows]
+        first_words = starts + 4
+        self._number = np.arange(len(self._container)) - self._firsts[self._container]
+        words = _read(self._data, ">u4", first_words[self._container] + 4 * self._number)
+        self._kinds = _checked_kinds(words)
+        self._lengths = (words & LENGTH).astype(np.int64)
+        ends = np.cumsum(self._lengths)
+        firsts = self._firsts
+        payloads = first_words + 4 * num_entries
+        shifts = payloads - (ends[firsts] - self._lengths[firsts])
+        # Increasing within a container: if the last end is right, all are inside.
+        self._ends = ends + shifts[self._container]
+        is_key = is_object[self._container] & (self._number < counts[self._container])
+        self._is_key = is_key
+        self._is_odd = self._ends[firsts + num_entries - 1] != stops
+        wrong = (self._kinds == ODD) | (is_key & (self._kinds != STRING))
+        self._is_odd[self._container[wrong]] = True
+
+    def find(self, name: bytes | None, number: int | None, result: Located) -> None:
+        """Set the places of children and items in the rows of a result."""
+        result.kinds[self._rows[~self._is_odd]] = NOTHING
+        found = np.zeros(0, np.int64)
+        if name is not None:
+            found = self._keys(name)
+            containers = self._container[found]
+            twice = containers[1:][containers[1:] == containers[:-1]]
+            result.kinds[self._rows[twice]] = ODD
+            self._is_odd[twice] = True
+            found += self._counts[containers]
+        if number is not None:
+            arrays = np.flatnonzero(~self._is_object)
+            found = np.concatenate([found, self._firsts[arrays] + number])
+        found = found[~self._is_odd[self._container[found]]]
+        rows = self._rows[self._container[found]]
+        result.kinds[rows] = self._kinds[found]
+        result.stops[rows] = self._ends[found]
+        result.starts[rows] = self._ends[found] - self._lengths[found]
+
+    def _keys(self, name: bytes) -> Positions:
+        """Return the entries of sound objects that are a key."""
+        maybe = np.flatnonzero(self._is_key & (self._lengths == len(name)))
+        maybe = maybe[~self._is_odd[self._container[maybe]]]
+        starts = self._ends[maybe] - len(name)
+        for index, byte in enumerate(name):
+            is_equal = self._data[starts + index] == byte
+            maybe, starts = maybe[is_equal], starts[is_equal]
+        found: Positions = maybe
+        return found
+
+
+def pieces(documents: pa.Array) -> Iterator[pa.Array]:
+    """Yield slices of an array that are searched together; at least one."""
+    if not len(documents):
+        yield documents
+        return
+    bounds = np.frombuffer(documents.buffers()[1], np.int64)[documents.offset :]
+    bounds = bounds[: len(documents) + 1]
+    start = 0
+    while start < len(documents):
+        stop = int(np.searchsorted(bounds, bounds[start] + _PIECE_BYTES, side="right"))
+        stop = min(max(stop - 1, start + 1), len(documents))
+        yield documents.slice(start, stop - start)
+        start = stop
+
+
+def strings(values: Located, chosen: Bools) -> pa.Array:
+    """Return the payloads of chosen values as strings, and null for others.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A payload is not UTF-8.
+    """
+    lengths = np.where(chosen, values.stops - values.starts, 0)
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    content = values.data[ranges(values.starts, lengths)]
+    validity = pa.py_buffer(np.packbits(chosen, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers).cast(pa.string())
+
+
+def _checked_kinds(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return the kinds of entries; `ODD` for those that JSON does not have, and for containers
+    without a header.
+    """
+    kinds = words & ENTRY_KIND
+    is_odd = (kinds > CONTAINER) | ((kinds == CONTAINER) & (words & LENGTH < 4))
+    return np.where(is_odd, ODD, kinds).astype(np.uint32)
+
+
+def _read(data: npt.NDArray[np.uint8], dtype: str, positions: Positions) -> npt.NDArray[Any]:
+    """Return the numbers at some positions, which are inside of the data."""
+    width = np.dtype(dtype).itemsize
+    if not len(positions):
+        return np.zeros(0, np.dtype(dtype).newbyteorder("="))
+    every = np.ndarray((len(data) - width + 1,), dtype, buffer=data, strides=(1,))
+    return every[positions].astype(np.dtype(dtype).newbyteorder("="))
