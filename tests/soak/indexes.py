@@ -45,13 +45,11 @@ TYPES = {
 ROWS = 400
 _MOST_ROWS = 12_000
 _NOT_CHECKED = ("Inverted", "FragmentReuse")
-#: What errors of pylance say that are no faults. It merges no segments with sorted tokens, which
-#: this package writes, with segments of its own.
+#: What errors of pylance say that are no faults.
 _CONFLICTS = (
     "conflict",
     "too many concurrent writers",
     "preempted by concurrent transaction",
-    "different token set formats",
 )
 
 

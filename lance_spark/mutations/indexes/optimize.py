@@ -173,8 +173,8 @@ def _extension(
     if request.retrain:
         merged, read, removed = [], list(fragments), list(segments)
     else:
-        if builder.write_batches is not None and any(
-            text.replaces_all(IndexFiles(table.paths, segment)) for segment in segments
+        if builder.write_batches is not None and text.replaces_all(
+            IndexFiles(table.paths, segment) for segment in segments
         ):
             num_merged = len(current)
         newest = current[len(current) - num_merged :]

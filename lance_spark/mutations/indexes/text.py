@@ -13,9 +13,11 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
-from lance_spark.scan.text.files.index import open_index
+from lance_spark.scan.text.files.index import layout_of, open_index
 from lance_spark.scan.text.files.part_writer import MAX_FORMAT, Form, default_format
+from lance_spark.scan.text.files.postings import PostingFormat
 from lance_spark.scan.text.files.stored_parts import StoredPart
+from lance_spark.scan.text.files.tokens import FST
 from lance_spark.scan.text.files.writer import DEFAULT_MEMORY, IndexWriter
 from lance_spark.scan.text.parameters import BLOCK_SIZE, TextParameters
 from lance_spark.scan.text.tokenizer import Tokenizer
@@ -24,7 +26,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 _MEBIBYTE = 1 << 20
 #: Keys of the parameters besides those of the tokenizer.
-FORMAT, _MEMORY = "format_version", "memory_bytes"
+FORMAT, _MEMORY, _TOKEN_FORM = "format_version", "memory_bytes", "token_form"
 _BUILD_OPTIONS = ("block_size", "document_granularity", "memory_limit", "num_workers", FORMAT)
 _MAX_COUNT = 1 << 20
 
@@ -54,6 +56,7 @@ def parse(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **asdict(parameters),
         FORMAT: _format_version(version, parameters),
+        _TOKEN_FORM: FST,
         # As in pylance, workers share the memory. Here, a task is one worker.
         _MEMORY: DEFAULT_MEMORY if memory is None else max(1, memory * _MEBIBYTE // workers),
     }
@@ -66,20 +69,29 @@ def existing(files: IndexFiles) -> dict[str, Any]:
     ------
     CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
     """
-    parameters, _ = open_index(files)
+    layout = layout_of(files)
     return {
-        **asdict(parameters),
-        FORMAT: default_format(parameters),
+        **asdict(layout.parameters),
+        # pylance merges no segments of different forms.
+        FORMAT: max(layout.format_version, default_format(layout.parameters)),
+        _TOKEN_FORM: layout.token_form,
         _MEMORY: DEFAULT_MEMORY,
     }
 
 
-def replaces_all(files: IndexFiles) -> bool:
+def replaces_all(segments: Iterable[IndexFiles]) -> bool:
     """Return whether a new segment of an index must replace all its segments.
 
-    pylance searches no index whose segments have posting blocks of different sizes.
+    pylance searches no index whose segments have posting blocks of different sizes. It merges none
+    whose segments differ in their format or their form of token dictionaries.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
     """
-    return any(part.layout.posting_format.block_size != BLOCK_SIZE for part in open_index(files)[1])
+    layouts = [layout_of(files) for files in segments]
+    forms = {(layout.format_version, layout.token_form) for layout in layouts}
+    return len(forms) > 1 or any(layout.posting_format != PostingFormat() for layout in layouts)
 
 
 def details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
@@ -151,7 +163,8 @@ def stored_parts(
 
 def _form(parameters: Mapping[str, Any]) -> Form:
     names = (field.name for field in fields(TextParameters))
-    return Form(TextParameters(**{name: parameters[name] for name in names}), parameters[FORMAT])
+    text_parameters = TextParameters(**{name: parameters[name] for name in names})
+    return Form(text_parameters, parameters[FORMAT], parameters[_TOKEN_FORM])
 
 
 def _format_version(value: Any, parameters: TextParameters) -> int:

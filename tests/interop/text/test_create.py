@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -144,14 +145,24 @@ def test_files_are_those_of_pylance(
         else:
             dataset.create_scalar_index("s", "INVERTED", with_position=with_position)
         tables = {}
-        for part in ("docs", "invert"):
-            (file,) = path.glob(f"_indices/*/part_0_{part}.lance")
+        for part in ("docs", "invert", "tokens", "metadata"):
+            (file,) = path.glob(f"_indices/*/{'' if part == 'metadata' else 'part_0_'}{part}.lance")
             reader = LanceFileReader(str(file))
             tables[part] = reader.read_all().to_table(), reader.metadata().schema
         contents.append(tables)
     (own_docs, own_schema), (docs, schema) = (content["docs"] for content in contents)
     assert own_docs == docs
     assert own_schema.equals(schema, check_metadata=True)
+    (own_tokens, own_schema), (tokens, schema) = (content["tokens"] for content in contents)
+    assert own_schema.equals(schema, check_metadata=True)
+    # The clients write different graphs of the same tokens.
+    names = ["_token_next_id", "_token_total_length"]
+    assert own_tokens.select(names) == tokens.select(names)
+    (own_table, own_schema), (table, schema) = (content["metadata"] for content in contents)
+    assert own_table == table
+    own_metadata, metadata = dict(own_schema.metadata), dict(schema.metadata)
+    assert json.loads(own_metadata.pop(b"params")) == json.loads(metadata.pop(b"params"))
+    assert own_metadata == metadata
     (own_lists, own_schema), (lists, schema) = (content["invert"] for content in contents)
     assert own_schema.equals(schema)
     assert own_schema.metadata == schema.metadata

@@ -34,6 +34,7 @@ CASES: list[tuple[str, bool, int, dict[str, Any]]] = [
     ("pylance", False, SMALL, {"with_position": False}),
     ("pylance", True, 80_000, {"stem": False}),
     ("own", True, text.DEFAULT_MEMORY, {}),
+    ("pylance", False, SMALL, {"format_version": 3}),
     # Forms that are written again.
     ("pylance", False, SMALL, {"format_version": 1}),
     ("pylance", True, SMALL, {"format_version": 3, "block_size": 256}),
@@ -81,13 +82,14 @@ def test_segments_become_one(
 
     append(900)
     optimize(num_indices_to_merge=0)
-    # Blocks of another size are replaced.
-    assert segments(path) == ([1, 1] if "block_size" in options else [2, 2])
+    # Blocks of another size, and those of format 1, are replaced.
+    is_replaced = "block_size" in options or options.get("format_version") == 1
+    assert segments(path) == ([1, 1] if is_replaced else [2, 2])
     lance.dataset(str(path)).delete("id % 7 = 3")
     lance.dataset(str(path)).update({"s": "'abc the updated cats'"}, where="id % 10 = 5")
     # pylance finds updated rows with stable ids by their old texts, if another segment has them.
     optimize(num_indices_to_merge=9 if stable_row_ids else 1)
-    count = 1 if stable_row_ids or "block_size" in options else 2
+    count = 1 if stable_row_ids or is_replaced else 2
     assert segments(path) == [count] * 2
     lance.dataset(str(path)).delete("id < 300 AND id % 5 > 1")
     lance_spark.open_dataset(str(path)).compact_files(target_rows_per_fragment=700)

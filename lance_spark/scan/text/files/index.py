@@ -124,12 +124,14 @@ class Layout:
     parameters : TextParameters
     parts : tuple of int
         Numbers of the parts.
+    format_version : int
     token_form : str
     posting_format : PostingFormat
     """
 
     parameters: TextParameters
     parts: tuple[int, ...]
+    format_version: int
     token_form: str
     posting_format: PostingFormat
 
@@ -354,15 +356,20 @@ def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
     UnsupportedFeatureError
         The segment has a tokenizer, or a format, that this release does not know.
     """
+    layout = layout_of(files)
+    parts = [TextIndexPart(files, number, layout) for number in layout.parts]
+    return layout.parameters, parts
+
+
+def layout_of(files: IndexFiles) -> Layout:
+    """Return the content of `metadata.lance` of a segment; see `open_index`."""
     content = files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
     if content is None and _is_old(files):
         raise UnsupportedFeatureError(
             f"index {files.segment.name!r} has the format of pylance before 0.30, which this "
             "release does not read; create the index again"
         )
-    layout = required(files, METADATA_FILE, content)
-    parts = [TextIndexPart(files, number, layout) for number in layout.parts]
-    return layout.parameters, parts
+    return required(files, METADATA_FILE, content)
 
 
 def _is_old(files: IndexFiles) -> bool:
@@ -391,6 +398,7 @@ def _read_layout(files: IndexFiles) -> Layout:
     with closing(files.open(METADATA_FILE)) as file:
         name, metadata = file.source.name, file.schema.metadata
         block_size = number_in(file, "posting_block_size", 128)
+        version = number_in(file, "format_version", 1)
     parameters = TextParameters.of_json(metadata.get("params", b""), name)
     try:
         parts = json.loads(metadata.get("partitions", b"null"))
@@ -405,12 +413,16 @@ def _read_layout(files: IndexFiles) -> Layout:
         raise _error(name, "partitions must be a list of distinct numbers")
     tail = _text(metadata, "posting_tail_codec", FIXED)
     form = _text(metadata, "token_set_format", ARROW)
+    if version not in VERSIONS[1:]:
+        raise UnsupportedFeatureError(
+            f"{name}: format_version {version} is not supported; this release reads 1 to 3"
+        )
     if block_size not in (128, 256) or tail not in (FIXED, VARINT) or form not in (ARROW, FST):
         raise UnsupportedFeatureError(
             f"{name}: postings of {block_size} documents, {tail!r}, {form!r} are not supported; "
             "create the index again"
         )
-    return Layout(parameters, tuple(parts), form, PostingFormat(block_size, tail))
+    return Layout(parameters, tuple(parts), version, form, PostingFormat(block_size, tail))
 
 
 def _text(metadata: Mapping[str, bytes], key: str, default: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.indexes.files import SegmentWriter
-from lance_spark.scan.text.files import index, positions, posting_write, tokens
+from lance_spark.scan.text.files import fst_write, index, positions, posting_write, tokens
 from lance_spark.scan.text.files.postings import VARINT
 from lance_spark.scan.text.parameters import BLOCK_SIZE, CODE, TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -50,10 +50,13 @@ class Form:
     parameters : TextParameters
     format_version : int
         2, or 3, whose files differ from it in this number only.
+    token_form : str
+        Form of the token dictionaries; see `tokens`.
     """
 
     parameters: TextParameters
     format_version: int
+    token_form: str = tokens.FST
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -129,7 +132,7 @@ class PartWriter:
         """
         lengths = np.concatenate(self._lengths)
         write_documents(segment, number, np.concatenate(self._row_ids), lengths)
-        write_tokens(segment, number, pa.array(vocabulary, pa.string()))
+        write_tokens(segment, number, pa.array(vocabulary, pa.string()), self._form.token_form)
         mean = self.num_tokens / self.num_documents
         norms = _K1 * (1 - _B + _B * lengths.astype(np.float64) / mean)
         lists = self._posting_lists(norms, lengths, len(vocabulary))
@@ -201,12 +204,22 @@ def write_documents(
     write_file(segment, index.part_file(number, "docs"), [columns], metadata)
 
 
-def write_tokens(segment: SegmentWriter, number: int, vocabulary: pa.Array) -> None:
-    """Write the tokens of a part, which are in the order of their numbers."""
+def write_tokens(segment: SegmentWriter, number: int, vocabulary: pa.Array, form: str) -> None:
+    """Write the tokens of a part, which are in the order of their numbers, in a form."""
     import pyarrow.compute as pc
 
-    order = pc.array_sort_indices(vocabulary.cast(pa.large_binary()))
-    columns = {tokens.TOKEN: vocabulary.take(order), tokens.TOKEN_ID: order.cast(pa.uint32())}
+    values = vocabulary.cast(pa.large_binary())
+    order = pc.array_sort_indices(values)
+    if form == tokens.FST:
+        graph = fst_write.encoded(values.take(order), order.to_numpy().astype(np.int64))
+        num_bytes = pc.sum(pc.binary_length(values), min_count=0)
+        columns = {
+            tokens.FST_BYTES: pa.array([graph.tobytes()], pa.large_binary()),
+            tokens.FST_COUNT: pa.array([len(values)], pa.uint32()),
+            tokens.FST_LENGTH: pa.array([num_bytes.as_py()], pa.uint64()),
+        }
+    else:
+        columns = {tokens.TOKEN: vocabulary.take(order), tokens.TOKEN_ID: order.cast(pa.uint32())}
     write_file(segment, index.part_file(number, "tokens"), [columns], {})
 
 

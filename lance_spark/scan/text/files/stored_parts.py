@@ -25,7 +25,6 @@ from lance_spark.scan.text.files.part_writer import (
     write_tokens,
 )
 from lance_spark.scan.text.files.postings import PostingFormat
-from lance_spark.scan.text.files.tokens import ARROW
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: More than the bytes of any token.
@@ -87,13 +86,15 @@ class StoredPart:
             return False
         with closing(self.part.open("invert")) as file:
             metadata = file.schema.metadata
-        names = ("positions_layout", "positions_codec")
+        names = ("format_version", "positions_layout", "positions_codec")
         return all(
             metadata.get(name, b"") == form.metadata.get(name, "").encode() for name in names
         )
 
-    def copy(self, segment: SegmentWriter, number: int) -> None:
+    def copy(self, segment: SegmentWriter, number: int, token_form: str) -> None:
         """Write the part with the same postings, as a part of another segment.
+
+        The token dictionary gets a form.
 
         Raises
         ------
@@ -101,10 +102,11 @@ class StoredPart:
         """
         part = self.part
         kinds = ["invert"]
-        if part.layout.token_form == ARROW:
+        if part.layout.token_form == token_form:
             kinds.append("tokens")
         else:
-            write_tokens(segment, number, pa.array(all_words(part), pa.binary()).cast(pa.string()))
+            words = pa.array(all_words(part), pa.binary()).cast(pa.string())
+            write_tokens(segment, number, words, token_form)
         if np.array_equal(self.row_ids, part.documents.row_ids):
             kinds.append("docs")
         else:

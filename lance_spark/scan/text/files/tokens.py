@@ -24,7 +24,7 @@ from lance_spark.scan.text.files.fst import TokenGraph
 
 ARROW, FST = "arrow", "fst"
 TOKEN, TOKEN_ID = "_token", "_token_id"
-_FST_BYTES, _FST_COUNT = "_token_fst_bytes", "_token_next_id"
+FST_BYTES, FST_COUNT, FST_LENGTH = "_token_fst_bytes", "_token_next_id", "_token_total_length"
 
 
 class TokenSet(Protocol):
@@ -123,11 +123,11 @@ def read_tokens(files: IndexFiles, file: str, form: str, num_tokens: int) -> Tok
     with closing(files.open(file)) as reader:
         name = reader.source.name
         if form == FST:
-            fields = {_FST_BYTES: pa.large_binary(), _FST_COUNT: pa.uint32()}
+            fields = {FST_BYTES: pa.large_binary(), FST_COUNT: pa.uint32()}
             row = read_columns(reader, fields).to_pylist()
-            if len(row) != 1 or None in row[0].values() or row[0][_FST_COUNT] != num_tokens:
+            if len(row) != 1 or None in row[0].values() or row[0][FST_COUNT] != num_tokens:
                 raise _error(name)
-            return TokenGraph.parse(row[0][_FST_BYTES], num_tokens, name)
+            return TokenGraph.parse(row[0][FST_BYTES], num_tokens, name)
         dtype = named(reader, TOKEN).arrow_field.type
         columns = read_columns(reader, {TOKEN: None, TOKEN_ID: pa.uint32()})
     if dtype not in (pa.string(), pa.large_string()):

@@ -1,6 +1,6 @@
 """Write the files of a segment of an INVERTED index; see `index`.
 
-Token dictionaries have the form `arrow`. A part that reaches the limit of memory is written, and
+A part that reaches the limit of memory is written, and
 the next one begins.
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.scan.indexes.files import SegmentWriter
-from lance_spark.scan.text.files import index, tokens
+from lance_spark.scan.text.files import index
 from lance_spark.scan.text.files.part_writer import Form, PartWriter, write_file
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.scan.text.tokenizer import Tokenizer
@@ -90,7 +90,7 @@ class IndexWriter:
         CorruptFileError, MissingFileError, StorageError
         """
         if 2 * part.nbytes >= self._limit and part.has_form(self._form):
-            part.copy(self._segment, self._num_parts)
+            part.copy(self._segment, self._num_parts, self._form.token_form)
             self._num_parts += 1
             return
         for words, documents in part.read(self._limit // 2):
@@ -110,7 +110,7 @@ class IndexWriter:
         metadata = {
             "partitions": json.dumps(list(range(self._num_parts)), separators=(",", ":")),
             "params": self._form.parameters.to_json(),
-            "token_set_format": tokens.ARROW,
+            "token_set_format": self._form.token_form,
             **self._form.metadata,
         }
         deleted = pa.array([BitMap().serialize()], pa.binary())

@@ -83,6 +83,7 @@ def test_damaged_graphs(content: bytes, words: list[str]) -> None:
         try:
             graph = TokenGraph.parse(bytes(data), len(words), "f")
             graph.starting_with(b"", 60)
-            graph.find(b"abc")
+            for token in (b"abc", b"z9", *map(str.encode, rng.sample(words, 10))):
+                graph.find(token)
         except CorruptFileError:
             pass
