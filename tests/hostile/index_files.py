@@ -7,6 +7,7 @@ lose rows, because files have no checksums; then a check of the index must find 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 import struct
@@ -181,9 +182,10 @@ def queried(root: str) -> None:
     """Run full-text queries, which may be refused."""
     dataset = lance_spark.open_dataset(root)
     failed: LanceError | None = None
-    for query in QUERIES:
+    for query, limit in itertools.product(QUERIES, (3, None)):
         try:
-            found = dataset.to_table(["i", "_score"], full_text_query=query)["i"].to_pylist()
+            table = dataset.to_table(["i", "_score"], full_text_query=query, limit=limit)
+            found = table["i"].to_pylist()
         except LanceError as error:
             failed = error
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from lance_spark.errors import CorruptFileError
@@ -69,23 +69,48 @@ class IndexCache:
         size : callable
             Returns the bytes of a content.
         """
+        return self.get_all([key], lambda _: [read()], size)[0]
+
+    def get_all(
+        self,
+        keys: Sequence[_Key],
+        read: Callable[[Sequence[_Key]], Sequence[_T]],
+        size: Callable[[_T], int],
+    ) -> list[_T]:
+        """Return several contents; those that the cache does not have are read in one call.
+
+        Parameters
+        ----------
+        keys : sequence of (str, str, int or None)
+            Distinct; see `get`.
+        read : callable
+            Returns the contents of some of the keys.
+        size : callable
+        """
+        found: dict[_Key, _T] = {}
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._entries.move_to_end(key)
-                cached: _T = entry[0]
-                return cached
-        content = read()
-        nbytes = size(content)
-        if nbytes > self._max_bytes:
-            return content
-        with self._lock:
-            if key not in self._entries:
-                self._entries[key] = content, nbytes
-                self._bytes += nbytes
-            while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
-                self._bytes -= self._entries.popitem(last=False)[1][1]
-        return content
+            for key in keys:
+                if key in self._entries:
+                    self._entries.move_to_end(key)
+                    found[key] = self._entries[key][0]
+        missing = [key for key in keys if key not in found]
+        if missing:
+            contents = read(missing)
+            found.update(zip(missing, contents, strict=True))
+            sizes = [size(content) for content in contents]
+            with self._lock:
+                for key, content, nbytes in zip(missing, contents, sizes, strict=True):
+                    self._add(key, content, nbytes)
+        return [found[key] for key in keys]
+
+    def _add(self, key: _Key, content: object, nbytes: int) -> None:
+        """Add a content, and drop others past the limits. The caller holds the lock."""
+        if nbytes > self._max_bytes or key in self._entries:
+            return
+        self._entries[key] = content, nbytes
+        self._bytes += nbytes
+        while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
+            self._bytes -= self._entries.popitem(last=False)[1][1]
 
 
 CACHE = IndexCache()

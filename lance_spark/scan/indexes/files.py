@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -131,6 +131,32 @@ class IndexFiles:
             # Without the index, the scan reads the values instead.
             _LOG.warning("index %r is ignored: %s", self.segment.name, error)
             return None
+
+    def cached_parts(
+        self,
+        name: str,
+        parts: Sequence[int],
+        read: Callable[[Sequence[int]], Sequence[_T]],
+        size: Callable[[_T], int],
+    ) -> list[_T]:
+        """Return the parsed contents of parts of a file; missing ones are read in one call.
+
+        Parameters
+        ----------
+        name : str
+        parts : sequence of int
+            Distinct numbers.
+        read : callable
+            Returns the contents of some of the parts. Its errors are passed on.
+        size : callable
+            Returns the bytes of a content.
+        """
+        if not self.keeps:
+            return list(read(parts))
+        keys: dict[tuple[str, str, int | None], int] = {
+            (*self._key(name), part): part for part in parts
+        }
+        return CACHE.get_all(list(keys), lambda some: read([keys[key] for key in some]), size)
 
     def _key(self, name: str) -> tuple[str, str]:
         store, path = self.paths.locate(self.base_id, INDICES, f"{self.folder}/{name}")

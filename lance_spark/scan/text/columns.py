@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import (
     CorruptError,
     InvalidInputError,
@@ -26,7 +27,7 @@ from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.text.files.index import VERSIONS, TextIndexPart, open_index
 from lance_spark.scan.text.flat import FlatPart
-from lance_spark.scan.text.hits import Hits, joined
+from lance_spark.scan.text.hits import Hits, Scores, joined
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
 from lance_spark.scan.text.scoring import Statistics, Terms, scored
@@ -48,6 +49,10 @@ _PLAIN = TextParameters(
     ascii_folding=False,
     max_token_length=None,
 )
+
+#: How many documents more than rows are looked up to find the best rows, and by what factor their
+#: number grows if too many are deleted.
+_MORE_DOCUMENTS, _GROWTH = 64, 8
 
 #: A query of one column.
 Leaf = MatchQuery | PhraseQuery
@@ -333,8 +338,15 @@ class ColumnSearch:
                 own = [part for part in parts if part.number in segment.parts]
                 self._segments.append((segment.fragments, own))
 
-    def hits(self, query: Leaf) -> Hits:
+    def hits(self, query: Leaf, best: int | None = None) -> Hits:
         """Return the live rows that match a query of the plan.
+
+        Parameters
+        ----------
+        query : Leaf
+        best : int, optional
+            If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
+            missing.
 
         Raises
         ------
@@ -344,26 +356,51 @@ class ColumnSearch:
         """
         plan = self._plan.leaves[query]
         with_positions = isinstance(query, PhraseQuery)
+        boost = query.boost if isinstance(query, MatchQuery) else 1.0
         results = []
         for fragments, part in self._parts:
             postings = part.postings(plan.terms.tokens, with_positions=with_positions)
-            documents, scores = scored(part, postings, plan.terms, plan.statistics)
-            addresses, kept = self._live_rows(part.documents.row_ids[documents], fragments)
-            if len(self._repeated) and not is_fuzzy(query):
-                kept &= ~np.isin(addresses, self._repeated)
-            results.append(Hits(addresses[kept], scores[kept]))
+            find = partial(scored, part, postings, plan.terms, plan.statistics, boost)
+            repeated = self._repeated[:0] if is_fuzzy(query) else self._repeated
+            live = partial(self._live, part.documents.row_ids, fragments, repeated)
+            # Some of the rows are deleted.
+            count = None if best is None else 2 * best + _MORE_DOCUMENTS
+            documents, scores = find(count)
+            hits = live(documents, scores)
+            while count is not None and best is not None and len(hits.addresses) < best:
+                if len(documents) < count:
+                    # These are all.
+                    break
+                count *= _GROWTH
+                documents, scores = find(count)
+                hits = live(documents, scores)
+            results.append(hits)
         if self._flat is not None:
             # Their scores depend on the index, too.
             flat = self._flat
             postings = flat.postings(plan.flat_terms.tokens, with_positions=with_positions)
             statistics = plan.flat_statistics.with_part(flat, postings)
-            documents, scores = scored(flat, postings, plan.flat_terms, statistics)
+            documents, scores = scored(flat, postings, plan.flat_terms, statistics, boost, best)
             results.append(Hits(flat.documents.row_ids[documents], scores))
-        return joined(results, query.boost if isinstance(query, MatchQuery) else 1.0)
+        return joined(results)
 
     @property
     def _parts(self) -> list[tuple[BitMap, TextIndexPart]]:
         return [(fragments, part) for fragments, parts in self._segments for part in parts]
+
+    def _live(
+        self,
+        row_ids: UInt64Array,
+        fragments: BitMap,
+        repeated: UInt64Array,
+        documents: RowNumbers,
+        scores: Scores,
+    ) -> Hits:
+        """Return the live rows among documents of a part with some row ids, in any order."""
+        addresses, kept = self._live_rows(row_ids[documents], fragments)
+        if len(repeated):
+            kept &= ~np.isin(addresses, repeated)
+        return Hits(addresses[kept], scores[kept])
 
     def _live_rows(
         self, row_ids: UInt64Array, fragments: BitMap

@@ -58,10 +58,9 @@ class FlatPart:
         addresses = np.concatenate([np.empty(0, np.uint64), *self._addresses])
         return Documents(addresses, lengths.astype(np.uint32))
 
-    @property
-    def score_lengths(self) -> npt.NDArray[np.uint32]:
-        """Tokens of each document."""
-        return self.documents.lengths
+    def score_lengths(self, documents: RowNumbers) -> npt.NDArray[np.uint32]:
+        """Return the tokens of documents."""
+        return self.documents.lengths[documents]
 
     def postings(self, tokens: Sequence[str], *, with_positions: bool = False) -> TokenPostings:
         """Return the documents of tokens, as `TextIndexPart.postings`."""

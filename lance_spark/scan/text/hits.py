@@ -8,8 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.scan.text.scoring import Scores
 from lance_spark.table.rows.u64_segments import UInt64Array
+
+Scores = npt.NDArray[np.float64]
+#: Scores of a group, of which only the greatest is compared at first.
+_GROUP = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,11 @@ class Hits:
         keeps_ties : bool
             Whether all rows with the score of the last row are returned, too.
         """
-        scores, addresses = self.scores.astype(np.float32), self.addresses
+        # Infinite scores have no difference: such rows are the last.
+        scores = np.fmax(self.scores.astype(np.float32), np.float32(-np.inf))
+        addresses = self.addresses
         if limit is not None and limit < len(scores):
-            chosen = _greatest(scores, limit, keeps_ties=keeps_ties)
+            chosen = greatest(scores, limit, keeps_ties=keeps_ties)
             scores, addresses = scores[chosen], addresses[chosen]
         order = np.argsort(-scores, kind="stable")
         return Hits(addresses[order], scores[order].astype(np.float64))
@@ -60,12 +65,12 @@ class Hits:
         return matches, np.where(matches, self.scores[place], 0.0)
 
 
-def joined(hits: Sequence[Hits], factor: float = 1.0) -> Hits:
-    """Return the rows of results that have no row in common, with scores times a factor."""
+def joined(hits: Sequence[Hits]) -> Hits:
+    """Return the rows of results that have no row in common."""
     addresses = np.concatenate([np.empty(0, np.uint64), *(part.addresses for part in hits)])
     scores = np.concatenate([np.empty(0, np.float64), *(part.scores for part in hits)])
     order = np.argsort(addresses)
-    return Hits(addresses[order], scores[order] * factor)
+    return Hits(addresses[order], scores[order])
 
 
 def combined(hits: Sequence[Hits], combine: np.ufunc) -> Hits:
@@ -94,14 +99,35 @@ def boolean(must: Sequence[Hits], should: Sequence[Hits], must_not: Sequence[Hit
     return Hits(addresses[kept], scores[kept])
 
 
-def _greatest(
+def greatest(
     scores: npt.NDArray[np.float32], limit: int, *, keeps_ties: bool
 ) -> npt.NDArray[np.int64]:
-    """Return the positions of the greatest scores, increasing; of equal scores the first."""
+    """Return the positions of the greatest scores, increasing; of equal scores the first.
+
+    Parameters
+    ----------
+    scores : float32 array
+        At least as many as the limit, without NaN.
+    limit : int
+    keeps_ties : bool
+        Whether all scores that equal the last one are chosen, too.
+    """
     if not limit:
         return np.empty(0, np.int64)
-    last = -np.partition(-scores, limit - 1)[limit - 1]
-    equal = np.flatnonzero(scores == last)
-    if not keeps_ties:
-        equal = equal[: limit - int((scores > last).sum())]
-    return np.union1d(np.flatnonzero(scores > last), equal)
+    # So many groups have a score as great as the last of the greatest groups, at least.
+    groups = scores[: len(scores) // _GROUP * _GROUP].reshape(_GROUP, -1).max(axis=0)
+    least = _last_of(groups, limit) if len(groups) >= limit else -np.inf
+    chosen = np.flatnonzero(scores >= least)
+    last = _last_of(scores[chosen], limit)
+    chosen = chosen[scores[chosen] >= last]
+    if keeps_ties or len(chosen) == limit:
+        return chosen
+    equal = chosen[scores[chosen] == last]
+    return np.setdiff1d(chosen, equal[limit - len(chosen) :], assume_unique=True)
+
+
+def _last_of(scores: npt.NDArray[np.float32], limit: int) -> np.float32:
+    """Return the least of the greatest scores."""
+    place = len(scores) - limit
+    last: np.float32 = np.partition(scores, place)[place]
+    return last

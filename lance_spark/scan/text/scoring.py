@@ -10,7 +10,8 @@ and a, the mean number of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,13 +20,15 @@ import numpy.typing as npt
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.text.files.index import Documents, TextIndexPart, TokenPostings
+from lance_spark.scan.text.hits import Scores, greatest
 from lance_spark.scan.text.phrases import phrase_documents
 
 _K1, _B = 1.2, 0.75
 #: Scores are in an array of all documents if at least one posting is for this many documents.
 _SPARSE = 16
 
-Scores = npt.NDArray[np.float64]
+#: Postings that are scored together. Their arrays fit the cache of a processor.
+_STEP = 1 << 15
 
 
 class Part(Protocol):
@@ -46,9 +49,8 @@ class Part(Protocol):
         """Ids and lengths."""
         ...
 
-    @property
-    def score_lengths(self) -> npt.NDArray[np.uint32]:
-        """Tokens of each document as scores count them."""
+    def score_lengths(self, documents: RowNumbers) -> npt.NDArray[np.uint32]:
+        """Return the tokens of documents as scores count them."""
         ...
 
     def postings(self, tokens: Sequence[str], *, with_positions: bool = False) -> TokenPostings:
@@ -121,7 +123,12 @@ class Statistics:
 
 
 def scored(
-    part: Part, postings: TokenPostings, terms: Terms, statistics: Statistics
+    part: Part,
+    postings: TokenPostings,
+    terms: Terms,
+    statistics: Statistics,
+    boost: float = 1.0,
+    best: int | None = None,
 ) -> tuple[RowNumbers, Scores]:
     """Return the documents of a part that match, and their scores.
 
@@ -132,40 +139,91 @@ def scored(
         Of the tokens of the query in this part.
     terms : Terms
     statistics : Statistics
+    boost : float
+        Factor of the scores.
+    best : int, optional
+        If set, documents are left out that have a lesser score, as a 32-bit number, than so many
+        others.
+
+    Returns
+    -------
+    int64 array
+        The documents, increasing.
+    float64 array
+        Their scores.
     """
-    documents = postings.documents
-    if not len(documents):
-        return np.empty(0, np.int64), np.empty(0, np.float64)
+    found = [(np.empty(0, np.int64), np.empty(0, np.float64))]
+    count, most, least = 0, 0 if best is None else 2 * best, np.float32(-np.inf)
+    for matches, values in _ranges(part, postings, terms, statistics):
+        boosted = values if boost == 1.0 else values * boost
+        if best is None:
+            found.append((matches, boosted))
+            continue
+        kept = np.flatnonzero(boosted.astype(np.float32) >= least)
+        found.append((matches[kept], boosted[kept]))
+        count += len(kept)
+        if count > most:
+            documents, scores = _concatenated(found)
+            compared = scores.astype(np.float32)
+            kept = greatest(compared, best, keeps_ties=True)
+            found = [(documents[kept], scores[kept])]
+            count, least = len(kept), compared[kept].min(initial=np.inf)
+            # Many scores may be equal.
+            most = max(most, 2 * count)
+    return _concatenated(found)
+
+
+def _concatenated(found: Sequence[tuple[RowNumbers, Scores]]) -> tuple[RowNumbers, Scores]:
+    documents, scores = zip(*found, strict=True)
+    return np.concatenate(documents), np.concatenate(scores)
+
+
+def _ranges(
+    part: Part, postings: TokenPostings, terms: Terms, statistics: Statistics
+) -> Iterator[tuple[RowNumbers, Scores]]:
+    """Yield the matches in each of several ranges of documents: large arrays take more time."""
     with_token = statistics.with_token
     inverse_frequency = np.log(
         (statistics.num_documents - with_token + 0.5) / (with_token + 0.5) + 1.0
     )
-    weights = np.repeat(
-        inverse_frequency * np.array(terms.weights, np.float64), np.diff(postings.bounds)
-    )
-    mean = statistics.num_tokens / statistics.num_documents
-    norms = _K1 * (1 - _B + _B * part.score_lengths[documents].astype(np.float64) / mean)
-    frequencies = postings.frequencies.astype(np.float64)
-    values = weights * (_K1 + 1) * frequencies / (frequencies + norms)
-    matches, slots = _slots(documents, part.num_documents)
-    sums = np.bincount(slots, weights=values, minlength=len(matches))
-    scores: Scores = sums.astype(np.float64)
-    kept = np.bincount(slots, minlength=len(matches)) > 0
-    for group in terms.groups or ():
-        has_token = np.zeros(len(matches), np.bool_)
-        for number in group:
-            has_token[slots[postings.bounds[number] : postings.bounds[number + 1]]] = True
-        kept &= has_token
-    if terms.phrase is not None:
-        is_in_phrase = np.zeros(len(matches), np.bool_)
-        found = phrase_documents(postings, terms.phrase, terms.slop, is_flat=terms.is_flat)
-        is_in_phrase[np.searchsorted(matches, found)] = True
-        kept &= is_in_phrase
-    return matches[kept], scores[kept]
-
-
-def _slots(documents: RowNumbers, num_documents: int) -> tuple[RowNumbers, RowNumbers]:
-    """Return documents, increasing, and the place of each posting among them."""
-    if len(documents) * _SPARSE >= num_documents:
-        return np.arange(num_documents), documents
-    return np.unique(documents, return_inverse=True)
+    weights = inverse_frequency * np.array(terms.weights, np.float64) * (_K1 + 1)
+    mean = statistics.num_tokens / max(statistics.num_documents, 1)
+    in_phrase = None
+    if terms.phrase is not None and len(postings.documents):
+        in_phrase = phrase_documents(postings, terms.phrase, terms.slop, is_flat=terms.is_flat)
+    num_ranges = -(-len(postings.documents) // _STEP)
+    edges = np.linspace(0, part.num_documents, num_ranges + 1).astype(np.int64)
+    # The first posting of each token in each range.
+    firsts = [
+        start + np.searchsorted(postings.documents[start:stop], edges)
+        for start, stop in itertools.pairwise(postings.bounds.tolist())
+    ]
+    for number, (first, end) in enumerate(itertools.pairwise(edges.tolist())):
+        rows = [slice(own[number], own[number + 1]) for own in firsts]
+        documents = np.concatenate([postings.documents[own] for own in rows])
+        bounds = np.append(0, np.cumsum([own.stop - own.start for own in rows]))
+        frequencies = np.concatenate([postings.frequencies[own] for own in rows]).astype(np.float64)
+        lengths = part.score_lengths(documents).astype(np.float64)
+        norms = _K1 * (1 - _B + _B * lengths / mean)
+        values = np.repeat(weights, np.diff(bounds)) * frequencies / (frequencies + norms)
+        present = np.flatnonzero(np.diff(bounds)).tolist()
+        groups = [group for group in terms.groups or () if not set(present).issubset(group)]
+        if len(present) == 1 and not groups and in_phrase is None:
+            yield documents, values
+            continue
+        slots, matches = documents - first, np.arange(first, end)
+        if len(documents) * _SPARSE < end - first:
+            matches, slots = np.unique(documents, return_inverse=True)
+        sums = np.bincount(slots, weights=values, minlength=len(matches))
+        kept = np.zeros(len(matches), np.bool_)
+        kept[slots] = True
+        for group in groups:
+            has_token = np.zeros(len(matches), np.bool_)
+            for token in group:
+                has_token[slots[bounds[token] : bounds[token + 1]]] = True
+            kept &= has_token
+        if in_phrase is not None:
+            own = slice(*np.searchsorted(in_phrase, [first, end]).tolist())
+            kept &= np.isin(matches, in_phrase[own])
+        chosen = np.flatnonzero(kept)
+        yield matches[chosen], sums[chosen].astype(np.float64, copy=False)

@@ -129,13 +129,16 @@ class TextSearch:
                 used[index] = UsedIndex(index, INVERTED, name, rows)
         return tuple(used.values())
 
-    def hits(self, rows: TextRows) -> Hits:
+    def hits(self, rows: TextRows, best: int | None = None) -> Hits:
         """Return the live rows that match.
 
         Parameters
         ----------
         rows : TextRows
             At least the rows of the fragments of this search.
+        best : int, optional
+            If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
+            missing, or have lower scores.
 
         Raises
         ------
@@ -144,7 +147,7 @@ class TextSearch:
         CorruptFileError, CorruptTableError, MissingFileError, StorageError
         """
         columns = {name: ColumnSearch(rows, plan) for name, plan in self.columns.items()}
-        return _hits(self.query, columns)
+        return _hits(self.query, columns, best)
 
     def shares(self, target: int) -> list[TextSearch]:
         """Split the search into searches of different rows, which together have the same hits.
@@ -287,12 +290,15 @@ def indexed_columns(
     return [names[number] for number in dict.fromkeys(ids) if number in names]
 
 
-def _hits(query: FullTextQuery, columns: Mapping[str, ColumnSearch]) -> Hits:
+def _hits(
+    query: FullTextQuery, columns: Mapping[str, ColumnSearch], best: int | None = None
+) -> Hits:
     match query:
         case MatchQuery() | PhraseQuery():
-            return columns[query.column].hits(query)
+            return columns[query.column].hits(query, best)
         case MultiMatchQuery():
-            hits = [columns[match.column].hits(match) for match in query.matches]
+            # A row that is not among the best of the column of its score is not among the best.
+            hits = [columns[match.column].hits(match, best) for match in query.matches]
             return combined(hits, np.maximum)
         case BoostQuery():
             positive = _hits(query.positive, columns)

@@ -59,7 +59,12 @@ class TextScanTask(ScanTask):
         others = self.search, self.prefilter, self.limit, self.keeps_ties
         return _unpickle, (unpickle, arguments, others)
 
-    def hits(self, metrics: ScanMetrics, find_rows: FindRows | None = None) -> Hits:
+    def hits(
+        self,
+        metrics: ScanMetrics,
+        find_rows: FindRows | None = None,
+        best: int | None = None,
+    ) -> Hits:
         """Return the rows, by their addresses.
 
         Parameters
@@ -68,6 +73,8 @@ class TextScanTask(ScanTask):
             Counts what is read of the table.
         find_rows : callable, optional
             Finds rows of the fragments by their ids.
+        best : int, optional
+            As in `TextSearch.hits`.
 
         Raises
         ------
@@ -81,11 +88,11 @@ class TextScanTask(ScanTask):
             moved=self.search.moved,
             stable_row_ids=self.search.stable_row_ids,
         )
-        return self.search.hits(rows)
+        return self.search.hits(rows, best)
 
     def best(self, metrics: ScanMetrics, find_rows: FindRows | None = None) -> Hits:
         """Return the rows that meet the filters, those with the greatest scores first."""
-        hits = self.hits(metrics, find_rows)
+        hits = self.hits(metrics, find_rows, None if self.filters else self.limit)
         if self.filters:
             read = self._plain((_ADDRESS,), hits, self.filters)
             kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]

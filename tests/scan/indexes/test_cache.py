@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 
 import pytest
 
@@ -24,7 +25,7 @@ class Files:
             self.reads.append(name)
             return name
 
-        result = self.cache.get(("root", name), read, lambda _: size)
+        result = self.cache.get(("root", name, None), read, lambda _: size)
         assert result == name
         return result
 
@@ -46,6 +47,26 @@ def test_bytes_are_bounded() -> None:
     assert files.reads[4:] == ["large", "large"]
     files.get("b", 6)
     assert len(files.reads) == 6
+
+
+def test_several_contents_are_read_in_one_call() -> None:
+    files = Files(IndexCache(max_bytes=10))
+    files.get("b", 6)
+    calls = []
+
+    def read(keys: Sequence[tuple[str, str, int | None]]) -> list[str]:
+        calls.append([name for _, name, _ in keys])
+        return calls[-1]
+
+    def get_all(names: str) -> list[str]:
+        return files.cache.get_all([("root", name, None) for name in names], read, lambda _: 3)
+
+    assert get_all("abc") == ["a", "b", "c"]
+    assert get_all("ca") == ["c", "a"]
+    assert get_all("") == []
+    # The limits hold: b was used before the others were added.
+    assert get_all("bc") == ["b", "c"]
+    assert calls == [["a", "c"], ["b"]]
 
 
 def test_errors_are_not_cached() -> None:

@@ -27,7 +27,7 @@ Specification: table/index/scalar/fts.md; format version 3 of the Rust library `
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,8 @@ ONE, NEXT, FINAL = 0x80, 0xC0, 0x40
 LOW_BITS = 0x3F
 INDEXED = 32
 MAX_UINT_BYTES = 8
+#: Most tokens whose numbers are kept: a query looks up each one several times.
+_MOST_FOUND = 1024
 
 
 class _Node(NamedTuple):
@@ -72,12 +74,15 @@ class TokenGraph:
     num_tokens : int
     name : str
         Name of the file, for errors.
+    found : dict of bytes to int or None
+        The last tokens that were looked up.
     """
 
     data: Bytes
     root: int
     num_tokens: int
     name: str
+    found: dict[bytes, int | None] = field(default_factory=dict, compare=False)
 
     @classmethod
     def parse(cls, content: bytes, num_tokens: int, name: str) -> TokenGraph:
@@ -115,6 +120,15 @@ class TokenGraph:
         ------
         CorruptFileError
         """
+        number = self.found.get(token, -1)
+        if number == -1:
+            number = self._find(token)
+            if len(self.found) >= _MOST_FOUND:
+                self.found.clear()
+            self.found[token] = number
+        return number
+
+    def _find(self, token: bytes) -> int | None:
         node, output = self._walk(token)
         if not node:
             # Address 0 is the final node.

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ _MAX_PARTS = 1 << 16
 _LENGTH_BITS = 4
 
 _T = TypeVar("_T")
+#: Documents and frequencies of a token.
+_List = tuple[RowNumbers, npt.NDArray[np.uint32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,15 @@ class TokenPostings:
     ----------
     bounds : int64 array
         First posting of each token, and the number of postings.
-    documents, frequencies : int64 array
+    documents : int64 array
+    frequencies : integer array
     positions : int64 array or None
         As many for each posting as its frequency, increasing; None if they are not wanted.
     """
 
     bounds: RowNumbers
     documents: RowNumbers
-    frequencies: RowNumbers
+    frequencies: npt.NDArray[np.integer[Any]]
     positions: RowNumbers | None = None
 
 
@@ -184,10 +187,9 @@ class TextIndexPart:
         counts[rows >= 0] = self._counts.lengths[rows[rows >= 0]]
         return counts
 
-    @property
-    def score_lengths(self) -> npt.NDArray[np.uint32]:
-        """Tokens of each document as scores count them."""
-        lengths = self.documents.lengths
+    def score_lengths(self, documents: RowNumbers) -> npt.NDArray[np.uint32]:
+        """Return the tokens of documents as scores count them."""
+        lengths = self.documents.lengths[documents]
         return rounded(lengths) if self.layout.posting_format.block_size > 128 else lengths
 
     def postings(self, tokens: Sequence[str], *, with_positions: bool = False) -> TokenPostings:
@@ -206,8 +208,10 @@ class TextIndexPart:
             The index has no positions.
         """
         rows = self._rows_of(tokens)
+        if not with_positions:
+            return self._cached_postings(rows)
         wanted = np.unique(rows[rows >= 0])
-        read = self.read_postings(wanted, with_positions=with_positions)
+        read = self.read_postings(wanted, with_positions=True)
         # The postings in the order of the tokens.
         place = np.searchsorted(wanted, rows)
         sizes = np.append(np.diff(read.bounds), 0)
@@ -223,6 +227,30 @@ class TextIndexPart:
             offsets = np.repeat(first - of_posting[:-1], frequencies)
             ordered = read.positions[np.arange(of_posting[-1]) + offsets]
         return TokenPostings(bounds, read.documents[order], frequencies, ordered)
+
+    def _cached_postings(self, rows: RowNumbers) -> TokenPostings:
+        """Return the documents of tokens by their numbers, which are -1 for a missing token."""
+
+        def read(wanted: Sequence[int]) -> list[_List]:
+            found = self.read_postings(np.array(wanted, np.int64), with_positions=False)
+            # Files have frequencies of 32 bits.
+            columns = found.documents, found.frequencies.astype(np.uint32)
+            pieces = [np.split(column, found.bounds[1:-1]) for column in columns]
+            # Copies: an array of all tokens must not stay as long as one of them.
+            return [(a.copy(), b.copy()) for a, b in zip(*pieces, strict=True)]
+
+        wanted = np.unique(rows[rows >= 0]).tolist()
+        lists = self.files.cached_parts(
+            self._name("invert"), wanted, read, lambda both: both[0].nbytes + both[1].nbytes
+        )
+        by_row = dict(zip(wanted, lists, strict=True))
+        none = np.empty(0, np.int64), np.empty(0, np.uint32)
+        ordered = [by_row.get(row, none) for row in rows.tolist()]
+        bounds = np.append(0, np.cumsum([len(one) for one, _ in ordered], dtype=np.int64))
+        if len(ordered) == 1:
+            return TokenPostings(bounds, *ordered[0])
+        documents, frequencies = zip(none, *ordered, strict=True)
+        return TokenPostings(bounds, np.concatenate(documents), np.concatenate(frequencies))
 
     @property
     def _counts(self) -> Counts:
