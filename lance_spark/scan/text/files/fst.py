@@ -130,11 +130,17 @@ class TokenGraph:
 
     def _find(self, token: bytes) -> int | None:
         node, output = self._walk(token)
-        if not node:
-            # Address 0 is the final node.
-            return output if node == 0 else None
-        state = self._nodes(np.array([node]))
-        return output + int(state.final_output[0]) if state.is_final[0] else None
+        if node is None:
+            return None
+        # Address 0 is the final node.
+        if node:
+            state = self._nodes(np.array([node]))
+            if not state.is_final[0]:
+                return None
+            output += int(state.final_output[0])
+        if not 0 <= output < self.num_tokens:
+            raise _error(self.name)
+        return output
 
     def starting_with(self, prefix: bytes, most_bytes: int) -> tuple[list[bytes], RowNumbers]:
         """Return the tokens that start with some bytes, and their numbers.
