@@ -367,7 +367,7 @@ class ColumnSearch:
             count = None if best is None else 2 * best + _MORE_DOCUMENTS
             documents, scores = find(count)
             hits = live(documents, scores)
-            while count is not None and best is not None and len(hits.addresses) < best:
+            while count is not None and best is not None and _num_rows(hits) < best:
                 if len(documents) < count:
                     # These are all.
                     break
@@ -449,6 +449,11 @@ class ColumnSearch:
         for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, self._repeated):
             flat.add(texts, addresses)
         return flat
+
+
+def _num_rows(hits: Hits) -> int:
+    """Return the number of rows, each of which may be there several times."""
+    return len(np.unique(hits.addresses))
 
 
 def _repeated_ids(row_ids: Sequence[UInt64Array]) -> UInt64Array:

@@ -66,11 +66,18 @@ class Hits:
 
 
 def joined(hits: Sequence[Hits]) -> Hits:
-    """Return the rows of results that have no row in common."""
+    """Return the rows of several results, in which they can be in any order.
+
+    Rows have one document, as a rule. Of several ones, the greatest score counts.
+    """
     addresses = np.concatenate([np.empty(0, np.uint64), *(part.addresses for part in hits)])
     scores = np.concatenate([np.empty(0, np.float64), *(part.scores for part in hits)])
     order = np.argsort(addresses)
-    return Hits(addresses[order], scores[order])
+    addresses, scores = addresses[order], scores[order]
+    if (addresses[1:] == addresses[:-1]).any():
+        addresses, first = np.unique(addresses, return_index=True)
+        scores = np.maximum.reduceat(scores, first)
+    return Hits(addresses, scores)
 
 
 def combined(hits: Sequence[Hits], combine: np.ufunc) -> Hits:
