@@ -55,6 +55,21 @@ def test_rows(path: Path, text: str) -> None:
     assert len(ours) > 0 or text in ("id < 0", "deep IS NULL")
 
 
+@pytest.mark.parametrize("text", ["true", "1 = 1", "false", "id >= 0", "id = 1 OR true"])
+@pytest.mark.parametrize("columns", [None, ["word"], []])
+def test_few_rows(tmp_path: Path, text: str, columns: list[str] | None) -> None:
+    """Conditions without columns, too."""
+    path = str(tmp_path / "t.lance")
+    table = pa.table({"id": [0, 1, 2], "word": ["a", "b", "c"]})
+    lance.write_dataset(table, path, max_rows_per_file=2)
+    expected = lance.dataset(path).count_rows(text)
+    dataset = lance_spark.open_dataset(path)
+    assert dataset.to_table(columns, filter=text).num_rows == expected
+    assert dataset.count_rows(text) == expected
+    assert dataset.delete(text).count_rows() == 3 - expected
+    assert lance.dataset(path).count_rows() == 3 - expected
+
+
 def test_filter_columns_need_not_be_selected(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     theirs = lance.dataset(str(path)).to_table(["id"], filter="number = 5 AND deep.n = 5")

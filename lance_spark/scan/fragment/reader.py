@@ -58,9 +58,10 @@ _SCATTERED = 64
 _SPARSE = 8
 #: If fewer than one row in this number is read, each is taken: hardly a chunk has two of them.
 _VERY_SPARSE = 256
-#: Most rows of a fragment whose columns and filters are read at once, and the part of a window that
-#: they may be.
+#: Most rows of a fragment whose columns and filters are read at once, most columns, and the part of
+#: a window that the rows may be.
 _TOGETHER = 64
+_TOGETHER_COLUMNS = 64
 _PART_OF_WINDOW = 16
 
 _Result = TypeVar("_Result")
@@ -241,7 +242,10 @@ class SelectiveReader:
         A second read of few rows costs more than values of rows that the filters leave out, if
         these are a small part of a window.
         """
-        if self._filter is None or not 0 < rows.num_rows <= _TOGETHER or not self._columns.fields:
+        if not 0 < rows.num_rows <= _TOGETHER or len(self._columns.fields) > _TOGETHER_COLUMNS:
+            return False
+        # A batch without columns does not keep its number of rows.
+        if self._filter is None or not self._filter.fields or not self._columns.fields:
             return False
         readers = (self._columns, self._filter.columns)
         return all(
