@@ -27,7 +27,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -44,8 +44,8 @@ INDEXES = {
     "numbers": {"id": "BTREE", "word": "BTREE", "g": "BITMAP"},
     "documents": {"tags": "LABEL_LIST", "title": "NGRAM", "text": "INVERTED"},
 }
-#: Keys of the small side of a join.
-KEYS = 1_000
+#: Numbers of keys of the small side of a join.
+KEYS = (10, 100, 1_000)
 
 
 class Query(NamedTuple):
@@ -197,7 +197,9 @@ def ten(frame: DataFrame) -> Sequence[object]:
 
 def joined(frame: DataFrame, keys: DataFrame) -> Sequence[object]:
     """Join a table with the few rows of another one that a filter leaves."""
-    return frame.join(keys.where("n >= 0"), frame.id == keys.k).collect()
+    # Spark does not know the size of a DataFrame that Python made.
+    small = functions.broadcast(keys.where("n >= 0"))
+    return frame.join(small, frame.id == keys.k).collect()
 
 
 class Report:
@@ -292,13 +294,14 @@ def main() -> None:
         actions["in process"] = partial(datasets[table].to_table, filter=text)
         actions["pylance"] = partial(oracles[table].to_table, filter=other)
         lines.add(query_name, actions)
-    step = counts["numbers"] // KEYS
-    keys = spark.createDataFrame([(number * step, number) for number in range(KEYS)], ["k", "n"])
-    keys.createOrReplaceTempView("keys")
-    lines.add(
-        f"join of {KEYS:,} keys",
-        {client: partial(joined, frame, keys) for client, frame in frames["numbers"].items()},
-    )
+    for count in KEYS:
+        step = counts["numbers"] // count
+        pairs = [(number * step, number) for number in range(count)]
+        keys = spark.createDataFrame(pairs, ["k", "n"])
+        lines.add(
+            f"join of {count:,} keys",
+            {client: partial(joined, frame, keys) for client, frame in frames["numbers"].items()},
+        )
     for query_name, word in WORD_QUERIES.items():
         lines.add(
             query_name,
