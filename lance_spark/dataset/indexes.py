@@ -124,7 +124,7 @@ class IndexMethods(HistoryMethods):
         fragment_ids : collection of int, optional
             Ids of the fragments to cover; all by default. Rows of other fragments are scanned.
         num_segments : int
-            Number of parts. Those of type ``INVERTED`` are made in memory as a whole.
+            Number of segments. A segment of a ``JSON`` or ``RTREE`` index is made in memory.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
             Stored in the transaction.
