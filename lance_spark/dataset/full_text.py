@@ -22,9 +22,9 @@ from lance_spark.table.indexes import sections as indexes
 
 if TYPE_CHECKING:
     from lance_spark.file.open_files import OpenFiles
-    from lance_spark.scan.text.columns import FindRows
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.open import OpenTable
+    from lance_spark.table.rows.index import FindRows
 
 
 def plan_full_text(

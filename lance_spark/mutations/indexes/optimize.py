@@ -132,6 +132,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
     for index in indexes.section_of(table.manifest).indices:
         by_name.setdefault(index.name, []).append(index)
     fragments = current_fragments(table)
+    moved = _moved_rows(table)
     extensions = []
     for name in by_name if request.names is None else request.names:
         if name not in by_name:
@@ -140,7 +141,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{', '.join(sorted(by_name)) or 'none'}"
             )
         if can_extend(by_name[name][0]):
-            extension = _extension(table, request, by_name[name], fragments)
+            extension = _extension(table, request, by_name[name], fragments, moved)
             extensions += [] if extension is None else [extension]
         elif request.names is not None:
             raise InvalidInputError(
@@ -155,8 +156,8 @@ def _extension(
     request: OptimizeRequest,
     segments: Sequence[table_pb2.IndexMetadata],
     fragments: Sequence[Fragment],
+    moved: MovedRows | None,
 ) -> Extension | None:
-    moved = _moved_rows(table)
     # The zones of rows that moved do not exist any more: a new segment replaces them.
     current = [segment for segment in segments if not _has_moved_zones(segment, moved)]
     covered = BitMap.union(BitMap(), *(_covered(segment, moved) for segment in current))

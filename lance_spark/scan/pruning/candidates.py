@@ -49,13 +49,10 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.index import split_addresses
+from lance_spark.table.rows.index import FindRows, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _LOG = logging.getLogger(__name__)
-
-#: Returns for row ids whether a live row has the id, and the address of that row.
-FindRows = Callable[[UInt64Array], tuple[npt.NDArray[np.bool_], UInt64Array]]
 
 #: An index is not used if it leaves more than one row in this number: reading a chosen row costs
 #: as much as reading this many rows one after the other.

@@ -36,6 +36,7 @@ from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _LOG = logging.getLogger(__name__)
@@ -56,8 +57,6 @@ _MORE_DOCUMENTS, _GROWTH = 64, 8
 
 #: A query of one column.
 Leaf = MatchQuery | PhraseQuery
-#: Returns for row ids whether a live row has the id, and the address of that row.
-FindRows = Callable[[UInt64Array], tuple[npt.NDArray[np.bool_], UInt64Array]]
 #: Reads a column of some fragments, and of rows given by their addresses, which increase: the texts
 #: of live rows, and the address of each.
 ReadTexts = Callable[

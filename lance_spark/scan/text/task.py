@@ -19,12 +19,12 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
-from lance_spark.scan.text.columns import FindRows, TextRows
+from lance_spark.scan.text.columns import TextRows
 from lance_spark.scan.text.hits import Hits
 from lance_spark.scan.text.search import TextSearch
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.index import RowIndex, live_addresses, offsets_by_fragment
+from lance_spark.table.rows.index import FindRows, RowIndex, live_addresses, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS

@@ -12,7 +12,7 @@ In other tables the id of a row is its address.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -30,6 +30,8 @@ from lance_spark.table.rows.ids import parsed_row_ids_of
 from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 _Mask = npt.NDArray[np.bool_]
+#: Returns for row ids whether a live row has the id, and the address of that row.
+FindRows = Callable[[UInt64Array], tuple[_Mask, UInt64Array]]
 #: Bits of a row address below the fragment id.
 OFFSET_BITS = 32
 _OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
