@@ -41,6 +41,29 @@ def rows(rng: random.Random, first: int, count: int, words: list[str]) -> pa.Tab
     )
 
 
+def write_indexed(
+    path: Path,
+    rng: random.Random,
+    words: list[str],
+    *,
+    stable_row_ids: bool,
+    fragment_rows: int = 500,
+    num_segments: int = 3,
+) -> None:
+    """Write 3,000 rows with full-text indexes of both columns, which have several segments."""
+    lance.write_dataset(
+        rows(rng, 0, 3000, words),
+        str(path),
+        max_rows_per_file=fragment_rows,
+        enable_stable_row_ids=stable_row_ids,
+    )
+    dataset = lance_spark.open_dataset(str(path))
+    for column in "st":
+        dataset = dataset.create_scalar_index(
+            column, "INVERTED", with_position=True, num_segments=num_segments
+        )
+
+
 def change(path: Path, rng: random.Random, words: list[str], merge: int | None) -> None:
     """Add, delete and move rows after the indexes were made; `merge` adds or merges segments."""
     dataset = lance.write_dataset(

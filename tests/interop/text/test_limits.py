@@ -16,7 +16,14 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.text import columns, scoring
 from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.hits import greatest
-from tests.interop.text.tables import change, oracle_scores, random_query, rows, vocabulary
+from tests.interop.text.tables import (
+    change,
+    oracle_scores,
+    random_query,
+    rows,
+    vocabulary,
+    write_indexed,
+)
 
 QUERIES = 25
 LIMITS = (0, 1, 2, 7, 40, 5000)
@@ -49,17 +56,7 @@ def test_first_rows(
     rng = random.Random(str((stable_row_ids, merge, compacted)))
     # Few words, so that many scores are equal.
     words, path = vocabulary(rng)[:200], tmp_path / "t.lance"
-    lance.write_dataset(
-        rows(rng, 0, 3000, words),
-        str(path),
-        max_rows_per_file=500,
-        enable_stable_row_ids=stable_row_ids,
-    )
-    dataset = lance_spark.open_dataset(str(path))
-    for column in "st":
-        dataset = dataset.create_scalar_index(
-            column, "INVERTED", with_position=True, num_segments=3
-        )
+    write_indexed(path, rng, words, stable_row_ids=stable_row_ids)
     change(path, rng, words, merge)
     # Most of the best rows are dead.
     lance.dataset(str(path)).delete("id % 4 > 0 AND id < 2000")

@@ -21,9 +21,9 @@ from tests.interop.text.tables import (
     oracle_scores,
     random_query,
     read_tasks,
-    rows,
     tasks_of,
     vocabulary,
+    write_indexed,
 )
 
 QUERIES = 20
@@ -33,17 +33,7 @@ QUERIES = 20
 def test_shares_have_all_rows(stable_row_ids: bool, merge: int, tmp_path: Path) -> None:
     rng = random.Random(str((stable_row_ids, merge)))
     words, path = vocabulary(rng), tmp_path / "t.lance"
-    lance.write_dataset(
-        rows(rng, 0, 3000, words),
-        str(path),
-        max_rows_per_file=500,
-        enable_stable_row_ids=stable_row_ids,
-    )
-    dataset = lance_spark.open_dataset(str(path))
-    for column in "st":
-        dataset = dataset.create_scalar_index(
-            column, "INVERTED", with_position=True, num_segments=3
-        )
+    write_indexed(path, rng, words, stable_row_ids=stable_row_ids)
     change(path, rng, words, merge)
     dataset = lance_spark.open_dataset(str(path))
     counts = set()

@@ -18,7 +18,13 @@ import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.spark.table import LanceTable
-from tests.interop.text.tables import change, oracle_scores, random_query, rows, vocabulary
+from tests.interop.text.tables import (
+    change,
+    oracle_scores,
+    random_query,
+    vocabulary,
+    write_indexed,
+)
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.messages import refusal
 
@@ -36,17 +42,9 @@ def write_changed(path: Path, *, stable_row_ids: bool) -> Path:
     """Write a table with several segments, rows without an index, deleted and updated rows."""
     rng = random.Random(7)
     words = vocabulary(rng)
-    lance.write_dataset(
-        rows(rng, 0, 3000, words),
-        str(path),
-        max_rows_per_file=1000,
-        enable_stable_row_ids=stable_row_ids,
+    write_indexed(
+        path, rng, words, stable_row_ids=stable_row_ids, fragment_rows=1000, num_segments=2
     )
-    dataset = lance_spark.open_dataset(str(path))
-    for column in "st":
-        dataset = dataset.create_scalar_index(
-            column, "INVERTED", with_position=True, num_segments=2
-        )
     change(path, rng, words, 0)
     return path
 
