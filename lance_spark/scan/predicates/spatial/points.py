@@ -12,6 +12,7 @@ add up to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ _BATCH_PAIRS = 1 << 19
 _ERROR = (3 + 16 * 2.0**-53) * 2.0**-53
 #: Splits a double into halves of 26 bits.
 _SPLITTER = 2.0**27 + 1
+#: The error of a product of two numbers that are not smaller does not vanish.
+_LEAST_SCALED = 2.0**-400
 
 _Places = npt.NDArray[np.int8]
 
@@ -125,9 +128,22 @@ def _turns(edges: Floats, x: Floats, y: Floats) -> Floats:
 
 
 def _exact_turns(*sides: Floats) -> Floats:
-    # A power of two for each row, so that products neither overflow nor vanish.
+    # A power of two for each row, so that products do not overflow.
     exponents = np.frexp(np.max(np.abs(sides), axis=0))[1]
-    ax, ay, bx, by, x, y = np.ldexp(np.array(sides), -exponents)
+    scaled = np.ldexp(np.array(sides), -exponents)
+    signs = _signs_of_products(*scaled)
+    # Products of smaller numbers, and their errors, may vanish.
+    is_wide = ((np.abs(scaled) < _LEAST_SCALED) & (np.array(sides) != 0)).any(axis=0)
+    for place in np.flatnonzero(is_wide):
+        ax, ay, bx, by, x, y = (Fraction(float(side[place])) for side in sides)
+        total = (ax - x) * (by - y) - (ay - y) * (bx - x)
+        signs[place] = (total > 0) - (total < 0)
+    return signs
+
+
+def _signs_of_products(
+    ax: Floats, ay: Floats, bx: Floats, by: Floats, x: Floats, y: Floats
+) -> Floats:
     factors = ((ax, by), (-ax, y), (-x, by), (-ay, bx), (ay, x), (y, bx))
     terms = [term for pair in factors for term in _product(*pair)]
     # Each list is in increasing order, and its numbers have no bits in common.
