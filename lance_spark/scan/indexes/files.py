@@ -224,7 +224,17 @@ def buffer_in(file: DataFileReader, key: str) -> bytes:
     CorruptFileError
         The entry is no number of a buffer.
     """
-    number = number_in(file, key)
+    return buffer_of(file, number_in(file, key))
+
+
+def buffer_of(file: DataFileReader, number: int) -> bytes:
+    """Return a global buffer of an index file.
+
+    Raises
+    ------
+    CorruptFileError
+        The file has no such buffer.
+    """
     if not isinstance(file, FileReader):
         raise CorruptFileError(f"{file.source.name}: it has no buffer {number}; rebuild the index")
     return file.global_buffer(number)

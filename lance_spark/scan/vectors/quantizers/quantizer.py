@@ -13,7 +13,7 @@ the same for all partitions of a segment. With `cosine` it gets vectors and quer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,6 +55,23 @@ class Partition(Protocol):
         float32 array of shape (queries, rows)
             As pylance has them in `_distance` without refinement: for `cosine`, FLAT gives
             1 - cosine, and others give the squared L2 distance of vectors of length 1.
+        """
+
+    def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
+        """Return a function that measures rows, which is called often with few rows.
+
+        Parameters
+        ----------
+        query : array of shape (dimension,)
+        """
+
+    def vectors(self) -> Vectors:
+        """Return the decoded vectors, from which a graph is built: their distances are in order.
+
+        Returns
+        -------
+        float32 array of shape (rows, dimension); uint8 for `hamming`
+            The differences from the centroid, if these have codes.
         """
 
 
