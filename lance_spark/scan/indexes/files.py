@@ -153,9 +153,8 @@ class IndexFiles:
         """
         if not self.keeps:
             return list(read(parts))
-        keys: dict[tuple[str, str, int | None], int] = {
-            (*self._key(name), part): part for part in parts
-        }
+        uri, path = self._key(name)
+        keys: dict[tuple[str, str, int | None], int] = {(uri, path, part): part for part in parts}
         return CACHE.get_all(list(keys), lambda some: read([keys[key] for key in some]), size)
 
     def _key(self, name: str) -> tuple[str, str]:
