@@ -136,8 +136,9 @@ class IndexSearch:
             Only rows with `lower` <= distance < `upper`.
         """
         if self._dtype.is_multi:
-            parts = self._found(k * _MULTI_FACTOR)
-            return _of_multivectors(parts, self._num_queries).within(lower, upper).best(k)
+            each = self._query.k * _MULTI_FACTOR
+            found = self._found(each).best(each)
+            return _of_multivectors(found, self._num_queries).within(lower, upper).best(k)
         return self._found(k, lower, upper).best(k)
 
     def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
@@ -416,7 +417,7 @@ def _measure(
 def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
     """Return rows by the sum of the distances of their nearest vectors from those of the query.
 
-    A row that is missing from the nearest rows of a vector is as far as the farthest of them.
+    A row that has none of the nearest vectors is as far as the farthest of them.
     """
     if not len(found):
         return Neighbors.none()
@@ -427,12 +428,12 @@ def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
     ids, index, place = np.unique(best.ids, return_index=True, return_inverse=True)
     sums = np.zeros(len(ids), np.float64)
     for number in range(num_vectors):
-        own = best.queries == number
-        distances = best.distances[own]
-        if not len(distances):
+        all_distances = found.distances[found.queries == number]
+        if not len(all_distances):
             continue
-        far = np.full(len(ids), distances.max(), np.float64)
-        far[place[own]] = distances
+        far = np.full(len(ids), all_distances.max(), np.float64)
+        own = best.queries == number
+        far[place[own]] = best.distances[own]
         sums += far
     return Neighbors(
         np.zeros(len(ids), np.int32), sums.astype(np.float32), ids, best.addresses[index]
