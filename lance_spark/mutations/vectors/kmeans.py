@@ -118,7 +118,7 @@ def _two_levels(vectors: Vectors, count: int, metric: Metric, max_iters: int, se
 
 def _shares(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
     """Return numbers that are in proportion to sizes, at most as large, with a certain sum."""
-    shares = np.minimum(np.maximum(sizes * count // sizes.sum(), 1), sizes)
+    shares: npt.NDArray[np.int64] = np.minimum(np.maximum(sizes * count // sizes.sum(), 1), sizes)
     while (missing := count - int(shares.sum())) > 0:
         # The clusters with the most vectors for each share get one more.
         crowd = np.where(shares < sizes, sizes / np.maximum(shares, 1), 0)
@@ -200,7 +200,7 @@ def _of_metric(centroids: Vectors, metric: Metric) -> Vectors:
     centroids = centroids.astype(np.float32)
     if metric is Metric.DOT:
         lengths = np.linalg.norm(centroids, axis=1, keepdims=True)
-        return np.divide(centroids, lengths, out=centroids, where=lengths > 0)
+        np.divide(centroids, lengths, out=centroids, where=lengths > 0)
     return centroids
 
 

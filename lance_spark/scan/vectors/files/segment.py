@@ -18,7 +18,6 @@ Specification: table/index/vector.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,20 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedF
 from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, buffer_in, buffer_of, named
+from lance_spark.scan.vectors.files.layout import (
+    CODES,
+    GRAPHS,
+    INDEX,
+    IVF_KEY,
+    METRIC_KEY,
+    ROW_ID,
+    STORAGE_KEY,
+    TYPE_KEY,
+    json_in,
+    parsed_json,
+    text_in,
+)
+from lance_spark.scan.vectors.graphs import Graphs
 from lance_spark.scan.vectors.ivf import Ivf
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 from lance_spark.scan.vectors.quantizers.by_name import open_quantizer
@@ -39,14 +52,6 @@ from lance_spark.scan.vectors.quantizers.quantizer import Partition, Quantizer
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import decode_ivf
 from lance_spark.table.rows.u64_segments import UInt64Array
-
-INDEX, CODES = "index.idx", "auxiliary.idx"
-ROW_ID = "_rowid"
-TYPE_KEY, IVF_KEY, FLAT_KEY = "lance:index", "lance:ivf", "lance:flat"
-METRIC_KEY, STORAGE_KEY = "distance_type", "storage_metadata"
-GRAPHS = "HNSW"
-#: Most bytes of JSON in the metadata of a file: that of graphs has a text for each partition.
-_MAX_JSON = 1 << 20
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,6 +91,11 @@ class VectorSegment:
     def has_graphs(self) -> bool:
         """Whether partitions are searched by graphs."""
         return GRAPHS in self.index_type
+
+    @property
+    def graphs(self) -> Graphs | None:
+        """The graphs of partitions; None for types without graphs."""
+        return Graphs(self.files, self.ivf.lengths) if self.has_graphs else None
 
     def partitions(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, Partition]]:
         """Return the row ids and the codes of partitions; those not in the cache in one read.
@@ -168,7 +178,7 @@ def open_segment(files: IndexFiles) -> VectorSegment | None:
 def _read_model(files: IndexFiles) -> _Model:
     with files.opened(INDEX) as file:
         name = file.source.name
-        header = _json(file, TYPE_KEY)
+        header = json_in(file, TYPE_KEY)
         if not isinstance(header, dict) or not isinstance(header.get("type"), str):
             raise CorruptFileError(f"{name}: {TYPE_KEY} has no type of index; rebuild the index")
         index_type = header["type"]
@@ -178,7 +188,7 @@ def _read_model(files: IndexFiles) -> _Model:
         raise CorruptFileError(f"{name}: it has no centroids; rebuild the index")
     with files.opened(CODES) as file:
         name = file.source.name
-        if _metric(_text(file, METRIC_KEY), name) is not metric:
+        if _metric(text_in(file, METRIC_KEY), name) is not metric:
             raise CorruptFileError(
                 f"{name}: {METRIC_KEY} is not {metric.value!r}, as {INDEX} has it; rebuild the "
                 "index"
@@ -205,36 +215,15 @@ def _read_model(files: IndexFiles) -> _Model:
 
 def _storage(file: DataFileReader) -> Mapping[str, Any]:
     """Return the metadata of the quantizer."""
-    texts = _json(file, STORAGE_KEY)
+    texts = json_in(file, STORAGE_KEY)
     inner = texts[0] if isinstance(texts, list) and len(texts) == 1 else None
-    content = _parsed(inner, STORAGE_KEY, file.source.name) if isinstance(inner, str) else None
+    content = parsed_json(inner, STORAGE_KEY, file.source.name) if isinstance(inner, str) else None
     if not isinstance(content, dict):
         raise CorruptFileError(
             f"{file.source.name}: {STORAGE_KEY} must be a list of the text of one object; rebuild "
             "the index"
         )
     return content
-
-
-def _json(file: DataFileReader, key: str) -> object:
-    return _parsed(_text(file, key), key, file.source.name)
-
-
-def _parsed(text: str, key: str, name: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{name}: {key} is no JSON: {error}; rebuild the index") from None
-
-
-def _text(file: DataFileReader, key: str) -> str:
-    data = file.schema.metadata.get(key, b"")
-    if not data or len(data) > _MAX_JSON:
-        raise CorruptFileError(
-            f"{file.source.name}: {key} must have 1 to {_MAX_JSON} bytes, not {len(data)}; rebuild "
-            "the index"
-        )
-    return data.decode("utf-8", "replace")
 
 
 def _metric(name: object, file_name: str) -> Metric:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.files import SegmentWriter
-from lance_spark.scan.vectors.files.segment import (
+from lance_spark.scan.vectors.files.layout import (
     CODES,
     FLAT_KEY,
     GRAPHS,

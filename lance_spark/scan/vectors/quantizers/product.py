@@ -33,9 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.scan.vectors.assignment import nearest_codewords
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers.codewords import nearest_codewords
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
 from lance_spark.scan.vectors.quantizers.lookup import Positions, positions_of, summed
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
