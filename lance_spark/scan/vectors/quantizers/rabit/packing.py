@@ -145,8 +145,7 @@ def _unpack_low(blocks: Bytes, bits: int) -> Bytes:
             values = np.empty((count, 4, 16), np.uint8)
             joined = blocks.reshape(count, 3, 16)
             values[:, :3] = joined & 63
-            pairs = joined >> 6 << _PAIRS
-            values[:, 3] = pairs[:, 0] | pairs[:, 1] | pairs[:, 2]
+            values[:, 3] = np.bitwise_or.reduce(joined >> 6 << _PAIRS, axis=1)
             return values.reshape(count, BLOCK)
         case _:
             return blocks.copy()
