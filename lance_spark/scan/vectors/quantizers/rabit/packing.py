@@ -138,7 +138,7 @@ def _unpack_low(blocks: Bytes, bits: int) -> Bytes:
             return pairs.reshape(count, BLOCK)
         case 4 | 5:
             parts = np.empty((count, *_HALVES[bits]), np.uint8)
-            joined = blocks.reshape(parts[:, :, 0].shape)
+            joined: Bytes = blocks.reshape(parts[:, :, 0].shape)
             parts[:, :, 0], parts[:, :, 1] = joined & 15, joined >> 4
             return parts.reshape(count, BLOCK)
         case 6 | 7:
