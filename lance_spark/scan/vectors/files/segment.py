@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
@@ -134,7 +135,9 @@ class VectorSegment:
             np.arange(offset, offset + length)
             for offset, length in zip(offsets[order], lengths[order], strict=True)
         ]
-        rows = np.concatenate(ranges) if ranges else np.empty(0, np.int64)
+        rows: Rows = np.concatenate(ranges) if ranges else np.empty(0, np.int64)
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+            rows = range(int(rows[0]), int(rows[-1]) + 1)
         schema = self.quantizer.fields
         with self.files.opened(CODES) as file:
             # The file can have changed since the partitions were read only if it is damaged.
