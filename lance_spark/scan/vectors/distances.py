@@ -271,7 +271,9 @@ def _squares(vectors: Vectors, query: Vectors) -> _Floats:
 
 def _squared_differences(queries: Vectors, vectors: Vectors) -> Distances:
     """Return squared distances by products, and those that are small by differences."""
-    sums = np.einsum("ij,ij->i", queries, queries)[:, None] + np.einsum("ij,ij->i", vectors, vectors)
+    sums = np.einsum("ij,ij->i", queries, queries)[:, None] + np.einsum(
+        "ij,ij->i", vectors, vectors
+    )
     values = sums - 2 * products(vectors, queries.T).T
     again = ~(values > _CANCELLED * sums)
     for number in np.flatnonzero(again.any(axis=1)).tolist():

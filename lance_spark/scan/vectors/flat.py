@@ -211,9 +211,7 @@ class _Block:
             self._bounds = Bounds(self._metric, self.queries, vectors)
         return self._bounds
 
-    def first_limits(
-        self, vectors: Vectors, least: npt.NDArray[np.floating], k: int
-    ) -> _Limits:
+    def first_limits(self, vectors: Vectors, least: npt.NDArray[np.floating], k: int) -> _Limits:
         """Return distances that `k` of the vectors have or are nearer, for each query."""
         num_vectors, num_queries = least.shape
         limits = np.full(num_queries, np.inf, np.float32)
