@@ -21,6 +21,8 @@ _Floats = npt.NDArray[Any]
 
 #: Bytes of the numbers that are computed at once.
 _STEP_BYTES = 1 << 22
+#: Least number of vectors that are measured at once.
+_LEAST_ROWS = 64
 #: Bytes of vectors whose products with few queries are computed at once: they are in the cache.
 _CACHED_BYTES = 1 << 19
 #: Squared lengths between these numbers have all their digits, by the size of the items.
@@ -135,8 +137,9 @@ def products(vectors: Vectors, factor: Vectors) -> _Floats:
     """
     (num_rows, dimension), num_columns = vectors.shape, factor.shape[1]
     if num_columns == 1:
-        return np.einsum("ij,j->i", vectors, factor[:, 0])[:, None]
-    result = np.empty((num_rows, num_columns), factor.dtype)
+        single: _Floats = np.einsum("ij,j->i", vectors, factor[:, 0])[:, None]
+        return single
+    result: _Floats = np.empty((num_rows, num_columns), factor.dtype)
     columns = max(1, min(num_columns, _COLUMNS, _SINGLE_THREAD // dimension))
     rows = max(1, min(num_rows, _SINGLE_THREAD // (dimension * columns)))
     whole = num_rows // rows * rows
@@ -244,13 +247,15 @@ class Bounds:
         centre = vectors[known].mean(axis=0, dtype=np.float64)
         if float(centre @ centre) * 2 < float(squares[known].mean()):
             return None
-        return centre.astype(vectors.dtype)
+        result: Vectors = centre.astype(vectors.dtype)
+        return result
 
 
 def step_rows(vectors: Vectors, num_queries: int) -> int:
     """Return the number of vectors that are measured at once."""
     cached = _CACHED_BYTES // max(1, vectors.shape[1] * 4)
-    return max(64, min(max(cached, 4 * num_queries), _STEP_BYTES // max(1, num_queries)))
+    rows = min(max(cached, 4 * num_queries), _STEP_BYTES // max(1, num_queries))
+    return int(max(_LEAST_ROWS, rows))
 
 
 def _dots(left: Vectors, right: Vectors) -> _Floats:
@@ -271,9 +276,8 @@ def _squares(vectors: Vectors, query: Vectors) -> _Floats:
 
 def _squared_differences(queries: Vectors, vectors: Vectors) -> Distances:
     """Return squared distances by products, and those that are small by differences."""
-    sums = np.einsum("ij,ij->i", queries, queries)[:, None] + np.einsum(
-        "ij,ij->i", vectors, vectors
-    )
+    squares = [np.einsum("ij,ij->i", items, items) for items in (queries, vectors)]
+    sums = squares[0][:, None] + squares[1]
     values = sums - 2 * products(vectors, queries.T).T
     again = ~(values > _CANCELLED * sums)
     for number in np.flatnonzero(again.any(axis=1)).tolist():
@@ -282,7 +286,8 @@ def _squared_differences(queries: Vectors, vectors: Vectors) -> Distances:
             values[number] = _squares(vectors, queries[number])
         else:
             values[number, rows] = _squares(vectors[rows], queries[number])
-    return values.astype(np.float32, copy=False)
+    result: Distances = values.astype(np.float32, copy=False)
+    return result
 
 
 def _different_bits(query: Vectors, vectors: Vectors) -> Distances:

@@ -16,16 +16,13 @@ import pyarrow as pa
 
 from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
 from lance_spark.scan.vectors.distances import Bounds, exact, measured, step_rows
-from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.neighbors import Neighbors, joined
+from lance_spark.scan.vectors.neighbors import Collector, Neighbors
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Queries that are compared at once.
 _QUERIES = 1024
-#: Rows that are collected before the best of them are chosen.
-_COLLECTED = 16 * 1024
-
 _Limits = npt.NDArray[np.float32]
 
 
@@ -54,23 +51,13 @@ class FlatSearch:
         upper: float | None = None,
     ) -> None:
         self._dtype, self._metric, self._k = dtype, metric, k
-        self._lower, self._upper = lower, upper
-        size = _QUERIES if not dtype.is_multi else len(queries)
+        self._has_lower = lower is not None
+        size = len(queries) if dtype.is_multi else _QUERIES
         self._blocks = [
             _Block(metric, queries[first : first + size], first)
             for first in range(0, len(queries), size)
         ]
-        if dtype.is_multi:
-            self._num_queries = 1
-        else:
-            self._num_queries = len(queries)
-        self._parts: list[Neighbors] = []
-        self._num_collected = 0
-        # No row that is farther is among the nearest.
-        limit = np.inf if upper is None else upper
-        self._limits = np.full(self._num_queries, limit, np.float32)
-        # Whether there are as many rows as are wanted, for each query.
-        self._is_full = np.zeros(self._num_queries, np.bool_)
+        self._rows = Collector(1 if dtype.is_multi else len(queries), k, lower, upper)
 
     def add(self, array: pa.Array, ids: UInt64Array, addresses: UInt64Array) -> None:
         """Measure the vectors of rows.
@@ -84,7 +71,7 @@ class FlatSearch:
         """
         vectors = ColumnVectors.of(array, self._dtype)
         if self._dtype.is_multi:
-            self._add_rows(self._multi_distances(vectors), ids, addresses, first_query=0)
+            self._rows.add(self._multi_distances(vectors), np.zeros(1, np.int64), ids, addresses)
             return
         num_rows = len(vectors.values)
         for block in self._blocks:
@@ -94,8 +81,7 @@ class FlatSearch:
 
     def neighbors(self) -> Neighbors:
         """Return the nearest rows."""
-        self._choose()
-        return self._parts[0]
+        return self._rows.neighbors()
 
     def _measure(
         self,
@@ -107,66 +93,26 @@ class FlatSearch:
     ) -> None:
         """Measure some vectors, none of which is a multivector."""
         missing = None if vectors.missing is None else vectors.missing[rows]
+        own = ids[rows]
+        places = own if addresses is ids else addresses[rows]
         if self._metric is Metric.HAMMING:
             distances = measured(self._metric, block.queries, vectors.values[rows])
             if missing is not None:
                 distances[:, missing] = np.nan
-            self._add_rows(distances, ids[rows], addresses[rows], block.first)
+            self._rows.add(distances, block.numbers, own, places)
             return
         floats = vectors.floats(rows)
         least = block.bounds(floats).least(floats)
         if missing is not None:
             least[missing] = np.nan
-        own = slice(block.first, block.first + len(block.queries))
-        limits = self._limits[own]
-        if self._lower is None and not self._is_full[own].all():
+        limits = self._rows.limits[block.numbers]
+        if not self._has_lower and not self._rows.is_full[block.numbers].all():
             limits = np.minimum(limits, block.first_limits(floats, least, self._k))
         chosen = least <= block.bounds(floats).limits(limits)
-        vector, query = np.divmod(np.flatnonzero(chosen), len(block.queries))
-        if not len(vector):
-            return
-        distances = exact(self._metric, block.queries, floats, (query, vector))
-        self._collect(distances, query + block.first, vector, ids[rows], addresses[rows])
-
-    def _add_rows(
-        self,
-        distances: npt.NDArray[np.float32],
-        ids: UInt64Array,
-        addresses: UInt64Array,
-        first_query: int,
-    ) -> None:
-        """Collect rows by all their distances, of the shape (queries, rows)."""
-        limits = self._limits[first_query : first_query + len(distances)]
-        query, vector = np.nonzero(distances <= limits[:, None])
-        self._collect(distances[query, vector], query + first_query, vector, ids, addresses)
-
-    def _collect(
-        self,
-        distances: npt.NDArray[np.float32],
-        query: Int64Array,
-        vector: Int64Array,
-        ids: UInt64Array,
-        addresses: UInt64Array,
-    ) -> None:
-        own = ids[vector]
-        places = own if addresses is ids else addresses[vector]
-        found = Neighbors(query.astype(np.int32), distances, own, places)
-        found = found.at(distances <= self._limits[query]).within(self._lower, self._upper)
-        self._parts.append(found)
-        self._num_collected += len(found)
-        few = max(_COLLECTED, 2 * self._k * self._num_queries)
-        if self._num_collected > few or not self._is_full.any():
-            self._choose()
-
-    def _choose(self) -> None:
-        """Keep the nearest rows only."""
-        best = joined(self._parts).best(self._k)
-        self._parts, self._num_collected = [best], len(best)
-        counts = np.bincount(best.queries, minlength=self._num_queries)
-        full = self._is_full = counts == self._k
-        # Rows of a query are together, the nearest first.
-        last = np.cumsum(counts) - 1
-        self._limits[full] = best.distances[last[full]]
+        row, query = np.divmod(np.flatnonzero(chosen), len(block.queries))
+        if len(row):
+            distances = exact(self._metric, block.queries, floats, (query, row))
+            self._rows.add_pairs(distances, block.numbers[query], row, own, places)
 
     def _multi_distances(self, vectors: ColumnVectors) -> npt.NDArray[np.float32]:
         """Return the distances of multivectors: sums of those of the nearest vectors."""
@@ -185,11 +131,9 @@ class FlatSearch:
         has_vectors = np.diff(starts) > 0
         sums = np.full((1, num_rows), np.nan, np.float32)
         # A vector with NaN is not the nearest; with `cosine`, no vector is nearer than 0.
-        no_length = np.zeros(len(vectors.values), np.bool_)
-        if self._metric is Metric.COSINE:
-            no_length = ~vectors.values.any(axis=1)
         distances[np.isnan(distances)] = np.inf
-        distances[:, no_length] = np.nan
+        if self._metric is Metric.COSINE:
+            distances[:, ~vectors.values.any(axis=1)] = np.nan
         nearest = np.minimum.reduceat(distances, starts[:-1][has_vectors], axis=1)
         sums[0, has_vectors] = nearest.sum(axis=0)
         if vectors.missing is not None:
@@ -201,7 +145,8 @@ class _Block:
     """Queries that are compared at once."""
 
     def __init__(self, metric: Metric, queries: Vectors, first: int) -> None:
-        self.queries, self.first = queries, first
+        self.queries = queries
+        self.numbers = np.arange(first, first + len(queries))
         self._metric = metric
         self._bounds: Bounds | None = None
 
@@ -222,4 +167,5 @@ class _Block:
         pairs = query.reshape(-1), chosen.reshape(-1)
         distances = exact(self._metric, self.queries, vectors, pairs).reshape(chosen.shape)
         # NaN for a query that has fewer vectors.
-        return np.fmin(limits, np.where(np.isnan(distances), np.inf, distances).max(axis=0))
+        farthest: _Limits = np.where(np.isnan(distances), np.inf, distances).max(axis=0)
+        return farthest
