@@ -135,6 +135,7 @@ def train(
     CorruptFileError, CorruptTableError, StorageError
     """
     chosen: VectorParameters = parameters[PARAMETERS]
+    chosen = chosen.with_sub_vectors(dimension_of(value_type(path[-1])))
     _check_column(table, path, chosen)
     task = FragmentTask(
         uri=table.store.uri,
