@@ -284,7 +284,7 @@ class RabitQuantizer:
         codes: SignCodes | LevelCodes = SignCodes(np.ascontiguousarray(signs.T))
         if self.extra_bits:
             names = (EXTRA_ADD, EXTRA_SCALE)
-            codes = self._levels(signs, matrix(stored.column(4 - self.has_residual_factors)))
+            codes = self._levels(signs, matrix(stored.column(EXTRA_CODES)))
         found = Factors(*(stored.column(name).to_numpy() for name in names))
         if self.has_residual_factors:
             rotated = self.rotation.rotated(centroid[None])
