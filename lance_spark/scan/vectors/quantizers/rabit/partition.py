@@ -108,8 +108,10 @@ class LevelCodes:
         """Return the product of each query with the levels of each row."""
         found = np.empty((len(queries), self.num_rows), np.float32)
         factor = np.ascontiguousarray(queries.T)
+        # BLAS multiplies with one column in one thread.
+        multiply = np.matmul if len(queries) == 1 else distances.products
         for step in _steps(self.num_rows, self.levels.shape[1]):
-            found[:, step] = distances.products(self.levels[step].astype(np.float32), factor).T
+            found[:, step] = multiply(self.levels[step].astype(np.float32), factor).T
         return found
 
 
