@@ -8,6 +8,7 @@ from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
 from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
 from lance_spark.scan.vectors.quantizers.quantizer import Quantizer
+from lance_spark.scan.vectors.quantizers.rabit.quantizer import RabitQuantizer
 from lance_spark.scan.vectors.quantizers.scalar import ScalarQuantizer
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 
@@ -16,6 +17,7 @@ _OPENERS: dict[str, Callable[[StoredModel], Quantizer]] = {
     "IVF_FLAT": FlatQuantizer.open,
     "IVF_SQ": ScalarQuantizer.open,
     "IVF_PQ": ProductQuantizer.open,
+    "IVF_RQ": RabitQuantizer.open,
     "IVF_HNSW_FLAT": FlatQuantizer.open,
     "IVF_HNSW_SQ": ScalarQuantizer.open,
     "IVF_HNSW_PQ": ProductQuantizer.open,

@@ -5,7 +5,7 @@
 | FLAT | `flat` | IVF_FLAT, IVF_HNSW_FLAT |
 | SQ | `scalar` | IVF_SQ, IVF_HNSW_SQ |
 | PQ | `product` | IVF_PQ, IVF_HNSW_PQ |
-| RQ | `rabit` | IVF_RQ |
+| RQ | `rabit.quantizer` | IVF_RQ |
 
 A quantizer turns vectors into codes, which are columns of a file with a row for each vector. It is
 the same for all partitions of a segment. With `cosine` it gets vectors and queries of length 1.
