@@ -19,7 +19,7 @@ from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.distances import normalized
 from lance_spark.scan.vectors.files.segment import VectorSegment
-from lance_spark.scan.vectors.graph import Graph
+from lance_spark.scan.vectors.graphs.graph import Graph
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
