@@ -19,6 +19,7 @@ from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.distances import normalized
 from lance_spark.scan.vectors.files.segment import VectorSegment
+from lance_spark.scan.vectors.graph import Graph
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
@@ -118,7 +119,7 @@ class IndexSearch:
     ) -> None:
         self._query, self._dtype, self._live = query, dtype, live
         self._segments = [
-            _Segment(*opened, query, dtype, normalized(vectors) if is_cosine else vectors)
+            _Segment(*opened, query, normalized(vectors) if is_cosine else vectors)
             for opened in segments
             for is_cosine in [opened[0].metric is Metric.COSINE]
         ]
@@ -163,14 +164,15 @@ class IndexSearch:
         num_searched = np.zeros(self._num_queries, np.int64)
         for segment in self._segments:
             collector = Collector(self._num_queries, wanted, lower, upper)
-            segment.search_first(collector, None, wanted)
+            segment.search_first(collector, None, k)
             found = collector.neighbors()
             addresses, kept = self._live.addresses(found.ids, segment.fragments)
             alive = Neighbors(found.queries, found.distances, found.ids, addresses).at(kept)
             counts = np.bincount(alive.queries, minlength=self._num_queries)
-            # Those that were not collected are farther than all that were.
-            was_cut = np.bincount(found.queries, minlength=self._num_queries) == wanted
-            is_complete &= ~was_cut | (counts >= k)
+            # Vectors that were not collected are farther than all that were.
+            num_found = np.bincount(found.queries, minlength=self._num_queries)
+            may_lack = num_found > counts if segment.has_graphs else num_found == wanted
+            is_complete &= ~may_lack | (counts >= k)
             num_live += counts
             num_searched += segment.has_more()
             parts.append(alive)
@@ -194,6 +196,8 @@ class _Segment:
     Attributes
     ----------
     fragments : BitMap
+    has_graphs : bool
+        Whether partitions are searched by graphs, which find some rows only.
     """
 
     def __init__(
@@ -202,19 +206,12 @@ class _Segment:
         fragments: BitMap,
         share: tuple[int, int],
         query: NearestQuery,
-        dtype: VectorType,
         vectors: Vectors,
     ) -> None:
-        self.fragments = fragments
+        self.fragments, self.has_graphs = fragments, opened.has_graphs
         self._opened, self._query, self._vectors = opened, query, vectors
         self._order, distances = ranked(opened.ivf, opened.metric, vectors)
-        self._first = first_probes(
-            query,
-            opened.metric,
-            opened.index_type,
-            distances,
-            is_float32=dtype.items == "float32" and not dtype.is_multi,
-        )
+        self._first = first_probes(query, opened.metric, distances)
         count = opened.ivf.num_partitions
         self._most = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
         self._share = share
@@ -270,9 +267,8 @@ class _Segment:
         for first in range(0, len(numbers), _PARTITIONS):
             some = numbers[first : first + _PARTITIONS].tolist()
             opened = self._opened.partitions(some)
-            graphs = None
-            if self._opened.has_graphs:
-                graphs = self._opened.graphs.open(some)
+            graphs = self._opened.graphs
+            opened_graphs = [] if graphs is None else graphs.open(some)
             for position, (ids, partition) in enumerate(opened):
                 queries = groups[first + position]
                 rows, places = None, ids
@@ -285,7 +281,7 @@ class _Segment:
                     self._measure(collector, partition, queries, ids, places, rows)
                 else:
                     passing = None if rows is None else kept
-                    find = partial(self._of_graph, graphs[position], partition, passing, k)
+                    find = partial(self._of_graph, opened_graphs[position], partition, passing, k)
                     for number in queries.tolist():
                         found, distances = find(self._vectors[number])
                         pairs = np.full(len(found), number, np.int64)
@@ -311,16 +307,13 @@ class _Segment:
 
     def _of_graph(
         self,
-        graph: object,
+        graph: Graph,
         partition: Partition,
         passing: npt.NDArray[np.bool_] | None,
         k: int,
         vector: Vectors,
     ) -> tuple[Int64Array, npt.NDArray[np.float32]]:
-        found: tuple[Int64Array, npt.NDArray[np.float32]] = graph.search(  # type: ignore[attr-defined]
-            partition, vector, k, ef=self._query.ef, passing=passing
-        )
-        return found
+        return graph.search(partition, vector, k, ef=self._query.ef, passing=passing)
 
 
 def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
