@@ -131,6 +131,8 @@ def _index(faiss: Any, dimension: int, metric: Metric, parameters: GraphParamete
     else:
         index = faiss.IndexHNSWFlat(dimension, parameters.m)
     index.hnsw.efConstruction = parameters.ef_construction
+    # Level 0 gets all the edges that it can have: searches measure fewer rows and find more.
+    index.keep_max_size_level0 = True
     return index
 
 

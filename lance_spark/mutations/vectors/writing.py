@@ -6,7 +6,7 @@ written together (`runs`); those of other segments with the same model follow fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.builder import MODEL
 from lance_spark.mutations.indexes.merging.sources import Source
+from lance_spark.mutations.vectors.graph_build import build_graph
 from lance_spark.mutations.vectors.model import VectorModel
 from lance_spark.mutations.vectors.parameters import VectorParameters, of_details
 from lance_spark.mutations.vectors.rows import indexed_vectors
@@ -23,8 +24,10 @@ from lance_spark.mutations.vectors.training import PARAMETERS, with_partitions
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.vectors import details
 from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.files.graph_writer import BuiltGraph, GraphWriter
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.files.writer import VectorWriter
+from lance_spark.scan.vectors.graph import GraphParameters
 from lance_spark.scan.vectors.threads import each
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -71,17 +74,53 @@ def write(
                 loss += part.loss
         runs.finish()
         writer = VectorWriter(
-            segment,
-            model.index_type,
-            model.metric,
-            model.centroids,
-            model.quantizer,
-            loss,
+            segment, model.index_type, model.metric, model.centroids, model.quantizer, loss
         )
-        for number in range(len(model.centroids)):
-            pieces = [_kept(number, *item) for item in existing] + runs.partition(number)
-            _write_partition(writer, number, [piece for piece in pieces if len(piece[0])])
+        stored = _written(writer, existing, runs, len(model.centroids))
+        chosen: VectorParameters = parameters[PARAMETERS]
+        if chosen.graphs is not None:
+            _write_graphs(segment, model, chosen.graphs, loss, stored)
+        for _ in stored:
+            pass
         writer.finish()
+
+
+def _written(
+    writer: VectorWriter,
+    existing: Sequence[tuple[Source, VectorSegment]],
+    runs: Runs,
+    num_partitions: int,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Write the codes of one partition after the other; yield them as they are stored."""
+    for number in range(num_partitions):
+        pieces = [_kept(number, *item) for item in existing] + runs.partition(number)
+        pieces = [piece for piece in pieces if len(piece[0])]
+        if pieces:
+            ids = np.concatenate([ids for ids, _ in pieces])
+            codes = pa.concat_batches([codes for _, codes in pieces])
+            yield number, writer.write(number, ids, codes)
+
+
+def _write_graphs(
+    segment: SegmentWriter,
+    model: VectorModel,
+    parameters: GraphParameters,
+    loss: float,
+    stored: Iterator[tuple[int, pa.RecordBatch]],
+) -> None:
+    """Write a graph of each partition."""
+    # Partitions have a thread each; if there is only one, its graph has several.
+    threads = None if len(model.centroids) == 1 else 1
+
+    def built(partition: tuple[int, pa.RecordBatch]) -> tuple[int, BuiltGraph]:
+        number, codes = partition
+        opened = model.quantizer.open_partition(codes, model.centroids[number])
+        return number, build_graph(opened, model.quantizer, model.metric, parameters, threads)
+
+    graphs = GraphWriter(segment, model.index_type, model.metric, model.centroids, parameters, loss)
+    for number, graph in each(built, stored):
+        graphs.write(number, graph)
+    graphs.finish()
 
 
 def can_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:
@@ -134,11 +173,3 @@ def _kept(
     if stays.all():
         return ids, codes
     return ids[stays], codes.take(pa.array(np.flatnonzero(stays)))
-
-
-def _write_partition(
-    writer: VectorWriter, number: int, pieces: Sequence[tuple[UInt64Array, pa.RecordBatch]]
-) -> None:
-    if pieces:
-        ids = np.concatenate([ids for ids, _ in pieces])
-        writer.write(number, ids, pa.concat_batches([codes for _, codes in pieces]))
