@@ -51,6 +51,11 @@ META_FIELDS = {
 }
 #: The column of scores of a full-text query. Only such queries have it.
 SCORE = Field("_score", -1004, "float")
+#: The columns of a vector search: the number of the query, if there are several, and the distance.
+DISTANCE = Field("_distance", -1005, "float")
+QUERY_INDEX = Field("query_index", -1006, "int32", nullable=False)
+#: Columns that only searches have.
+SEARCH_FIELDS = (SCORE, DISTANCE, QUERY_INDEX)
 #: The `FieldPart.file` of a computed column.
 COMPUTED = -1
 #: The version of rows without a recorded version.

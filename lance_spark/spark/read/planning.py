@@ -184,7 +184,7 @@ class Plan:
     pushed : tuple of Predicate
         Filters besides the filters of the request.
     prefilter : tuple of Predicate
-        Those of them that are options: they decide which rows a full-text query searches.
+        Those of them that are options: they decide which rows a search searches.
     ordered : tuple of SortOrder
         The order of the rows of each task, if it is known.
     indexes : list of UsedIndex
@@ -364,9 +364,8 @@ class Plan:
         """Return about how many bytes rows take in Spark; None if it is unknown."""
         from lance_spark.spark.read.estimate import estimated_size
 
-        read = row_meta.select(
-            self.known, [name for name in self.columns if name != row_meta.SCORE.name]
-        )
+        found = {field.name for field in row_meta.SEARCH_FIELDS} if self.options.is_search else ()
+        read = row_meta.select(self.known, [name for name in self.columns if name not in found])
         return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 
