@@ -38,6 +38,7 @@ READ_NAMES = (
     "nearest",
     NEAREST_SHARES,
     "prefilter",
+    "approximate_nearest",
     "timezone",
     "push_filters",
     "driver_read_bytes",

@@ -111,6 +111,8 @@ class ReadOptions:
         Whether each task of a vector search may return as many rows as the search has.
     prefilter : bool
         Whether `filter` chooses rows before a vector search, or among the rows that it finds.
+    approximate_nearest : bool
+        Whether an index may answer ORDER BY of a distance with LIMIT, with other rows.
     fast_search : bool
         Whether a search leaves out rows that no index covers.
     full_text_limit : int or None
@@ -157,6 +159,7 @@ class ReadOptions:
     nearest: Mapping[str, Any] | None = None
     nearest_shares: bool = False
     prefilter: bool = True
+    approximate_nearest: bool = False
     fast_search: bool = False
     full_text_limit: int | None = None
     timezone: str | None = None
@@ -221,6 +224,7 @@ class ReadOptions:
             nearest=json_object(plain["nearest"], "nearest") if "nearest" in plain else None,
             nearest_shares=flag(NEAREST_SHARES, plain),
             prefilter=flag("prefilter", plain, default=True),
+            approximate_nearest=flag("approximate_nearest", plain),
             fast_search=flag("fast_search", plain),
             full_text_limit=whole_number(FULL_TEXT_LIMIT, plain, minimum=0),
             timezone=timezone_of(plain),

@@ -101,7 +101,7 @@ def read_on_driver(
     try:
         limit = plan.request.limit
         is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
-        is_bounded = is_bounded or plan.options.is_search
+        is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
         if not is_bounded and _leaves_many_rows(partitions, read_rows):
             return None
         return _read(plan.request, partitions, schema, read_rows)
@@ -113,7 +113,8 @@ def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
     tasks = [partition.task for partition in partitions if partition.task is not None]
-    if plan.options.nearest is not None:
+    costs = [partition.search_cost for partition in partitions]
+    if costs[0] is not None:
         from lance_spark.spark.read.nearest_search import is_nearest_for_driver
 
         return is_nearest_for_driver(partitions)

@@ -1,4 +1,6 @@
-"""Plans reads with the option nearest: a vector search, or shares of it, become partitions.
+"""Plans vector searches: a search, or shares of it, become partitions.
+
+Reads with the option nearest:
 
 | part of the request | planned as |
 | --- | --- |
@@ -6,14 +8,19 @@
 | filters of Spark | filter the rows that the search finds |
 | option nearest_shares; first rows by `_distance` | each partition searches a share |
 | anything else | one partition, which returns the rows of the whole search |
+
+`ORDER BY` of a distance with `LIMIT`, if the session allows approximate answers, is a search too,
+if an index has the metric of the distance and the scan answers all filters. Otherwise the answer is
+exact (`scan/nearest_rows`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.fragment.row_meta import DISTANCE
+from lance_spark.scan.nearest_rows import can_measure
 from lance_spark.scan.vectors.query import parse_nearest
 from lance_spark.scan.vectors.task import VectorScanTask
 from lance_spark.spark.read.planning import (
@@ -27,9 +34,17 @@ from lance_spark.spark.read.planning import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_spark.file.schema.schema import Schema
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.vectors.search import VectorSearch
     from lance_spark.spark.read.planning import Plan
 
+#: The metric of each function of distances, and whether the greatest values are the nearest.
+_METRICS = {
+    "l2_distance": ("l2", False),
+    "cosine_distance": ("cosine", False),
+    "dot_product": ("dot", True),
+}
 #: Least cost of a share: some tenths of a second.
 _SMALLEST_SHARE = 1 << 28
 #: Greatest cost of a search that the driver runs itself.
@@ -52,14 +67,12 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
     request = plan.request
     tasks = _tasks(plan, scanned, residual)
     if request.aggregates:
-        partitions = [
-            LancePartition(task, residual=residual, columns=plan.wanted) for task in tasks
-        ]
+        partitions = [_partition(task, residual=residual, columns=plan.wanted) for task in tasks]
         if not request.groups:
             size = AGGREGATE_ROW_BYTES * len(partitions)
             return partitions or [LancePartition(None)], max(1, len(partitions)), size
     else:
-        partitions = [LancePartition(task, request.limit, residual) for task in tasks]
+        partitions = [_partition(task, limit=request.limit, residual=residual) for task in tasks]
     rows = min(
         plan.dataset.count_rows() * _num_queries(tasks), sum(_most_rows(task) for task in tasks)
     )
@@ -68,11 +81,70 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
     return partitions or [LancePartition(None)], rows, plan.size(rows)
 
 
+def index_partitions(plan: Plan, filters: tuple[Predicate, ...]) -> list[LancePartition] | None:
+    """Return partitions with the first rows by a distance, as an index finds them.
+
+    Parameters
+    ----------
+    filters : tuple of Predicate
+        All conditions of the read.
+
+    Returns
+    -------
+    list of LancePartition or None
+        None if the answer has to be exact: the distance is not that of an index, the first rows are
+        the farthest ones, or the read is of some fragments.
+    """
+    top, options = plan.request.top, plan.options
+    assert top is not None
+    first = top.order[0]
+    field = plan.ordered_field(first)
+    if field is None or first.distance is None or not can_measure(field, first.distance):
+        return None
+    metric, is_descending = _METRICS[first.distance.function]
+    is_part = options.fragment_ids is not None or options.whole_fragments
+    if first.descending is not is_descending or is_part or not top.rows:
+        return None
+    nearest = {"column": field.name, "q": list(first.distance.vector), "k": top.rows}
+    query = parse_nearest({**nearest, "metric": metric, **(top.approximate or {})})
+    search = plan.dataset._plan_nearest(query)
+    if not search.indexes:
+        return None
+    plan.indexes.extend(search.indexes)
+    schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
+    shares = search.shares(_target(plan, search))
+    return [_partition(_task(plan, share, schema, filters, ())) for share in shares]
+
+
 def is_nearest_for_driver(partitions: Sequence[LancePartition]) -> bool:
     """Return whether the driver is quicker than tasks."""
     tasks = [part.task for part in partitions if isinstance(part.task, VectorScanTask)]
-    cost = sum(task.search.cost for task in tasks)
+    cost = sum(part.search_cost or 0 for part in partitions)
     return cost <= _DRIVER_COST and sum(_most_rows(task) for task in tasks) <= _DRIVER_ROWS
+
+
+def _partition(task: VectorScanTask, **arguments: Any) -> LancePartition:
+    partition = LancePartition(task, **arguments)
+    partition.search_cost = task.search.cost
+    return partition
+
+
+def _target(plan: Plan, search: VectorSearch) -> int:
+    """Return the cost that shares of a search aim at."""
+    if plan.options.target_rows is not None:
+        return plan.options.target_rows
+    return max(search.cost // target_partitions(plan.request.parallelism), _SMALLEST_SHARE)
+
+
+def _task(
+    plan: Plan,
+    search: VectorSearch,
+    schema: Schema,
+    prefilter: tuple[Predicate, ...],
+    filters: tuple[Predicate, ...],
+) -> VectorScanTask:
+    batch_size = plan.options.batch_size or DEFAULT_BATCH_SIZE
+    return plan.dataset._nearest_task(search, schema, prefilter, filters, batch_size=batch_size)
 
 
 def _num_queries(tasks: Sequence[VectorScanTask]) -> int:
@@ -103,19 +175,9 @@ def _tasks(
     can_share = options.nearest_shares or (
         not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
     )
-    shares = [search]
-    if can_share and not request.exact:
-        target = options.target_rows
-        if target is None:
-            share = search.cost // target_partitions(request.parallelism)
-            target = max(share, _SMALLEST_SHARE)
-        shares = search.shares(target)
-    return [
-        plan.dataset._nearest_task(
-            share, schema, prefilter, later, batch_size=options.batch_size or DEFAULT_BATCH_SIZE
-        )
-        for share in shares
-    ]
+    is_shared = can_share and not request.exact
+    shares = search.shares(_target(plan, search)) if is_shared else [search]
+    return [_task(plan, share, schema, prefilter, later) for share in shares]
 
 
 def _is_ordered(plan: Plan, k: int) -> bool:
