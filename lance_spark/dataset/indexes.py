@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.dataset.history import HistoryMethods
+from lance_spark.errors import InvalidInputError
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -189,6 +190,132 @@ class IndexMethods(HistoryMethods):
         )
         return self._committed(create_index(self._table, request, commit_options))
 
+    def create_index(
+        self,
+        column: str | Sequence[str],
+        index_type: str | IndexConfig,
+        name: str | None = None,
+        metric: str = "L2",
+        replace: bool = False,
+        num_partitions: int | None = None,
+        ivf_centroids: Any = None,
+        pq_codebook: Any = None,
+        num_sub_vectors: int | None = None,
+        *,
+        target_partition_size: int | None = None,
+        train: bool = True,
+        fragment_ids: Collection[int] | None = None,
+        num_segments: int = 1,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 5,
+        max_retries: int = 20,
+        **options: Any,
+    ) -> Self:
+        """Create an index of a column of vectors, which searches by `nearest` use.
+
+        Vectors with null, infinite or NaN items are not in the index; with ``cosine``, vectors of
+        length 0. If there is no vector, or there are fewer than codewords of ``PQ``, the index is
+        empty: `optimize_indices` fills it when there are more rows.
+
+        Parameters
+        ----------
+        column : str or sequence of str
+            Name or dotted path of one column of vectors: fixed-size lists of float16, float32 or
+            float64; of uint8 for ``IVF_FLAT`` and ``IVF_HNSW_FLAT``; or lists of these (several
+            vectors in a row).
+        index_type : str or IndexConfig
+            ``IVF_FLAT`` (vectors as they are), ``IVF_SQ`` (a byte for each item), ``IVF_PQ`` (a
+            byte, or 4 bits, for each of `num_sub_vectors` parts of a vector), ``IVF_RQ`` (some bits
+            for each item), or ``IVF_HNSW_FLAT``, ``IVF_HNSW_SQ``, ``IVF_HNSW_PQ`` (the same with
+            graphs, which need the package faiss, ``lance-spark[vectors]``).
+        name : str, optional
+            Name of the index; ``<column>_idx`` by default.
+        metric : str
+            ``l2`` (also ``euclidean``), ``cosine``, ``dot``, or ``hamming`` for uint8. Lists of
+            vectors have ``cosine`` only.
+        replace : bool
+            Whether an index of the same name and column is replaced. Otherwise it is an error.
+        num_partitions : int, optional
+            Number of partitions, at most that of the vectors. By default, rows divided by
+            `target_partition_size`, from 1 to 4,096.
+        ivf_centroids : array of shape (partitions, dimension), optional
+            Centroids in place of trained ones; numpy or Arrow.
+        pq_codebook : array of shape (num_sub_vectors, 2 ** num_bits, items), optional
+            Codewords in place of trained ones. Needs `ivf_centroids`.
+        num_sub_vectors : int, optional
+            Number of parts of a vector, which divides the dimension; required for ``PQ``.
+        target_partition_size : int, optional
+            Rows of a partition: 4,096 by default for ``FLAT`` and ``RQ``, 8,192 for ``SQ`` and
+            ``PQ``, and 1,048,576 for types with graphs.
+        train : bool
+            Whether the index covers the rows of this version. Otherwise it is empty.
+        fragment_ids, num_segments, commit_message, transaction_properties, conflict_retries, \
+        max_retries
+            As for `create_scalar_index`. All segments have the same centroids and codewords.
+        **options
+            ``num_bits``: bits of a codeword of ``PQ``, 8 (the default) or 4; of an item of ``RQ``,
+            from 1 to 9, 5 by default. ``sample_rate``: rows that are read for each partition and
+            each codeword, 256. ``max_iters``: most steps of a training, 50. ``rabitq_model``: JSON
+            of a rotation for ``RQ``. ``skip_transpose``: whether codes of ``PQ`` are stored row
+            after row. ``m`` (20), ``ef_construction`` (150), ``max_level`` (7): neighbors of a
+            node, nodes that are compared, and levels of graphs. Options of pylance that choose how
+            it computes, such as ``accelerator``, have no effect.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
+
+        Raises
+        ------
+        InvalidInputError
+            The column, a fragment or the type does not exist; the metric, the centroids or the
+            number of sub-vectors do not belong to the column; or an index has the name, and is not
+            replaced or is on another column.
+        InvalidOptionError
+            An option is unknown or out of range.
+        UnsupportedTypeError
+            The index does not take columns of this type.
+        UnsupportedFeatureError
+            The index has graphs, and the package faiss is missing.
+        CommitConflictError
+            Another client changed the index, or rewrote fragments in all attempts.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset = dataset.create_index(
+        ...     "embedding", "IVF_PQ", num_partitions=256, num_sub_vectors=16
+        ... )  # doctest: +SKIP
+        """
+        from lance_spark.mutations.indexes.create import config_of
+
+        given = {
+            "metric": metric,
+            "num_partitions": num_partitions,
+            "ivf_centroids": ivf_centroids,
+            "pq_codebook": pq_codebook,
+            "num_sub_vectors": num_sub_vectors,
+            "target_partition_size": target_partition_size,
+        }
+        config = config_of(index_type, options)
+        return self.create_scalar_index(
+            _one_column(column),
+            config.index_type,
+            name,
+            replace=replace,
+            train=train,
+            fragment_ids=fragment_ids,
+            num_segments=num_segments,
+            commit_message=commit_message,
+            transaction_properties=transaction_properties,
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+            **{key: value for key, value in given.items() if value is not None},
+            **config.parameters,
+        )
+
     def optimize_indices(
         self,
         index_names: Sequence[str] | None = None,
@@ -275,3 +402,11 @@ class IndexMethods(HistoryMethods):
 
         options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._committed(drop_index(self._table, name, options))
+
+
+def _one_column(column: str | Sequence[str]) -> str:
+    """Return the name of the only column; pylance takes lists, too."""
+    names = [column] if isinstance(column, str) else list(column)
+    if len(names) != 1:
+        raise InvalidInputError(f"an index has one column, not {len(names)}")
+    return names[0]

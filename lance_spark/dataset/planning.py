@@ -256,18 +256,8 @@ class PlanMethods(HistoryMethods):
         uri, base_paths = self.uri, manifest.base_paths
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
         used: tuple[UsedIndex, ...] = ()
-        if use_scalar_index and conditions and manifest.index_section is not None:
-            from lance_spark.scan.pruning.candidates import TableIndexes
-            from lance_spark.scan.pruning.narrowing import narrowed
-
-            if self._indexes is None:
-                self._indexes = TableIndexes(
-                    self._table.paths, manifest, fragments, self._find_rows
-                )
-            candidates = self._indexes.candidates(conditions)
-            if candidates is not None:
-                groups = narrowed(groups, candidates.rows, rows_per_task)
-                used = candidates.used
+        if use_scalar_index and conditions:
+            groups, used = self._narrowed(groups, conditions, rows_per_task)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
         tasks = [
@@ -283,6 +273,28 @@ class PlanMethods(HistoryMethods):
             for slices in groups
         ]
         return ScanPlan(tasks, used)
+
+    def _narrowed(
+        self,
+        groups: list[tuple[FragmentSlice, ...]],
+        conditions: Sequence[Condition],
+        rows_per_task: int,
+    ) -> tuple[list[tuple[FragmentSlice, ...]], tuple[UsedIndex, ...]]:
+        """Return groups of slices without the rows that indexes rule out, and these indexes."""
+        manifest = self._table.manifest
+        if manifest.index_section is None:
+            return groups, ()
+        from lance_spark.scan.pruning.candidates import TableIndexes
+        from lance_spark.scan.pruning.narrowing import narrowed
+
+        if self._indexes is None:
+            self._indexes = TableIndexes(
+                self._table.paths, manifest, self.fragments, self._find_rows
+            )
+        candidates = self._indexes.candidates(conditions)
+        if candidates is None:
+            return groups, ()
+        return narrowed(groups, candidates.rows, rows_per_task), candidates.used
 
     def _plan_text(
         self, query: QueryLike, *, fast_search: bool, use_index: bool = True

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
-from lance_spark.errors import CorruptError, MissingFileError
+from lance_spark.dataset.nearest import NearestMethods
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
+from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.predicates.conditions import Condition
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-class ScanMethods(PlanMethods):
+class ScanMethods(NearestMethods):
     """Methods of `Dataset` that read rows."""
 
     def to_batches(
@@ -40,13 +41,16 @@ class ScanMethods(PlanMethods):
         with_row_address: bool = False,
         use_scalar_index: bool = True,
         full_text_query: QueryLike | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = False,
         limit: int | None = None,
         fast_search: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in the table's order.
 
         With a full-text query, the rows with the greatest scores are first, and there is another
-        column, ``_score``.
+        column, ``_score``. With `nearest`, the nearest rows are first, and there is another column,
+        ``_distance``.
 
         Parameters
         ----------
@@ -79,10 +83,21 @@ class ScanMethods(PlanMethods):
             Read only rows whose text matches: words, ``"a phrase"`` in quotation marks, a mapping
             with the keys ``query`` and ``columns``, or a query of `lance_spark.query`. Without
             columns, all columns with an INVERTED index are searched.
+        nearest : mapping, optional
+            Read only the rows whose vectors are nearest to a vector. Keys: ``column``; ``q``, the
+            vector, or a list of vectors; ``k``, the number of rows, 10 by default; ``metric``:
+            ``l2``, ``cosine``, ``dot`` or ``hamming``; ``distance_range``, a pair of bounds;
+            ``use_index``, False to measure all vectors. For indexes: ``nprobes`` or
+            ``minimum_nprobes`` and ``maximum_nprobes``, ``search_effort``, ``refine_factor`` and
+            ``ef``. With a list of vectors, the first column is ``query_index``, and there are ``k``
+            rows for each of them.
+        prefilter : bool
+            Whether the filters decide which rows `nearest` searches. By default, they leave out
+            some of the nearest rows.
         limit : int, optional
             Maximum number of rows. Filters come first.
         fast_search : bool
-            Whether a full-text query leaves out rows that no index covers.
+            Whether a full-text query, or `nearest`, leaves out rows that no index covers.
 
         Yields
         ------
@@ -96,17 +111,21 @@ class ScanMethods(PlanMethods):
         """
         if limit is not None:
             check_least("limit", limit, 0)
-        if full_text_query is not None:
+        if full_text_query is not None or nearest is not None:
             check_least("batch_size", batch_size, 1)
-            table = self._full_text_rows(
-                full_text_query,
-                limit,
+            table = self.to_table(
                 columns,
-                self._conditions(filters, filter),
-                blob_handling,
-                with_row_id,
-                with_row_address,
-                fast_search,
+                filters=filters,
+                filter=filter,
+                blob_handling=blob_handling,
+                with_row_id=with_row_id,
+                with_row_address=with_row_address,
+                use_scalar_index=use_scalar_index,
+                full_text_query=full_text_query,
+                nearest=nearest,
+                prefilter=prefilter,
+                limit=limit,
+                fast_search=fast_search,
             )
             yield from table.to_batches(max_chunksize=batch_size)
             return
@@ -141,13 +160,30 @@ class ScanMethods(PlanMethods):
         with_row_address: bool = False,
         use_scalar_index: bool = True,
         full_text_query: QueryLike | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = False,
         limit: int | None = None,
         fast_search: bool = False,
     ) -> pa.Table:
         """Return the rows as an Arrow table; see `to_batches`."""
+        if limit is not None:
+            check_least("limit", limit, 0)
+        if nearest is not None:
+            if full_text_query is not None:
+                raise InvalidInputError("give nearest or full_text_query, not both")
+            return self._nearest_rows(
+                nearest,
+                limit,
+                columns,
+                self._conditions(filters, filter),
+                blob_handling,
+                with_row_id,
+                with_row_address,
+                prefilter=prefilter,
+                fast_search=fast_search,
+                use_scalar_index=use_scalar_index,
+            )
         if full_text_query is not None:
-            if limit is not None:
-                check_least("limit", limit, 0)
             return self._full_text_rows(
                 full_text_query,
                 limit,

@@ -11,21 +11,22 @@
 | INVERTED | 2; 3 for code | row ids |
 | JSON | 0 | as its target |
 | RTREE | 0 | row ids |
+| IVF_FLAT and others of vectors | 1; 2 for IVF_RQ | row ids |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes import parameters, text
+from lance_spark.mutations.indexes.builder import Builder
+from lance_spark.mutations.vectors.builders import VECTOR_BUILDERS
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes import bitmap, json_path, label_list, ngram, rtree
 from lance_spark.scan.indexes.btree import DEFAULT_BATCH_SIZE, BTreeWriter
@@ -35,14 +36,12 @@ from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.scan.predicates.json_paths import parse_path
 from lance_spark.scan.predicates.spatial.boxes import bounding_boxes
 from lance_spark.scan.predicates.spatial.columns import encoding_of, encoding_of_storage
-from lance_spark.scan.text.files.stored_parts import StoredPart
+from lance_spark.scan.vectors import details
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Types of indexes that the values in JSON documents can have.
 _JSON_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER")
-#: Greatest number of rows in a part of an index, such as a page or zone.
-MAX_NUMBER = 1 << 24
 _BATCH_ROWS = 1 << 20
 #: Other names of types.
 _ALIASES = {"FTS": "INVERTED"}
@@ -59,130 +58,6 @@ _SCALARS = (
     pat.is_large_binary,
     pat.is_fixed_size_binary,
 )
-
-#: Writes the files of a segment: values, the row id or address of each, increasing, and parameters.
-Write = Callable[[SegmentWriter, pa.Array, UInt64Array, Mapping[str, Any]], None]
-#: The same from batches, and from parts of other segments.
-WriteBatches = Callable[
-    [
-        SegmentWriter,
-        Iterable[tuple[pa.Array, UInt64Array]],
-        Mapping[str, Any],
-        Iterable[StoredPart],
-    ],
-    None,
-]
-#: Returns the bytes of the message in `index_details`: type of the column, and parameters.
-Details = Callable[[pa.DataType, Mapping[str, Any]], bytes]
-
-
-def _no_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
-    return b""
-
-
-@dataclass(frozen=True, slots=True)
-class Builder:
-    """How an index of one type is created.
-
-    Attributes
-    ----------
-    type_name : str
-        As pylance names it, in upper case.
-    type_url : str
-        Of the message in `index_details`.
-    write : callable
-    supports : callable
-        Returns whether the index takes columns of a type.
-    supports_field : callable
-        Returns whether the index takes a column whose type it takes.
-    plain_only : bool
-        Whether columns of dictionaries or extension types are refused, although the index takes
-        their values.
-    with_addresses : bool
-        Whether the files have row addresses, also in tables with stable row ids.
-    version : int
-        Index version.
-    stable_version : int or None
-        Another index version in tables with stable row ids.
-    defaults : mapping of str to int or float
-        Parameters and their default values. An int default stands for an integer from `least` to
-        `MAX_NUMBER`, a float default for a number between 0 and 1.
-    least : int
-    parse : callable or None
-        Returns all parameters for the options of the caller, in place of `defaults`.
-    details : callable
-        Returns the message in `index_details`, for the type of the column and all parameters.
-    existing : callable
-        Returns the parameters of an existing segment, without those that have their defaults.
-    json_columns : bool
-        Whether the index takes JSON columns, and no others.
-    write_batches : callable or None
-        Writes the files from batches of values as they are read, and from parts of other segments.
-    """
-
-    type_name: str
-    type_url: str
-    write: Write
-    supports: Callable[[pa.DataType], bool]
-    supports_field: Callable[[Field], bool] = lambda _: True
-    plain_only: bool = False
-    with_addresses: bool = False
-    version: int = 0
-    stable_version: int | None = None
-    defaults: Mapping[str, int | float] = field(default_factory=dict)
-    least: int = 1
-    parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
-    details: Details = _no_details
-    existing: Callable[[IndexFiles], dict[str, Any]] = lambda _: {}
-    json_columns: bool = False
-    write_batches: WriteBatches | None = None
-
-    def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters, with defaults.
-
-        Raises
-        ------
-        InvalidOptionError
-            An option is unknown or out of range.
-        """
-        if self.parse is not None:
-            return self.parse(options)
-        for name, value in options.items():
-            if name not in self.defaults:
-                known = ", ".join(self.defaults) or "none"
-                raise InvalidOptionError(
-                    f"{self.type_name} index: option {name!r} is unknown; the options are {known}"
-                )
-            if isinstance(self.defaults[name], float):
-                is_valid, expected = _is_fraction(value), "a number between 0 and 1"
-            else:
-                is_valid = _is_count(value) and value >= self.least
-                expected = f"an integer from {self.least} to {MAX_NUMBER}"
-            if not is_valid:
-                raise InvalidOptionError(
-                    f"{self.type_name} index: {name} must be {expected}, not {value!r}"
-                )
-        return {**self.defaults, **options}
-
-    def parameters_of(self, files: IndexFiles) -> dict[str, Any]:
-        """Return all parameters of an existing segment.
-
-        Raises
-        ------
-        CorruptFileError, MissingFileError, UnsupportedError, StorageError
-            The files of the segment cannot be read; create the index again.
-        """
-        return {**self.defaults, **self.existing(files)}
-
-    def target(self, parameters: Mapping[str, Any]) -> Builder:
-        """Return the builder whose files the index has: itself, but for JSON indexes."""
-        return BUILDERS[parameters["target_index_type"]] if self.json_columns else self
-
-    def version_in(self, *, stable_row_ids: bool) -> int:
-        """Return the index version in tables with or without stable row ids."""
-        if stable_row_ids and self.stable_version is not None:
-            return self.stable_version
-        return self.version
 
 
 def builder_of(index_type: str) -> Builder:
@@ -202,6 +77,19 @@ def builder_of(index_type: str) -> Builder:
     return builder
 
 
+def builder_of_segment(segment: table_pb2.IndexMetadata) -> Builder | None:
+    """Return the builder of the type of a segment; None if it cannot be created."""
+    index_type = indexes.type_of_index(segment)
+    return BUILDERS.get(
+        details.index_type_of(segment) if index_type == details.VECTOR else index_type
+    )
+
+
+def target_of(builder: Builder, parameters: Mapping[str, Any]) -> Builder:
+    """Return the builder whose files an index has: itself, but for JSON indexes."""
+    return BUILDERS[parameters["target_index_type"]] if builder.json_columns else builder
+
+
 def can_extend(segment: table_pb2.IndexMetadata) -> bool:
     """Return whether an index can get more segments like one of its segments.
 
@@ -213,15 +101,7 @@ def can_extend(segment: table_pb2.IndexMetadata) -> bool:
     index_type = indexes.type_of_index(segment)
     if index_type == json_path.KIND:
         return json_path.target_of(segment).type_name in _JSON_TARGETS
-    return index_type in BUILDERS
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_NUMBER
-
-
-def _is_fraction(value: object) -> bool:
-    return isinstance(value, float) and 0 < value < 1
+    return builder_of_segment(segment) is not None
 
 
 def _is_scalar(dtype: pa.DataType) -> bool:
@@ -456,5 +336,6 @@ BUILDERS = {
             least=rtree.MIN_PAGE_SIZE,
             existing=parameters.of_rtree,
         ),
+        *VECTOR_BUILDERS,
     )
 }

@@ -100,17 +100,27 @@ def column_parts(
 
 
 def column_batches(
-    task: FragmentTask, path: tuple[Field, ...], row_field: Field
+    task: FragmentTask,
+    path: tuple[Field, ...],
+    row_field: Field,
+    slices: Sequence[FragmentSlice] | None = None,
 ) -> Iterator[tuple[pa.Array, UInt64Array]]:
     """Yield the values of some live rows after the other, and their ids or addresses.
 
     The rows are in the order of the fragments; see `read_column`.
+
+    Parameters
+    ----------
+    task, path, row_field
+        As for `read_column`.
+    slices : sequence of FragmentSlice, optional
+        Rows to read, in place of those of all fragments of the task.
     """
     names = [field.name for field in path]
     # Values in JSON documents are found in JSONB.
     columns = map(paged_json, Schema.of_paths([path]).fields)
     schema = Schema((*columns, row_field))
-    for batch in _batches(task, task.fragments, schema):
+    for batch in _batches(task, _whole(task.fragments) if slices is None else slices, schema):
         yield _plain(column_at(batch, names)), batch.column(batch.num_columns - 1).to_numpy()
 
 
@@ -122,7 +132,7 @@ def naming_damaged_files(task: FragmentTask, path: tuple[Field, ...]) -> Iterato
     except (CorruptFileError, UnsupportedEncodingError):
         if path[-1].logical_type == "json":
             # A read as text has this error, with the name of the file.
-            for _ in _batches(task, task.fragments, Schema.of_paths([path])):
+            for _ in _batches(task, _whole(task.fragments), Schema.of_paths([path])):
                 pass
         raise
 
@@ -136,17 +146,21 @@ def live_rows(
     ------
     CorruptFileError, CorruptTableError, StorageError
     """
-    for batch in _batches(task, fragments, Schema((row_field,))):
+    for batch in _batches(task, _whole(fragments), Schema((row_field,))):
         yield batch.column(0).to_numpy()
 
 
+def _whole(fragments: Sequence[Fragment]) -> list[FragmentSlice]:
+    return [FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments]
+
+
 def _batches(
-    task: FragmentTask, fragments: Sequence[Fragment], schema: Schema
+    task: FragmentTask, slices: Sequence[FragmentSlice], schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     scan = ScanTask(
         uri=task.uri,
         lance_schema=schema,
-        slices=tuple(FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments),
+        slices=tuple(slices),
         batch_size=_BATCH_ROWS,
         base_paths=task.base_paths,
         storage_options=task.storage_options,

@@ -7,7 +7,7 @@ A task reads the column of some fragments, with the id or address of each row
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ from lance_spark.mutations.commits import (
     commit_operation,
     retry_on_conflict,
 )
-from lance_spark.mutations.indexes.builders import Builder, builder_of
+from lance_spark.mutations.indexes.builder import MODEL, Builder
+from lance_spark.mutations.indexes.builders import builder_of, target_of
 from lance_spark.mutations.indexes.column import (
     column_batches,
     column_parts,
@@ -165,10 +166,13 @@ class IndexTask(FragmentTask):
         return message
 
     def _write(self, segment: SegmentWriter, builder: Builder, paths: TablePaths) -> None:
-        row_field = ROW_ADDRESS if builder.target(self.parameters).with_addresses else ROW_ID
+        row_field = ROW_ADDRESS if target_of(builder, self.parameters).with_addresses else ROW_ID
         if builder.write_batches is not None:
             batches = column_batches(self, self.path, row_field)
-            builder.write_batches(segment, batches, self.parameters, self._stored(paths))
+            stored: Iterable[Any] = self._stored(paths)
+            if builder.can_merge is not None:
+                stored = [merged.source(self, paths) for merged in self.merged]
+            builder.write_batches(segment, batches, self.parameters, stored)
             return
         parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
         sources = [merged.source(self, paths) for merged in self.merged]
@@ -252,7 +256,8 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     fragments = current_fragments(table) if request.train else ()
     selected = select_fragments(fragments, request.fragment_ids)
     parameters = builder.parameters(request.options)
-    target = builder.target(parameters)
+    selected, parameters = trained(table, builder, path, selected, parameters)
+    target = target_of(builder, parameters)
     if table.manifest.flags.stable_row_ids and target.with_addresses and target is not builder:
         # pylance refuses BTREE, and loses rows by the others after it compacted the table.
         raise UnsupportedFeatureError(
@@ -260,6 +265,23 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
             f"read JSON indexes of type {target.type_name}; choose BITMAP as target_index_type"
         )
     return segment_tasks(table, builder, path, selected, parameters, request.num_segments)
+
+
+def trained(
+    table: OpenTable,
+    builder: Builder,
+    path: tuple[Field, ...],
+    fragments: Sequence[Fragment],
+    parameters: dict[str, Any],
+) -> tuple[Sequence[Fragment], dict[str, Any]]:
+    """Return the fragments that a new index covers, and parameters with what it learned from them.
+
+    There are no fragments if there is nothing to learn from: the index is empty.
+    """
+    if builder.train is None:
+        return fragments, parameters
+    parameters = builder.train(table, path, fragments, parameters)
+    return fragments if parameters[MODEL] is not None else (), parameters
 
 
 def current_fragments(table: OpenTable) -> Sequence[Fragment]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
@@ -125,7 +124,12 @@ def index_type_of(index: table_pb2.IndexMetadata) -> str:
         The details of the index cannot be decoded.
     """
     stored = indexes.type_of_index(index)
-    return _vector_type(index) if stored == "VECTOR" else _TYPES.get(stored, stored)
+    if stored != "VECTOR":
+        return _TYPES.get(stored, stored)
+    # Imported late: only vector indexes need these messages.
+    from lance_spark.scan.vectors.details import index_type_of as vector_type_of
+
+    return vector_type_of(index)
 
 
 def list_indices(table: OpenTable) -> list[dict[str, Any]]:
@@ -243,25 +247,6 @@ def _reuse_content(table: OpenTable) -> table_pb2.FragmentReuseIndexDetails.Inli
     if entry is None or fragment_reuse.is_tagged(entry):
         return None
     return fragment_reuse.read_content(table.paths, entry)
-
-
-def _vector_type(index: table_pb2.IndexMetadata) -> str:
-    # Imported late: only vector indexes need these messages.
-    from lance_spark.proto import index_pb2
-
-    details = index_pb2.VectorIndexDetails()
-    try:
-        details.ParseFromString(index.index_details.value)
-    except DecodeError as error:
-        raise CorruptTableError(
-            f"index {index.name!r}: its details cannot be decoded: {error}"
-        ) from None
-    compression = details.WhichOneof("compression")
-    if compression is None and not index.index_details.value:
-        # Early writers recorded the type only in the files of the index.
-        return "Vector"
-    hnsw = "HNSW_" if details.HasField("hnsw_index_config") else ""
-    return f"IVF_{hnsw}{(compression or 'flat').upper()}"
 
 
 def _field_names(manifest: Manifest) -> Mapping[int, str]:

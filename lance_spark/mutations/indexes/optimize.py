@@ -19,7 +19,8 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
 from lance_spark.mutations.indexes import text
-from lance_spark.mutations.indexes.builders import BUILDERS, Builder, can_extend
+from lance_spark.mutations.indexes.builder import MODEL, Builder
+from lance_spark.mutations.indexes.builders import builder_of_segment, can_extend
 from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.create import (
     IndexTask,
@@ -28,6 +29,7 @@ from lance_spark.mutations.indexes.create import (
     current_fragments,
     least_segments,
     segment_tasks,
+    trained,
     undo_of,
 )
 from lance_spark.mutations.indexes.merging.by_type import MERGINGS
@@ -37,6 +39,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import is_overlaid
+from lance_spark.scan.text.columns import INVERTED
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -168,13 +171,19 @@ def _extension(
     path = path_of(table, segments[0])
     if path is None:
         return None
-    builder = BUILDERS[indexes.type_of_index(segments[0])]
+    builder = builder_of_segment(segments[0])
+    assert builder is not None, "the caller has asked for it"
     check_column(table, path, builder)
     parameters = builder.parameters_of(IndexFiles(table.paths, segments[-1]))
-    if request.retrain:
-        merged, read, removed = [], list(fragments), list(segments)
+    if request.retrain or (builder.train is not None and parameters[MODEL] is None):
+        merged, removed = [], list(segments)
+        chosen, parameters = trained(table, builder, path, fragments, parameters)
+        if builder.train is not None and not chosen:
+            # Nothing can be learned: the index stays as it is.
+            return None
+        read = list(chosen)
     else:
-        if builder.write_batches is not None and text.replaces_all(
+        if builder.type_name == INVERTED and text.replaces_all(
             IndexFiles(table.paths, segment) for segment in segments
         ):
             num_merged = len(current)
@@ -257,6 +266,8 @@ def _can_merge(
         or any(is_overlaid(fragment, field_ids) for fragment in piece.fragments)
     ):
         return False
+    if builder.can_merge is not None:
+        return builder.can_merge(IndexFiles(table.paths, piece.segment), parameters)
     if builder.write_batches is not None:
         return True
     segment, merging = piece.segment, MERGINGS.get(builder.type_name)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.mutations.indexes.builders import Builder
+from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.column import ColumnPart
 from lance_spark.mutations.indexes.merging.by_type import MERGINGS
 from lance_spark.mutations.indexes.merging.sources import Source
@@ -60,7 +60,7 @@ def write_files(
     if part.is_last and not sources:
         builder.write(segment, part.values, part.ids, parameters)
         return
-    with tempfile.TemporaryDirectory(prefix="lance-index-", dir=_local_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix="lance-index-", dir=local_folder()) as folder:
         paths = TablePaths.open(folder)
         runs = [_written(paths, segment.version, builder, part, parameters)]
         # The memory of a part is given up before the next is read.
@@ -85,7 +85,7 @@ def _written(
     return Source(IndexFiles(paths, message))
 
 
-def _local_folder() -> str | None:
+def local_folder() -> str | None:
     """Return a folder of Spark for temporary files; None for that of the system."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return folder if os.path.isdir(folder) else None

@@ -51,7 +51,7 @@ META_FIELDS = {
 }
 #: The column of scores of a full-text query. Only such queries have it.
 SCORE = Field("_score", -1004, "float")
-#: The columns of a vector search: the number of the query, if there are several, and the distance.
+#: The columns of a vector search: distances, and the number of the query if there are several.
 DISTANCE = Field("_distance", -1005, "float")
 QUERY_INDEX = Field("query_index", -1006, "int32", nullable=False)
 #: Columns that only searches have.

@@ -2,6 +2,10 @@
 
 The files never change, and their names are never used again. A forked process starts with an empty
 cache: a lock that another thread held would stay locked there. `files.IndexFiles` is the entrance.
+
+The cache takes a sixteenth of the memory, from 64 MiB to 1 GiB. The environment variable
+`LANCE_SPARK_INDEX_CACHE_MIB` sets another limit: a machine that searches a large vector index should
+have room for it.
 """
 
 from __future__ import annotations
@@ -10,15 +14,25 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
 
-#: Limits of the cache. It drops the entry that was used longest ago.
-MAX_ENTRIES = 1024
-MAX_BYTES = 64 * 1024 * 1024
+#: Limit of the cache. It drops the entry that was used longest ago.
+MAX_ENTRIES = 1 << 16
+#: The part of the memory that the cache takes, and its limits.
+_SHARE = 16
+_LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
+#: The limit in MiB, and the files with the limit of a container.
+LIMIT_VARIABLE = "LANCE_SPARK_INDEX_CACHE_MIB"
+_CONTAINER_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
 
 #: Most rows of an index file: some for each byte, and some that a file of any size may have.
 _ROWS_PER_BYTE = 64
@@ -29,23 +43,38 @@ _Key = tuple[str, str, int | None]
 _T = TypeVar("_T")
 
 
+def default_bytes() -> int:
+    """Return the limit of the cache in bytes."""
+    given = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if given.isdecimal():
+        return int(given) << 20
+    limits = []
+    with suppress(ValueError, OSError, AttributeError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for file in _CONTAINER_LIMITS:
+        # Without a limit, the file has the text "max".
+        with suppress(ValueError, OSError):
+            limits.append(int(Path(file).read_text()))
+    return min(max(min(limits, default=0) // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+
+
 class IndexCache:
     """Parsed contents of files, and open files, by root and path. Threads can share it.
 
     Parameters
     ----------
-    max_entries, max_bytes : int
+    max_entries, max_bytes : int, optional
         Past these limits the content that was used longest ago is dropped. A content larger than
-        `max_bytes` is not kept.
+        `max_bytes` is not kept. By default `default_bytes`.
 
     Attributes
     ----------
     open_files : OpenFiles
     """
 
-    def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int | None = None) -> None:
         self._max_entries = max_entries
-        self._max_bytes = max_bytes
+        self._max_bytes = default_bytes() if max_bytes is None else max_bytes
         self.open_files = OpenFiles()
         self.clear()
 

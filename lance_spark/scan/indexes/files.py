@@ -153,9 +153,8 @@ class IndexFiles:
         """
         if not self.keeps:
             return list(read(parts))
-        keys: dict[tuple[str, str, int | None], int] = {
-            (*self._key(name), part): part for part in parts
-        }
+        uri, path = self._key(name)
+        keys: dict[tuple[str, str, int | None], int] = {(uri, path, part): part for part in parts}
         return CACHE.get_all(list(keys), lambda some: read([keys[key] for key in some]), size)
 
     def _key(self, name: str) -> tuple[str, str]:
@@ -224,7 +223,17 @@ def buffer_in(file: DataFileReader, key: str) -> bytes:
     CorruptFileError
         The entry is no number of a buffer.
     """
-    number = number_in(file, key)
+    return buffer_of(file, number_in(file, key))
+
+
+def buffer_of(file: DataFileReader, number: int) -> bytes:
+    """Return a global buffer of an index file.
+
+    Raises
+    ------
+    CorruptFileError
+        The file has no such buffer.
+    """
     if not isinstance(file, FileReader):
         raise CorruptFileError(f"{file.source.name}: it has no buffer {number}; rebuild the index")
     return file.global_buffer(number)

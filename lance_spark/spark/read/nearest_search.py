@@ -73,9 +73,7 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
             return partitions or [LancePartition(None)], max(1, len(partitions)), size
     else:
         partitions = [_partition(task, limit=request.limit, residual=residual) for task in tasks]
-    rows = min(
-        plan.dataset.count_rows() * _num_queries(tasks), sum(_most_rows(task) for task in tasks)
-    )
+    rows = sum(task.search.most_rows for task in tasks)
     if request.limit is not None:
         rows = min(rows, request.limit * len(partitions))
     return partitions or [LancePartition(None)], rows, plan.size(rows)
@@ -120,7 +118,7 @@ def is_nearest_for_driver(partitions: Sequence[LancePartition]) -> bool:
     """Return whether the driver is quicker than tasks."""
     tasks = [part.task for part in partitions if isinstance(part.task, VectorScanTask)]
     cost = sum(part.search_cost or 0 for part in partitions)
-    return cost <= _DRIVER_COST and sum(_most_rows(task) for task in tasks) <= _DRIVER_ROWS
+    return cost <= _DRIVER_COST and sum(task.search.most_rows for task in tasks) <= _DRIVER_ROWS
 
 
 def _partition(task: VectorScanTask, **arguments: Any) -> LancePartition:
@@ -147,14 +145,6 @@ def _task(
     return plan.dataset._nearest_task(search, schema, prefilter, filters, batch_size=batch_size)
 
 
-def _num_queries(tasks: Sequence[VectorScanTask]) -> int:
-    return max((task.search.query.num_queries for task in tasks), default=1)
-
-
-def _most_rows(task: VectorScanTask) -> int:
-    return task.search.query.k * task.search.query.num_queries
-
-
 def _tasks(
     plan: Plan, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
 ) -> list[VectorScanTask]:
@@ -171,7 +161,9 @@ def _tasks(
     prefilter = plan.prefilter if options.prefilter else ()
     later = tuple(given for given in scanned if all(given is not own for own in prefilter))
     names = plan.scanned_columns(residual)
-    schema = plan.dataset._nearest_schema(names, options.blob_handling, adds_distance=False)
+    schema = plan.dataset._nearest_schema(
+        names, options.blob_handling, is_batch=search.query.is_batch, adds_distance=False
+    )
     can_share = options.nearest_shares or (
         not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
     )

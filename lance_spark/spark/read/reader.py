@@ -387,7 +387,7 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
         schema = select(with_row_columns(schema), options.columns, display(options.path))
         if options.is_search and whole[-1].name not in schema.names:
             schema = schema.append(whole[-1])
-        if has_query_index(options) and whole[0].name not in schema.names:
+        if has_query_index(dataset, options) and whole[0].name not in schema.names:
             schema = schema.insert(0, whole[0])
     if not (options.with_row_id or options.with_row_address):
         return schema
@@ -457,7 +457,7 @@ def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     if options.nearest is not None:
         from lance_spark.dataset.nearest import search_fields
 
-        first, last = search_fields(schema.names, is_batch=has_query_index(options))
+        first, last = search_fields(schema.names, is_batch=has_query_index(dataset, options))
         schema = schema.append(last)
         return schema if first is None else schema.insert(0, first)
     if options.full_text_query is None:
@@ -467,13 +467,20 @@ def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     return schema.append(score_field(schema.names))
 
 
-def has_query_index(options: ReadOptions) -> bool:
-    """Return whether options search for several vectors."""
+def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
+    """Return whether options search for several vectors.
+
+    Raises
+    ------
+    InvalidInputError
+        The search does not fit the column.
+    """
     if options.nearest is None:
         return False
     from lance_spark.scan.vectors.query import parse_nearest
 
-    return parse_nearest(options.nearest).is_batch
+    query = parse_nearest(options.nearest)
+    return query.is_batch and not dataset._check_nearest(query).is_multi
 
 
 def table_schema(options: ReadOptions) -> pa.Schema:

@@ -49,6 +49,20 @@ class KeptRows:
         words, exists = self._moved.addresses(words, self._covered)
         return words, exists & in_fragments(words, self.fragments)
 
+    def rows(self, words: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return the newest addresses, or the ids, of rows, and which of the rows are live."""
+        assert self._live is not None, "the live rows are needed"
+        stays = np.ones(len(words), np.bool_)
+        if self._moved is not None:
+            words, stays = self.addresses(words)
+        highs = words >> np.uint64(OFFSET_BITS)
+        for high in np.unique(highs).tolist():
+            places = np.flatnonzero(highs == high)
+            live = self._live.bitmaps.get(high, BitMap()) & BitMap(words[places].astype(np.uint32))
+            low = np.frombuffer(live.to_array(), np.uint32)
+            stays[places] &= np.isin(words[places].astype(np.uint32), low)
+        return words, stays
+
     def of_set(self, rows: RowSet) -> RowSet:
         """Return the rows of a set that stay."""
         assert self._live is not None, "the live rows are needed"

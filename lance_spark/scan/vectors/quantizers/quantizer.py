@@ -5,7 +5,7 @@
 | FLAT | `flat` | IVF_FLAT, IVF_HNSW_FLAT |
 | SQ | `scalar` | IVF_SQ, IVF_HNSW_SQ |
 | PQ | `product` | IVF_PQ, IVF_HNSW_PQ |
-| RQ | `rabit` | IVF_RQ |
+| RQ | `rabit.quantizer` | IVF_RQ |
 
 A quantizer turns vectors into codes, which are columns of a file with a row for each vector. It is
 the same for all partitions of a segment. With `cosine` it gets vectors and queries of length 1.
@@ -13,7 +13,7 @@ the same for all partitions of a segment. With `cosine` it gets vectors and quer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,6 +55,23 @@ class Partition(Protocol):
         float32 array of shape (queries, rows)
             As pylance has them in `_distance` without refinement: for `cosine`, FLAT gives
             1 - cosine, and others give the squared L2 distance of vectors of length 1.
+        """
+
+    def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
+        """Return a function that measures rows, which is called often with few rows.
+
+        Parameters
+        ----------
+        query : array of shape (dimension,)
+        """
+
+    def vectors(self) -> Vectors:
+        """Return the decoded vectors, from which a graph is built: their distances are in order.
+
+        Returns
+        -------
+        float32 array of shape (rows, dimension); uint8 for `hamming`
+            The differences from the centroid, if these have codes.
         """
 
 

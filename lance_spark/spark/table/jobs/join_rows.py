@@ -180,7 +180,8 @@ class Runs:
         """Add probes; yield slots of which there are no more probes, or as many as are wanted."""
         slots = batch.column(SLOT).to_numpy()
         starts = np.flatnonzero(np.diff(slots, prepend=slots[:1] - 1)).tolist()
-        for start, stop in zip(starts, [*starts[1:], len(slots)], strict=False):
+        for first, stop in zip(starts, [*starts[1:], len(slots)], strict=False):
+            start = first
             while start < stop:
                 if slots[start] != self._slot or self._num_collected >= self._rows:
                     yield from self.finish()

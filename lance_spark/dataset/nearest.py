@@ -1,0 +1,208 @@
+"""Vector search of a `Dataset`: the nearest rows, with the column `_distance`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
+from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.plan import with_positions
+from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.task import FragmentSlice
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.manifest.repairs import check_columns
+
+if TYPE_CHECKING:
+    from lance_spark.scan.vectors.columns import VectorType
+    from lance_spark.scan.vectors.query import NearestQuery
+    from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.scan.vectors.task import VectorScanTask
+
+_LOG = logging.getLogger(__name__)
+
+
+class NearestMethods(PlanMethods):
+    """Methods of `Dataset` that search vectors."""
+
+    def _check_nearest(self, query: NearestQuery) -> VectorType:
+        """Return the type of the column of a query, without reading files of an index.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        from lance_spark.scan.vectors.search import checked_type
+
+        return checked_type(self._table.schema.path(query.column), query)
+
+    def _plan_nearest(
+        self, query: NearestQuery, *, fast_search: bool = False, use_index: bool = True
+    ) -> VectorSearch:
+        """Plan a vector search; see `plan_vectors`."""
+        from lance_spark.scan.vectors.search import plan_vectors
+
+        table = self._table
+        search = plan_vectors(
+            table.paths,
+            indexes.read_section(table.manifest),
+            self.fragments,
+            table.schema.path,
+            query,
+            stable_row_ids=table.manifest.flags.stable_row_ids,
+            fast_search=fast_search,
+            use_index=use_index,
+        )
+        search_fields(table.schema.names, is_batch=search.query.is_batch)
+        return search
+
+    def _nearest_schema(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        *,
+        is_batch: bool = False,
+        adds_distance: bool = True,
+    ) -> Schema:
+        """Return the columns of a vector search.
+
+        If `_distance` is not named, it follows the columns, unless `adds_distance` is false.
+        `query_index` is the first column of a batch of queries; with `adds_distance` false, it has
+        the place where it is named.
+        """
+        computed = {DISTANCE.name: DISTANCE}
+        if is_batch:
+            computed[QUERY_INDEX.name] = QUERY_INDEX
+        names = None if columns is None else list(columns)
+        for name in computed:
+            if names is not None and names.count(name) > 1:
+                raise InvalidInputError(f"column {name!r} is named twice")
+        read = None if names is None else [name for name in names if name not in computed]
+        schema = self._select(read, blob_handling, with_row_id, with_row_address)
+        fields = list(schema.fields)
+        number = len(self._select(read, blob_handling).fields)
+        for position, name in enumerate(names or ()):
+            if name in computed and (adds_distance is False or name == DISTANCE.name):
+                fields.insert(min(position, number), computed[name])
+                number += 1
+        if adds_distance:
+            if DISTANCE not in fields:
+                fields.insert(number, DISTANCE)
+            if is_batch:
+                fields.insert(0, QUERY_INDEX)
+        return Schema(tuple(fields), schema.metadata)
+
+    def _nearest_task(
+        self,
+        search: VectorSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        use_scalar_index: bool = True,
+    ) -> VectorScanTask:
+        """Return the task of a search, or of a share of it; see `VectorScanTask`."""
+        from lance_spark.scan.vectors.task import VectorScanTask
+
+        manifest = self._table.manifest
+        fields = [field for field in schema.fields if field.id not in (DISTANCE.id, QUERY_INDEX.id)]
+        read = (*fields, search.path[0], *top_fields(filters), *top_fields(prefilter))
+        check_columns(manifest, read)
+        if search.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, (*read, row_meta.ROW_ID))
+        numbers = search.fragments
+        fragments = [fragment for fragment in self.fragments if fragment.id in numbers]
+        groups = [tuple(FragmentSlice(part, 0, part.physical_rows) for part in fragments)]
+        if use_scalar_index and prefilter:
+            groups, _ = self._narrowed(groups, prefilter, 1 << 62)
+        if row_meta.needs(read, row_meta.ROW_OFFSET):
+            groups = with_positions(groups, row_meta.first_positions(self.fragments))
+        return VectorScanTask(
+            uri=self.uri,
+            lance_schema=schema,
+            slices=groups[0] if groups else (),
+            batch_size=batch_size,
+            filters=filters,
+            base_paths=manifest.base_paths,
+            storage_options=self._storage_options,
+            search=search,
+            prefilter=prefilter,
+        )
+
+    def _nearest_rows(
+        self,
+        nearest: Mapping[str, Any],
+        limit: int | None,
+        columns: Sequence[str] | None,
+        conditions: tuple[Condition, ...],
+        blob_handling: str | None,
+        with_row_id: bool,
+        with_row_address: bool,
+        *,
+        prefilter: bool,
+        fast_search: bool,
+        use_scalar_index: bool,
+    ) -> pa.Table:
+        """Return the rows of a vector search, by query and distance."""
+        from lance_spark.scan.vectors.query import parse_nearest
+
+        query = parse_nearest(nearest)
+        before, after = (conditions, ()) if prefilter else ((), conditions)
+
+        def rows_of(search: VectorSearch) -> pa.Table:
+            schema = self._nearest_schema(
+                columns,
+                blob_handling,
+                with_row_id,
+                with_row_address,
+                is_batch=search.query.is_batch,
+            )
+            task = self._nearest_task(
+                search, schema, before, after, use_scalar_index=use_scalar_index
+            )
+            metrics = ScanMetrics()
+            found = task.neighbors(metrics, self._find_rows, self._open_files)
+            if limit is not None:
+                found = found.at(slice(limit))
+            return task.rows(found, metrics, self._open_files)
+
+        search = self._plan_nearest(query, fast_search=fast_search)
+        try:
+            return rows_of(search)
+        except (CorruptError, MissingFileError) as error:
+            if fast_search or not search.segments:
+                raise
+            _LOG.warning("the vector index of column %r is ignored: %s", query.column, error)
+        return rows_of(self._plan_nearest(query, use_index=False))
+
+
+def search_fields(names: Sequence[str], *, is_batch: bool) -> tuple[pa.Field | None, pa.Field]:
+    """Return the columns that a search adds to a table with columns of some names.
+
+    Returns
+    -------
+    tuple of pa.Field
+        The number of the query, if there are several; and the distance.
+
+    Raises
+    ------
+    InvalidInputError
+        A column of the table has such a name.
+    """
+    for field in (QUERY_INDEX, DISTANCE) if is_batch else (DISTANCE,):
+        if field.name in names:
+            raise InvalidInputError(
+                f"the table has a column {field.name!r}, which is a name of a column of a vector "
+                "search; rename it"
+            )
+    return QUERY_INDEX.arrow_field if is_batch else None, DISTANCE.arrow_field

@@ -1,0 +1,1 @@
+"""Indexes of vectors: trained, written, extended and merged."""

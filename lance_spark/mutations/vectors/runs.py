@@ -1,0 +1,126 @@
+"""Codes of vectors in the order of partitions, on the local disk if they are many.
+
+Codes are collected until they have some bytes. Then they are sorted by their partitions, and become
+a *run*: a file of Arrow in a temporary folder. The rows of a partition are in one place of each
+run, and are read without the rest of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.mutations.indexes.segment_files import local_folder
+from lance_spark.scan.vectors.assignment import Numbers
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Bytes of a run.
+_RUN_BYTES = 64 * 1024 * 1024
+_ID = "_rowid"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some encoded vectors.
+
+    Attributes
+    ----------
+    numbers : uint32 array
+        Partition of each vector.
+    ids : uint64 array
+    codes : pa.RecordBatch
+    """
+
+    numbers: Numbers
+    ids: UInt64Array
+    codes: pa.RecordBatch
+
+
+class Runs:
+    """Collects codes, and returns them partition after partition.
+
+    Parameters
+    ----------
+    num_partitions : int
+    schema : pa.Schema
+        Of the codes.
+    """
+
+    def __init__(self, num_partitions: int, schema: pa.Schema) -> None:
+        self._num_partitions = num_partitions
+        self._schema = schema
+        self._parts: list[Part] = []
+        self._size = 0
+        self._runs: list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files: list[pa.MemoryMappedFile] = []
+
+    def __enter__(self) -> Runs:
+        return self
+
+    def __exit__(
+        self,
+        error: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._runs.clear()
+        for file in self._files:
+            file.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def add(self, part: Part) -> None:
+        """Add vectors."""
+        if self._size and self._size + part.codes.nbytes > _RUN_BYTES:
+            self._spill()
+        self._parts.append(part)
+        self._size += part.codes.nbytes + part.ids.nbytes + part.numbers.nbytes
+
+    def finish(self) -> None:
+        """Sort the last run: no more vectors are added."""
+        if self._parts:
+            self._runs.append(self._sorted())
+
+    def partition(self, number: int) -> list[tuple[UInt64Array, pa.RecordBatch]]:
+        """Return the row ids and the codes of one partition, in pieces."""
+        pieces = []
+        for run, bounds in self._runs:
+            start, stop = int(bounds[number]), int(bounds[number + 1])
+            if start < stop:
+                rows = run.slice(start, stop - start)
+                codes = pa.RecordBatch.from_arrays(rows.columns[1:], schema=self._schema)
+                pieces.append((rows.column(0).to_numpy(), codes))
+        return pieces
+
+    def _sorted(self) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """Return the collected vectors sorted by partition, and the first row of each partition."""
+        numbers = np.concatenate([part.numbers for part in self._parts])
+        ids = np.concatenate([part.ids for part in self._parts])
+        codes = pa.concat_batches([part.codes for part in self._parts])
+        self._parts.clear()
+        self._size = 0
+        narrow = numbers.astype(np.uint16) if self._num_partitions <= 1 << 16 else numbers
+        order = np.argsort(narrow, kind="stable")
+        sizes = np.bincount(numbers, minlength=self._num_partitions)
+        columns = [pa.array(ids[order]), *codes.take(pa.array(order)).columns]
+        names = [_ID, *self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, names), np.append(0, np.cumsum(sizes))
+
+    def _spill(self) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="lance-index-", dir=local_folder())
+        rows, bounds = self._sorted()
+        path = os.path.join(self._folder.name, f"{len(self._runs)}.arrow")
+        with pa.OSFile(path, "wb") as output, pa.ipc.new_file(output, rows.schema) as writer:
+            writer.write_batch(rows)
+        del rows
+        file = pa.memory_map(path)
+        self._files.append(file)
+        self._runs.append((pa.ipc.open_file(file).get_batch(0), bounds))

@@ -1,0 +1,299 @@
+"""Distances of vectors from query vectors: many at once with a known error, or exactly.
+
+A matrix product measures all pairs, but its rounding hides small distances: |v|² - 2qv + |q|² of
+near vectors is a difference of large numbers. So `Bounds` gives numbers that are certainly not
+greater than the distances, by which most vectors are left out, and `exact` measures the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.scan.vectors.columns import as_floats
+from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+from lance_spark.scan.vectors.metric import Metric
+
+Distances = npt.NDArray[np.float32]
+_Floats = npt.NDArray[Any]
+
+#: Bytes of the numbers that are computed at once.
+_STEP_BYTES = 1 << 22
+#: Least number of vectors that are measured at once.
+_LEAST_ROWS = 64
+#: Bytes of vectors whose products with few queries are computed at once: they are in the cache.
+_CACHED_BYTES = 1 << 19
+#: Squared lengths between these numbers have all their digits, by the size of the items.
+_EXACT = {4: (1e-30, 1e30), 8: (1e-290, 1e290)}
+#: Distances by products that are a smaller part of the squared lengths are measured again.
+_CANCELLED = 0.02
+#: Most of the pairs that are measured again one by one, as a divisor.
+_FEW = 8
+#: Products that OpenBLAS computes in one thread have at most so many multiplications. Its threads
+#: wait for each other: small products are quicker, above all on a busy machine.
+_SINGLE_THREAD = 1 << 18
+#: Columns of such a product.
+_COLUMNS = 64
+_BITS = np.array([bin(number).count("1") for number in range(256)], np.uint8)
+
+
+def normalized(vectors: Vectors) -> Vectors:
+    """Return vectors with the length 1; those of length 0 have NaN.
+
+    Parameters
+    ----------
+    vectors : array of shape (vectors, dimension)
+
+    Returns
+    -------
+    array
+        Of float64 for float64, else of float32.
+    """
+    floats = as_floats(vectors)
+    doubles = np.sqrt(np.einsum("ij,ij->i", floats, floats, dtype=np.float64))
+    with np.errstate(all="ignore"):
+        lengths = np.where(doubles == 0, np.nan, doubles).astype(floats.dtype)
+        result: Vectors = floats / lengths[:, None]
+    return result
+
+
+def measured(metric: Metric, queries: Vectors, vectors: Vectors) -> Distances:
+    """Return the distance of each vector from each query.
+
+    Parameters
+    ----------
+    metric : Metric
+    queries : array of shape (queries, dimension)
+    vectors : array of shape (vectors, dimension)
+
+    Returns
+    -------
+    float32 array of shape (queries, vectors)
+        NaN if there is no distance.
+    """
+    if metric is Metric.HAMMING:
+        return np.stack([_different_bits(query, vectors) for query in queries])
+    floats, others = as_floats(vectors), as_floats(queries)
+    if metric is Metric.COSINE:
+        with np.errstate(all="ignore"):
+            near: Distances = 1 - products(normalized(floats), normalized(others).T).T
+        return near.astype(np.float32, copy=False)
+    with np.errstate(all="ignore"):
+        if metric is Metric.DOT:
+            return (1 - products(floats, others.T).T).astype(np.float32, copy=False)
+        if len(others) == 1:
+            return _squares(floats, others[0])[None].astype(np.float32, copy=False)
+        return _squared_differences(others, floats)
+
+
+def exact(
+    metric: Metric, queries: Vectors, vectors: Vectors, pairs: tuple[Int64Array, Int64Array]
+) -> Distances:
+    """Return the distances of pairs of a query and a vector, computed in float64.
+
+    Parameters
+    ----------
+    metric : Metric
+    queries : array of shape (queries, dimension)
+    vectors : array of shape (vectors, dimension)
+    pairs : tuple of int64 arrays
+        Numbers of the queries, and of the vectors.
+
+    Returns
+    -------
+    float32 array
+        NaN if there is no distance.
+    """
+    result = np.empty(len(pairs[0]), np.float32)
+    step = max(1, _STEP_BYTES // (8 * vectors.shape[1]))
+    with np.errstate(all="ignore"):
+        for first in range(0, len(result), step):
+            rows = slice(first, first + step)
+            query, vector = queries[pairs[0][rows]], vectors[pairs[1][rows]]
+            if metric is Metric.HAMMING:
+                result[rows] = _BITS[query ^ vector].sum(axis=1)
+                continue
+            left, right = query.astype(np.float64), as_floats(vector).astype(np.float64)
+            if metric is Metric.L2:
+                left -= right
+                result[rows] = _dots(left, left)
+                continue
+            products = _dots(left, right)
+            if metric is Metric.COSINE:
+                products /= np.sqrt(_dots(left, left)) * np.sqrt(_dots(right, right))
+            result[rows] = 1 - products
+    return result
+
+
+def products(vectors: Vectors, factor: Vectors) -> _Floats:
+    """Return a product of matrices, computed in one thread.
+
+    Parameters
+    ----------
+    vectors : array of shape (vectors, dimension)
+    factor : array of shape (dimension, columns)
+    """
+    (num_rows, dimension), num_columns = vectors.shape, factor.shape[1]
+    if num_columns == 1:
+        single: _Floats = np.einsum("ij,j->i", vectors, factor[:, 0])[:, None]
+        return single
+    result: _Floats = np.empty((num_rows, num_columns), factor.dtype)
+    columns = max(1, min(num_columns, _COLUMNS, _SINGLE_THREAD // dimension))
+    rows = max(1, min(num_rows, _SINGLE_THREAD // (dimension * columns)))
+    whole = num_rows // rows * rows
+    stack = vectors[:whole].reshape(-1, rows, dimension)
+    for first in range(0, num_columns, columns):
+        own = slice(first, first + columns)
+        part = factor[:, own]
+        np.matmul(stack, part, out=result[:whole].reshape(-1, rows, num_columns)[:, :, own])
+        np.matmul(vectors[whole:], part, out=result[whole:, own])
+    return result
+
+
+class Bounds:
+    """Numbers that tell which vectors can be within a distance of queries.
+
+    Parameters
+    ----------
+    metric : Metric
+        Not `hamming`.
+    queries : array of shape (queries, dimension)
+        float32 or float64.
+    vectors : array of shape (vectors, dimension)
+        Some of the vectors: their mean is taken from all vectors, which makes the products small.
+    """
+
+    def __init__(self, metric: Metric, queries: Vectors, vectors: Vectors) -> None:
+        self._metric = metric
+        dtype = queries.dtype
+        eps = float(np.finfo(dtype).eps)
+        # A sum of so many products, in any order, twice.
+        self._error = 2 * (queries.shape[1] + 8) * eps
+        self._smallest, self._largest = _EXACT[dtype.itemsize]
+        self._centre: Vectors | None = None
+        with np.errstate(all="ignore"):
+            if metric is Metric.COSINE:
+                factor, self._offsets = -normalized(queries), np.full(len(queries), 1.0)
+            elif metric is Metric.DOT:
+                factor = -queries
+                lengths = _dots(queries, queries)
+                self._offsets = 1 - self._error * lengths
+            else:
+                self._centre = self._find_centre(vectors)
+                # A difference from the centre is rounded by a part of itself.
+                self._error += 0.0 if self._centre is None else 8 * eps
+                moved = queries if self._centre is None else queries - self._centre
+                factor = -2 * moved
+                lengths = _dots(moved, moved)
+                self._offsets = lengths * (1 - self._error)
+            is_known = _dots(queries, queries) < self._largest
+        self._factor = np.ascontiguousarray(factor.T)
+        # Queries of which nothing is known: their squares are not finite.
+        self._unknown = np.flatnonzero(~is_known)
+
+    def least(self, vectors: Vectors) -> _Floats:
+        """Return numbers of vectors and queries, which `limits` makes comparable.
+
+        Parameters
+        ----------
+        vectors : array of shape (vectors, dimension)
+            float32 or float64, as the queries.
+
+        Returns
+        -------
+        array of shape (vectors, queries)
+            NaN if there is no distance. Minus infinity if nothing is known.
+        """
+        with np.errstate(all="ignore"):
+            if self._centre is not None:
+                vectors = vectors - self._centre
+            squares = np.einsum("ij,ij->i", vectors, vectors)
+            values = products(vectors, self._factor)
+            if self._metric is Metric.COSINE:
+                values /= np.sqrt(squares)[:, None]
+                values -= np.float32(self._error)
+                unknown = ~((squares > self._smallest) & (squares < self._largest))
+            else:
+                sign = -self._error if self._metric is Metric.DOT else 1 - self._error
+                values += (squares * squares.dtype.type(sign))[:, None]
+                unknown = ~(squares < self._largest)
+            if unknown.any():
+                # A vector with NaN has no distance from any query, nor has 0 with `cosine`.
+                rows = np.flatnonzero(unknown & ~np.isnan(squares))
+                if self._metric is Metric.COSINE:
+                    rows = rows[vectors[rows].any(axis=1)]
+                values[rows] = -np.inf
+            if len(self._unknown):
+                values[:, self._unknown] = -np.inf
+        return values
+
+    def limits(self, distances: _Floats) -> _Floats:
+        """Return for a distance of each query the limit that `least` has to keep."""
+        with np.errstate(all="ignore"):
+            limits = distances.astype(np.float64) - self._offsets
+            # Distances are rounded to 32 bits, and so may be the limits.
+            limits += (np.abs(limits) + np.abs(self._offsets)) * 1e-6
+            rounded: _Floats = limits.astype(self._factor.dtype)
+        return np.where(np.isnan(rounded), rounded.dtype.type(np.inf), rounded)
+
+    def _find_centre(self, vectors: Vectors) -> Vectors | None:
+        """Return the mean of vectors, if it is a large part of them."""
+        squares = _dots(vectors, vectors)
+        known = np.flatnonzero(squares < self._largest)
+        if not len(known):
+            return None
+        centre = vectors[known].mean(axis=0, dtype=np.float64)
+        if float(centre @ centre) * 2 < float(squares[known].mean()):
+            return None
+        result: Vectors = centre.astype(vectors.dtype)
+        return result
+
+
+def step_rows(vectors: Vectors, num_queries: int) -> int:
+    """Return the number of vectors that are measured at once."""
+    cached = _CACHED_BYTES // max(1, vectors.shape[1] * 4)
+    rows = min(max(cached, 4 * num_queries), _STEP_BYTES // max(1, num_queries))
+    return int(max(_LEAST_ROWS, rows))
+
+
+def _dots(left: Vectors, right: Vectors) -> _Floats:
+    """Return the products of vectors with the same number, in float64."""
+    products: _Floats = np.einsum("ij,ij->i", left, right).astype(np.float64)
+    return products
+
+
+def _squares(vectors: Vectors, query: Vectors) -> _Floats:
+    """Return the squared distances of vectors from one query, by their differences."""
+    result = np.empty(len(vectors), vectors.dtype)
+    rows = step_rows(vectors, 1)
+    for first in range(0, len(vectors), rows):
+        differences = vectors[first : first + rows] - query
+        np.einsum("ij,ij->i", differences, differences, out=result[first : first + rows])
+    return result
+
+
+def _squared_differences(queries: Vectors, vectors: Vectors) -> Distances:
+    """Return squared distances by products, and those that are small by differences."""
+    squares = [np.einsum("ij,ij->i", items, items) for items in (queries, vectors)]
+    sums = squares[0][:, None] + squares[1]
+    values = sums - 2 * products(vectors, queries.T).T
+    again = ~(values > _CANCELLED * sums)
+    for number in np.flatnonzero(again.any(axis=1)).tolist():
+        rows = np.flatnonzero(again[number])
+        if len(rows) * _FEW > len(vectors):
+            values[number] = _squares(vectors, queries[number])
+        else:
+            values[number, rows] = _squares(vectors[rows], queries[number])
+    result: Distances = values.astype(np.float32, copy=False)
+    return result
+
+
+def _different_bits(query: Vectors, vectors: Vectors) -> Distances:
+    result = np.empty(len(vectors), np.float32)
+    rows = step_rows(vectors, 1)
+    for first in range(0, len(vectors), rows):
+        differences = vectors[first : first + rows] ^ query
+        result[first : first + rows] = _BITS[differences].sum(axis=1, dtype=np.int64)
+    return result

@@ -1,0 +1,80 @@
+"""The package faiss (`lance-spark[vectors]`), which is loaded when it is needed.
+
+The package works without it, but for the construction of graphs. It computes in threads of OpenMP:
+their number is that of the variable `OMP_NUM_THREADS`, which Spark sets in its workers, or else
+that of the processors. Threads do not survive a fork. A process that was forked after its parent
+loaded the package would wait for them without end: it computes in one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lance_spark.errors import UnsupportedFeatureError
+
+#: The most threads of a process, on machines with many processors.
+_MAX_THREADS = 16
+#: The process that imported this module. A worker of Spark is forked from it, or is it.
+_PROCESS = os.getpid()
+
+
+def faiss_library(threads: int | None = None) -> Any | None:
+    """Return the package faiss, or None if it is missing.
+
+    Parameters
+    ----------
+    threads : int, optional
+        The most threads that functions of the package take when the calling thread calls them,
+        until it calls this function again. By default as OpenMP has it, and at most 16.
+
+    Examples
+    --------
+    >>> faiss = faiss_library()
+    >>> faiss.omp_get_max_threads() if faiss else 1
+    2
+    """
+    try:
+        import faiss
+    except ImportError:
+        return None
+    # The number is an attribute of the calling thread.
+    faiss.omp_set_num_threads(_num_threads(threads))
+    return faiss
+
+
+def required_faiss(purpose: str, threads: int | None = None) -> Any:
+    """Return the package faiss, as `faiss_library` does.
+
+    Parameters
+    ----------
+    purpose : str
+        What needs the package, in the plural: the subject of the error.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is missing.
+    """
+    faiss = faiss_library(threads)
+    if faiss is None:
+        raise UnsupportedFeatureError(
+            f"{purpose} need the package faiss: pip install 'lance-spark[vectors]'"
+        )
+    return faiss
+
+
+def _num_threads(threads: int | None) -> int:
+    if os.getpid() != _PROCESS:
+        return 1
+    if threads is None:
+        # OpenMP takes a number for each level of nested loops.
+        first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+        threads = int(first) if first.isdecimal() else _num_processors()
+    return max(1, min(threads, _MAX_THREADS))
+
+
+def _num_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,349 @@
+"""Approximate search: the rows of the partitions of an index that are near queries.
+
+A partition is measured for all queries that search it at once. Row ids of the nearest vectors are
+looked up afterwards: rows can be deleted, or have another vector now. If too few rows remain, or if
+rows must meet a prefilter, the rows of a partition are looked up before they are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
+from lance_spark.scan.vectors.columns import VectorType
+from lance_spark.scan.vectors.distances import normalized
+from lance_spark.scan.vectors.files.segment import VectorSegment
+from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
+from lance_spark.scan.vectors.probes import first_probes, ranked
+from lance_spark.scan.vectors.quantizers.quantizer import Partition
+from lance_spark.scan.vectors.query import NearestQuery
+from lance_spark.table.rows.index import FindRows
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: How many more rows than are wanted are found before they are looked up.
+_MORE_FACTOR, _MORE_ROWS = 2, 64
+#: Partitions that are searched in another round, as a divisor of those that were.
+_LATER = 8
+#: Partitions that are in memory at once.
+_PARTITIONS = 64
+#: How many times more rows are found for each vector of a multivector.
+_MULTI_FACTOR = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRows:
+    """Tells which rows of segments are live.
+
+    Attributes
+    ----------
+    find : callable
+        Finds rows by their ids.
+    moved : MovedRows
+    covered : BitMap
+        The fragments of the version that the index covers.
+    stable_row_ids : bool
+    passing : uint64 array or None
+        Increasing addresses of the rows that meet the prefilter.
+    """
+
+    find: FindRows
+    moved: MovedRows
+    covered: BitMap
+    stable_row_ids: bool
+    passing: UInt64Array | None
+
+    def addresses(
+        self, ids: UInt64Array, fragments: BitMap
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return the addresses of rows of a segment, and which of them may be found.
+
+        A row that moved to a fragment that the segment does not cover has another vector.
+
+        Parameters
+        ----------
+        ids : uint64 array
+            As the segment has them.
+        fragments : BitMap
+            The fragments of the segment.
+        """
+        if self.stable_row_ids:
+            is_live, addresses = self.find(ids)
+            own = self.moved.fragments(fragments) & self.covered
+            kept = is_live & in_fragments(addresses, own)
+        else:
+            moved, is_own = self.moved.addresses(ids, fragments)
+            is_live, addresses = self.find(moved)
+            kept = is_own & is_live & in_fragments(addresses, self.covered)
+        if self.passing is not None:
+            if not len(self.passing):
+                return addresses, np.zeros(len(ids), np.bool_)
+            place = np.searchsorted(self.passing, addresses)
+            place = np.minimum(place, len(self.passing) - 1)
+            kept &= self.passing[place] == addresses
+        return addresses, kept
+
+
+#: An open segment, the fragments that it covers, and the share of its partitions.
+OpenedSegment = tuple[VectorSegment, BitMap, tuple[int, int]]
+
+
+class IndexSearch:
+    """Searches segments of an index.
+
+    Parameters
+    ----------
+    query : NearestQuery
+    dtype : VectorType
+    vectors : array of shape (queries, dimension)
+        As `VectorType.query` returns them.
+    live : LiveRows
+    segments : iterable of OpenedSegment
+    """
+
+    def __init__(
+        self,
+        query: NearestQuery,
+        dtype: VectorType,
+        vectors: Vectors,
+        live: LiveRows,
+        segments: Iterable[OpenedSegment],
+    ) -> None:
+        self._query, self._dtype, self._live = query, dtype, live
+        self._segments = [
+            _Segment(*opened, query, dtype, normalized(vectors) if is_cosine else vectors)
+            for opened in segments
+            for is_cosine in [opened[0].metric is Metric.COSINE]
+        ]
+        self._num_queries = len(vectors)
+
+    def neighbors(
+        self, k: int, lower: float | None = None, upper: float | None = None
+    ) -> Neighbors:
+        """Return the nearest rows.
+
+        Parameters
+        ----------
+        k : int
+            Most rows of a query.
+        lower, upper : float or None
+            Only rows with `lower` <= distance < `upper`.
+        """
+        if self._dtype.is_multi:
+            parts = self._found(k * _MULTI_FACTOR)
+            return _of_multivectors(parts, self._num_queries).within(lower, upper).best(k)
+        return self._found(k, lower, upper).best(k)
+
+    def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
+        if self._live.passing is None:
+            wanted = _MORE_FACTOR * k + _MORE_ROWS
+            found, is_complete = self._looked_up(k, wanted, lower, upper)
+            if is_complete:
+                return found
+        collector = Collector(self._num_queries, k, lower, upper)
+        for segment in self._segments:
+            segment.search_first(collector, self._live, k)
+        self._search_later(collector, k)
+        return collector.neighbors()
+
+    def _looked_up(
+        self, k: int, wanted: int, lower: float | None, upper: float | None
+    ) -> tuple[Neighbors, bool]:
+        """Return the live rows among the nearest vectors, and whether there are enough."""
+        parts = []
+        is_complete = np.ones(self._num_queries, np.bool_)
+        num_live = np.zeros(self._num_queries, np.int64)
+        num_searched = np.zeros(self._num_queries, np.int64)
+        for segment in self._segments:
+            collector = Collector(self._num_queries, wanted, lower, upper)
+            segment.search_first(collector, None, wanted)
+            found = collector.neighbors()
+            addresses, kept = self._live.addresses(found.ids, segment.fragments)
+            alive = Neighbors(found.queries, found.distances, found.ids, addresses).at(kept)
+            counts = np.bincount(alive.queries, minlength=self._num_queries)
+            # Those that were not collected are farther than all that were.
+            was_cut = np.bincount(found.queries, minlength=self._num_queries) == wanted
+            is_complete &= ~was_cut | (counts >= k)
+            num_live += counts
+            num_searched += segment.has_more()
+            parts.append(alive)
+        enough = is_complete & ((num_live >= k) | (num_searched == 0))
+        return joined(parts), bool(enough.all())
+
+    def _search_later(self, collector: Collector, k: int) -> None:
+        """Search further partitions while queries have too few rows."""
+        while True:
+            lacking = collector.counts() < k
+            searched = [
+                segment.search_next(collector, self._live, lacking, k) for segment in self._segments
+            ]
+            if not any(searched):
+                return
+
+
+class _Segment:
+    """The search of one segment.
+
+    Attributes
+    ----------
+    fragments : BitMap
+    """
+
+    def __init__(
+        self,
+        opened: VectorSegment,
+        fragments: BitMap,
+        share: tuple[int, int],
+        query: NearestQuery,
+        dtype: VectorType,
+        vectors: Vectors,
+    ) -> None:
+        self.fragments = fragments
+        self._opened, self._query, self._vectors = opened, query, vectors
+        self._order, distances = ranked(opened.ivf, opened.metric, vectors)
+        self._first = first_probes(
+            query,
+            opened.metric,
+            opened.index_type,
+            distances,
+            is_float32=dtype.items == "float32" and not dtype.is_multi,
+        )
+        count = opened.ivf.num_partitions
+        self._most = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
+        self._share = share
+        #: How many of its partitions each query has searched.
+        self._done = np.zeros(len(vectors), np.int64)
+
+    def has_more(self) -> npt.NDArray[np.bool_]:
+        """Return for which queries there are more partitions."""
+        return self._done < self._most
+
+    def search_first(self, collector: Collector, live: LiveRows | None, k: int) -> None:
+        """Search the first partitions of all queries.
+
+        Parameters
+        ----------
+        collector : Collector
+        live : LiveRows, optional
+            If set, only rows that may be found are measured.
+        k : int
+            Rows that a graph has to find.
+        """
+        self._done[:] = 0
+        self._search(self._first, collector, live, k)
+
+    def search_next(
+        self, collector: Collector, live: LiveRows, lacking: npt.NDArray[np.bool_], k: int
+    ) -> bool:
+        """Search further partitions for some queries; return whether there were any."""
+        more = np.where(lacking, self._done + np.maximum(1, self._done // _LATER), self._done)
+        more = np.minimum(more, self._most)
+        if (more <= self._done).all():
+            return False
+        self._search(more, collector, live, k)
+        return True
+
+    def _search(
+        self, stops: Int64Array, collector: Collector, live: LiveRows | None, k: int
+    ) -> None:
+        """Search the partitions before some place in the order of each query."""
+        stops = np.minimum(stops, self._most)
+        rank = np.arange(self._order.shape[1])
+        is_next = (rank >= self._done[:, None]) & (rank < stops[:, None])
+        query, place = np.nonzero(is_next)
+        number = self._order[query, place]
+        own = number % self._share[1] == self._share[0]
+        own &= self._opened.ivf.lengths[number] > 0
+        query, number = query[own], number[own]
+        # All queries of a partition are together.
+        order = np.argsort(number, kind="stable")
+        query, number = query[order], number[order]
+        numbers, starts = np.unique(number, return_index=True)
+        groups = np.split(query, starts[1:]) if len(numbers) else []
+        for first in range(0, len(numbers), _PARTITIONS):
+            some = numbers[first : first + _PARTITIONS].tolist()
+            opened = self._opened.partitions(some)
+            graphs = None
+            if self._opened.has_graphs:
+                graphs = self._opened.graphs.open(some)
+            for position, (ids, partition) in enumerate(opened):
+                queries = groups[first + position]
+                rows, places = None, ids
+                if live is not None:
+                    places, kept = live.addresses(ids, self.fragments)
+                    rows = np.flatnonzero(kept)
+                    if not len(rows):
+                        continue
+                if graphs is None:
+                    self._measure(collector, partition, queries, ids, places, rows)
+                else:
+                    passing = None if rows is None else kept
+                    find = partial(self._of_graph, graphs[position], partition, passing, k)
+                    for number in queries.tolist():
+                        found, distances = find(self._vectors[number])
+                        pairs = np.full(len(found), number, np.int64)
+                        collector.add_pairs(distances, pairs, found, ids, places)
+        self._done = np.maximum(self._done, stops)
+
+    def _measure(
+        self,
+        collector: Collector,
+        partition: Partition,
+        queries: Int64Array,
+        ids: UInt64Array,
+        places: UInt64Array,
+        rows: Int64Array | None,
+    ) -> None:
+        if rows is not None:
+            same = len(rows) == len(ids)
+            own = ids[rows]
+            places = own if places is ids else places[rows]
+            ids, rows = own, None if same else rows
+        distances = partition.distances(self._vectors[queries], rows)
+        collector.add(distances, queries, ids, places)
+
+    def _of_graph(
+        self,
+        graph: object,
+        partition: Partition,
+        passing: npt.NDArray[np.bool_] | None,
+        k: int,
+        vector: Vectors,
+    ) -> tuple[Int64Array, npt.NDArray[np.float32]]:
+        found: tuple[Int64Array, npt.NDArray[np.float32]] = graph.search(  # type: ignore[attr-defined]
+            partition, vector, k, ef=self._query.ef, passing=passing
+        )
+        return found
+
+
+def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
+    """Return rows by the sum of the distances of their nearest vectors from those of the query.
+
+    A row that is missing from the nearest rows of a vector is as far as the farthest of them.
+    """
+    if not len(found):
+        return Neighbors.none()
+    best = found.at(np.lexsort((found.distances, found.ids, found.queries)))
+    first = np.ones(len(best), np.bool_)
+    first[1:] = (best.queries[1:] != best.queries[:-1]) | (best.ids[1:] != best.ids[:-1])
+    best = best.at(first)
+    ids, index, place = np.unique(best.ids, return_index=True, return_inverse=True)
+    sums = np.zeros(len(ids), np.float64)
+    for number in range(num_vectors):
+        own = best.queries == number
+        distances = best.distances[own]
+        if not len(distances):
+            continue
+        far = np.full(len(ids), distances.max(), np.float64)
+        far[place[own]] = distances
+        sums += far
+    return Neighbors(
+        np.zeros(len(ids), np.int32), sums.astype(np.float32), ids, best.addresses[index]
+    )

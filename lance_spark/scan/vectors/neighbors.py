@@ -1,0 +1,195 @@
+"""The rows that are nearest to queries, and how they are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.scan.vectors.ivf import Int64Array
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Rows that are collected before the best of them are chosen.
+_COLLECTED = 16 * 1024
+
+Distances = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """Rows with their distances from queries. Can be pickled.
+
+    Attributes
+    ----------
+    queries : int32 array
+        Numbers of the queries.
+    distances : float32 array
+        Without NaN.
+    ids : uint64 array
+        Row ids: stable row ids if the table has them, else addresses.
+    addresses : uint64 array
+    """
+
+    queries: npt.NDArray[np.int32]
+    distances: npt.NDArray[np.float32]
+    ids: UInt64Array
+    addresses: UInt64Array
+
+    @classmethod
+    def none(cls) -> Neighbors:
+        """Return no rows."""
+        words = np.empty(0, np.uint64)
+        return cls(np.empty(0, np.int32), np.empty(0, np.float32), words, words)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def at(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> Neighbors:
+        """Return some of the rows, by their numbers or a mask."""
+        ids = self.ids[rows]
+        addresses = ids if self.addresses is self.ids else self.addresses[rows]
+        return Neighbors(self.queries[rows], self.distances[rows], ids, addresses)
+
+    def best(self, k: int) -> Neighbors:
+        """Return the nearest rows of each query, by query and distance.
+
+        Of rows with equal distances, the row with the least id is first.
+
+        Parameters
+        ----------
+        k : int
+            Most rows of a query.
+        """
+        order = np.lexsort((self.ids, self.distances, self.queries))
+        queries = self.queries[order]
+        rank = np.arange(len(order)) - np.searchsorted(queries, queries)
+        return self.at(order[rank < k])
+
+    def within(self, lower: float | None, upper: float | None) -> Neighbors:
+        """Return the rows with `lower` <= distance < `upper`."""
+        if lower is None and upper is None:
+            return self
+        kept = np.ones(len(self), np.bool_)
+        if lower is not None:
+            kept &= self.distances >= np.float32(lower)
+        if upper is not None:
+            kept &= self.distances < np.float32(upper)
+        return self.at(kept)
+
+
+def joined(parts: Sequence[Neighbors]) -> Neighbors:
+    """Return the rows of all results."""
+    if not parts:
+        return Neighbors.none()
+    if len(parts) == 1:
+        return parts[0]
+    ids = np.concatenate([part.ids for part in parts])
+    same = all(part.addresses is part.ids for part in parts)
+    return Neighbors(
+        np.concatenate([part.queries for part in parts]),
+        np.concatenate([part.distances for part in parts]),
+        ids,
+        ids if same else np.concatenate([part.addresses for part in parts]),
+    )
+
+
+def merged(parts: Sequence[Neighbors], k: int) -> Neighbors:
+    """Return the nearest rows of each query among several results of different rows."""
+    return joined(parts).best(k)
+
+
+class Collector:
+    """Collects the nearest rows of queries.
+
+    Parameters
+    ----------
+    num_queries : int
+    k : int
+        Most rows of a query.
+    lower, upper : float or None
+        Only rows with `lower` <= distance < `upper`.
+
+    Attributes
+    ----------
+    limits : float32 array
+        For each query, a distance that no other of the nearest rows exceeds.
+    is_full : bool array
+        Whether a query has `k` rows.
+    """
+
+    def __init__(
+        self, num_queries: int, k: int, lower: float | None = None, upper: float | None = None
+    ) -> None:
+        self._k, self._lower, self._upper = k, lower, upper
+        limit = np.inf if upper is None else upper
+        self.limits = np.full(num_queries, limit, np.float32)
+        self.is_full = np.zeros(num_queries, np.bool_)
+        self._parts: list[Neighbors] = []
+        self._num_collected = 0
+
+    def add(
+        self,
+        distances: Distances,
+        queries: npt.NDArray[np.int64],
+        ids: UInt64Array,
+        addresses: UInt64Array,
+    ) -> None:
+        """Collect rows by all their distances.
+
+        Parameters
+        ----------
+        distances : float32 array of shape (queries, rows)
+            NaN for no distance.
+        queries : int64 array
+            Numbers of the queries.
+        ids, addresses : uint64 arrays
+            Of the rows. The same array if they are equal.
+        """
+        query, row = np.nonzero(distances <= self.limits[queries][:, None])
+        self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
+
+    def add_pairs(
+        self,
+        distances: Distances,
+        queries: npt.NDArray[np.int64],
+        rows: Int64Array,
+        ids: UInt64Array,
+        addresses: UInt64Array,
+    ) -> None:
+        """Collect pairs of a query and a row, by the number of the row among `ids`."""
+        near = distances <= self.limits[queries]
+        if not near.all():
+            distances, queries, rows = distances[near], queries[near], rows[near]
+        own = ids[rows]
+        places = own if addresses is ids else addresses[rows]
+        found = Neighbors(queries.astype(np.int32), distances, own, places)
+        found = found.within(self._lower, self._upper)
+        if not len(found):
+            return
+        self._parts.append(found)
+        self._num_collected += len(found)
+        few = max(_COLLECTED, 2 * self._k * len(self.limits))
+        if self._num_collected > few or not self.is_full.any():
+            self._choose()
+
+    def neighbors(self) -> Neighbors:
+        """Return the nearest rows."""
+        self._choose()
+        return self._parts[0]
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return the number of rows of each query."""
+        self._choose()
+        return np.bincount(self._parts[0].queries, minlength=len(self.limits))
+
+    def _choose(self) -> None:
+        """Keep the nearest rows only."""
+        best = joined(self._parts).best(self._k)
+        self._parts, self._num_collected = [best], len(best)
+        counts = np.bincount(best.queries, minlength=len(self.limits))
+        self.is_full = full = counts == self._k
+        # Rows of a query are together, the nearest first.
+        last = np.cumsum(counts) - 1
+        self.limits[full] = best.distances[last[full]]

@@ -1,0 +1,188 @@
+"""Distances of the vectors of a partition that is stored by RQ, by the formulas of `quantizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.quantizers.quantizer import Distances
+from lance_spark.scan.vectors.quantizers.rabit.codes import Factors, Levels, level_center
+from lance_spark.scan.vectors.quantizers.rabit.rotation import Floats, Rotation
+
+#: Items that are decoded in one step, so that they stay in the caches.
+_STEP_ITEMS = 1 << 18
+#: Up to this number of queries, sums of 8 dimensions are looked up, not computed.
+_FEW_QUERIES = 2
+#: The bits of each byte, the least one first.
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype("f4")
+
+
+@dataclass(frozen=True, slots=True)
+class SignCodes:
+    """Codes of one bit.
+
+    Attributes
+    ----------
+    packed : uint8 array of shape (dimension / 8, rows)
+    """
+
+    packed: npt.NDArray[np.uint8]
+
+    center = level_center(1)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of vectors."""
+        return len(self.packed[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.packed.nbytes
+
+    def taken(self, rows: Int64Array) -> SignCodes:
+        """Return the codes of some rows."""
+        return SignCodes(self.packed[:, rows])
+
+    def values(self) -> Floats:
+        """Return the value of each dimension, shape (rows, dimension)."""
+        bits = np.unpackbits(self.packed, axis=0, bitorder="little")
+        return np.subtract(bits.T, self.center, dtype=np.float32)
+
+    def products(self, queries: Floats) -> Floats:
+        """Return the product of each query with the levels of each row."""
+        found = np.zeros((len(queries), self.num_rows), np.float32)
+        if len(queries) <= _FEW_QUERIES:
+            for number, query in enumerate(queries):
+                tables = query.reshape(-1, 8) @ _BITS
+                for table, codes in zip(tables, self.packed, strict=True):
+                    found[number] += table.take(codes)
+            return found
+        for step in _steps(self.num_rows, 8 * len(self.packed)):
+            bits = np.unpackbits(self.packed[:, step], axis=0, bitorder="little")
+            found[:, step] = queries @ bits.astype(np.float32)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCodes:
+    """Codes of several bits.
+
+    Attributes
+    ----------
+    levels : integer array of shape (rows, dimension)
+    center : float
+        The level that stands for 0.
+    """
+
+    levels: Levels
+    center: float
+
+    @property
+    def num_rows(self) -> int:
+        """Number of vectors."""
+        return len(self.levels)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.levels.nbytes
+
+    def taken(self, rows: Int64Array) -> LevelCodes:
+        """Return the codes of some rows."""
+        return LevelCodes(self.levels[rows], self.center)
+
+    def values(self) -> Floats:
+        """Return the value of each dimension, shape (rows, dimension)."""
+        return np.subtract(self.levels, self.center, dtype=np.float32)
+
+    def products(self, queries: Floats) -> Floats:
+        """Return the product of each query with the levels of each row."""
+        found = np.empty((len(queries), self.num_rows), np.float32)
+        for step in _steps(self.num_rows, self.levels.shape[1]):
+            found[:, step] = queries @ self.levels[step].astype(np.float32).T
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RabitPartition:
+    """The vectors of one partition, ready to be measured.
+
+    Attributes
+    ----------
+    metric : Metric
+    rotation : Rotation
+    codes : SignCodes or LevelCodes
+    factors : Factors
+    centroid : array of shape (dimension,)
+    is_projected : bool
+        Whether the add factors of `dot` are scaled by the projection of the query.
+    """
+
+    metric: Metric
+    rotation: Rotation
+    codes: SignCodes | LevelCodes
+    factors: Factors
+    centroid: Vectors
+    is_projected: bool = True
+
+    @property
+    def num_rows(self) -> int:
+        """Number of vectors."""
+        return self.codes.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        factors = self.factors
+        return self.codes.nbytes + factors.add.nbytes + factors.scale.nbytes + self.centroid.nbytes
+
+    def distances(self, queries: Vectors, rows: Int64Array | None = None) -> Distances:
+        """Return the distances of vectors from each query; see `Partition`."""
+        codes, add, scale = self.codes, self.factors.add, self.factors.scale
+        if rows is not None:
+            codes, add, scale = codes.taken(rows), add[rows], scale[rows]
+        found = products(codes, self.rotation.rotated(queries))
+        found *= scale
+        near = np.asarray(queries, np.float32)
+        centroid = np.asarray(self.centroid, np.float32)
+        if self.metric is not Metric.DOT:
+            found += add
+            found += np.square(near - centroid).sum(axis=1, dtype=np.float32)[:, None]
+            return found
+        product = near @ centroid
+        if self.is_projected:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                parts = product / (centroid @ centroid)
+            found += np.where(np.isfinite(parts), parts, 0)[:, None] * (add - 1)
+        else:
+            found += add - 1
+        found += (1 - product)[:, None]
+        return found
+
+    def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
+        """Return a function that measures rows; see `Partition`."""
+        queries = query[None]
+        return lambda rows: self.distances(queries, rows)[0]
+
+    def vectors(self) -> Vectors:
+        """Return the decoded differences from the centroid, after the rotation."""
+        part = -self.factors.scale if self.metric is Metric.DOT else self.factors.scale / -2
+        return self.codes.values() * part[:, None]
+
+
+def products(codes: SignCodes | LevelCodes, queries: Floats) -> Floats:
+    """Return the product of each rotated query with the value of each code."""
+    found = codes.products(queries)
+    found -= (queries.sum(axis=1, dtype=np.float32) * np.float32(codes.center))[:, None]
+    return found
+
+
+def _steps(num_rows: int, dimension: int) -> Iterator[slice]:
+    count = max(1, _STEP_ITEMS // dimension)
+    return (slice(first, first + count) for first in range(0, num_rows, count))

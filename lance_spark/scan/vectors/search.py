@@ -1,0 +1,421 @@
+"""Vector search of the rows of a version: planned as a whole, evaluated as a whole or in shares.
+
+| step | where | what it reads |
+| --- | --- | --- |
+| `plan_vectors` | driver | of each segment of an index: centroids, and sizes of partitions |
+| `VectorSearch.shares` | driver | nothing |
+| `VectorSearch.neighbors` | driver or task | partitions of segments, and vectors of other rows |
+
+Rows that segments of an index cover are searched by the index, approximately. All vectors of other
+rows are measured. If there are such rows, or with a refine factor, the rows that the index found
+are measured by their vectors, too, so that their distances can be compared.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.field import Field
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.plan import UsedIndex
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.vectors.columns import VectorType
+from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
+from lance_spark.scan.vectors.flat import FlatSearch
+from lance_spark.scan.vectors.index_search import IndexSearch, LiveRows
+from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.neighbors import Neighbors, joined, merged
+from lance_spark.scan.vectors.query import NearestQuery
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.index import FindRows
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_LOG = logging.getLogger(__name__)
+
+VECTOR = "VECTOR"
+#: Versions of segments that are searched.
+VERSIONS = (1, 2)
+#: So many codes are measured in the time of one vector of a fragment.
+_CODES_OF_A_VECTOR = 8
+
+#: Reads the column of some fragments, and of rows given by their addresses, which increase: the
+#: values of live rows, their ids and their addresses. Rows of fragments meet the prefilter.
+ReadVectors = Callable[
+    [tuple[Field, ...], Sequence[Fragment], UInt64Array],
+    Iterator[tuple[pa.Array, UInt64Array, UInt64Array]],
+]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRows:
+    """The rows that a search looks at.
+
+    Attributes
+    ----------
+    paths : TablePaths
+    fragments : sequence of Fragment
+    find_rows : callable
+    read_vectors : callable
+    passing : callable
+        Returns the addresses of the rows of some fragments that meet the prefilter, increasing;
+        None without one.
+    """
+
+    paths: TablePaths
+    fragments: Sequence[Fragment]
+    find_rows: FindRows
+    read_vectors: ReadVectors
+    passing: Callable[[Sequence[Fragment]], UInt64Array | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedSegment:
+    """A segment of an index that a search uses, or a share of its partitions.
+
+    Attributes
+    ----------
+    metadata : table_pb2.IndexMetadata
+    fragments : BitMap
+        The fragments that its rows had when it was built.
+    num_rows : int
+        Vectors in all partitions.
+    num_partitions : int
+    share : tuple of int
+        Number of the share, and how many shares there are: every so many partitions are searched.
+    """
+
+    metadata: table_pb2.IndexMetadata
+    fragments: BitMap
+    num_rows: int
+    num_partitions: int
+    share: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSearch:
+    """A planned search. Can be pickled.
+
+    Attributes
+    ----------
+    query : NearestQuery
+        Its metric is known.
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    dtype : VectorType
+    segments : tuple of SearchedSegment
+    covered : BitMap
+        The fragments of the version that the segments cover.
+    uncovered : mapping of int to int
+        The other fragments that are searched, and their rows.
+    measures_again : bool
+        Whether the rows that the index finds are measured by their vectors.
+    moved : MovedRows
+    stable_row_ids : bool
+        Whether the table has them.
+    """
+
+    query: NearestQuery
+    path: tuple[Field, ...]
+    dtype: VectorType
+    segments: tuple[SearchedSegment, ...]
+    covered: BitMap
+    uncovered: Mapping[int, int]
+    measures_again: bool
+    moved: MovedRows
+    stable_row_ids: bool
+
+    @property
+    def num_queries(self) -> int:
+        """Number of queries: a column of multivectors has one."""
+        return len(self.query.vectors) if self.query.is_batch else 1
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the distances."""
+        assert self.query.metric is not None
+        return self.query.metric
+
+    @property
+    def cost(self) -> int:
+        """About how many vectors of fragments take as long to measure."""
+        codes = sum(map(self._segment_cost, self.segments))
+        return sum(self.uncovered.values()) * self.num_queries + codes
+
+    @property
+    def most_rows(self) -> int:
+        """Most rows that a search finds."""
+        rows = sum(segment.num_rows for segment in self.segments) + sum(self.uncovered.values())
+        return min(self.query.k, rows) * self.num_queries
+
+    @property
+    def fragments(self) -> BitMap:
+        """The fragments that may have rows that are found."""
+        result = BitMap(self.uncovered)
+        for segment in self.segments:
+            # Rows of several segments may have moved to one fragment.
+            result |= self.covered if self.moved else self.covered & segment.fragments
+        return result
+
+    @property
+    def indexes(self) -> tuple[UsedIndex, ...]:
+        """The indexes that are used, with the number of their vectors."""
+        used: dict[str, UsedIndex] = {}
+        column = ".".join(node.name for node in self.path)
+        for segment in self.segments:
+            name = segment.metadata.name
+            before = used[name].num_rows if name in used else 0
+            used[name] = UsedIndex(name, VECTOR, column, before + segment.num_rows)
+        return tuple(used.values())
+
+    def neighbors(self, rows: VectorRows) -> Neighbors:
+        """Return the nearest live rows of each query.
+
+        Parameters
+        ----------
+        rows : VectorRows
+            At least the rows of the fragments of this search.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        """
+        query = self.query
+        parts = []
+        if self.segments:
+            parts.append(self._by_index(rows))
+        uncovered = [part for part in rows.fragments if part.id in self.uncovered]
+        if uncovered:
+            flat = self._flat(query.k, query.lower_bound, query.upper_bound)
+            for values in rows.read_vectors(self.path, uncovered, np.empty(0, np.uint64)):
+                flat.add(*values)
+            parts.append(flat.neighbors())
+        return merged(parts, query.k)
+
+    def shares(self, target: int) -> list[VectorSearch]:
+        """Split the search into searches of different rows, which together find the same rows.
+
+        Parameters
+        ----------
+        target : int
+            Cost that a share aims at.
+        """
+        shares = [
+            self._share((replace(segment, share=(number, count)),), {})
+            for segment in self.segments
+            for count in [self._segment_shares(segment, target)]
+            for number in range(count)
+        ]
+        current: dict[int, int] = {}
+        for number, rows in self.uncovered.items():
+            current[number] = rows
+            if sum(current.values()) * self.num_queries >= target:
+                shares.append(self._share((), current))
+                current = {}
+        return [*shares, self._share((), current)] if current else shares
+
+    def _share(
+        self, segments: tuple[SearchedSegment, ...], uncovered: Mapping[int, int]
+    ) -> VectorSearch:
+        return replace(self, segments=segments, uncovered=uncovered)
+
+    def _segment_shares(self, segment: SearchedSegment, target: int) -> int:
+        """Return the number of shares of a segment."""
+        count = self._segment_cost(segment) // max(1, target)
+        return max(1, min(count, segment.num_partitions))
+
+    def _segment_cost(self, segment: SearchedSegment) -> int:
+        query, count = self.query, max(1, segment.num_partitions)
+        probes = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
+        rows = segment.num_rows * probes // count
+        return rows * self.num_queries // _CODES_OF_A_VECTOR // segment.share[1]
+
+    def _flat(self, k: int, lower: float | None = None, upper: float | None = None) -> FlatSearch:
+        vectors = self.dtype.query(self.query.vectors, self.metric)
+        return FlatSearch(self.dtype, self.metric, vectors, k, lower, upper)
+
+    def _by_index(self, rows: VectorRows) -> Neighbors:
+        """Return the rows that the segments find."""
+        query = self.query
+        live = LiveRows(
+            find=rows.find_rows,
+            moved=self.moved,
+            covered=self.covered,
+            stable_row_ids=self.stable_row_ids,
+            passing=rows.passing(
+                [fragment for fragment in rows.fragments if fragment.id in self.covered]
+            ),
+        )
+        opened = []
+        for segment in self.segments:
+            files = open_segment(IndexFiles(rows.paths, segment.metadata))
+            if files is not None:
+                opened.append((files, segment.fragments, segment.share))
+        k = query.k * (query.refine_factor or 1)
+        vectors = self.dtype.query(query.vectors, self.metric)
+        search = IndexSearch(query, self.dtype, vectors, live, opened)
+        if not self.measures_again:
+            return search.neighbors(k, query.lower_bound, query.upper_bound)
+        return self._measured(search.neighbors(k), rows)
+
+    def _measured(self, found: Neighbors, rows: VectorRows) -> Neighbors:
+        """Return rows with their distances by their vectors."""
+        addresses = np.unique(found.addresses)
+        parts = []
+        if not len(addresses):
+            return found
+        for array, ids, places in rows.read_vectors(self.path, [], addresses):
+            flat = self._flat(len(ids), self.query.lower_bound, self.query.upper_bound)
+            flat.add(array, ids, places)
+            parts.append(flat.neighbors())
+        measured = joined(parts)
+        # Only the pairs of a query and a row that the index found.
+        key = found.queries.astype(np.int64) * len(addresses)
+        key += np.searchsorted(addresses, found.addresses)
+        own = measured.queries.astype(np.int64) * len(addresses)
+        own += np.searchsorted(addresses, measured.addresses)
+        return measured.at(np.isin(own, key)).best(self.query.k)
+
+
+def plan_vectors(
+    paths: TablePaths,
+    section: table_pb2.IndexSection,
+    fragments: Sequence[Fragment],
+    field_path: Callable[[str], tuple[Field, ...]],
+    query: NearestQuery,
+    *,
+    stable_row_ids: bool,
+    fast_search: bool,
+    use_index: bool = True,
+) -> VectorSearch:
+    """Plan a search over the rows of a version.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    section : IndexSection
+    fragments : sequence of Fragment
+    field_path : callable
+        Returns the fields from the top-level field to a column, by its name.
+    query : NearestQuery
+    stable_row_ids : bool
+        Whether the table has them.
+    fast_search : bool
+        Whether rows that no index covers are left out.
+    use_index : bool
+        Whether indexes are searched. `query` can say that they are not, too.
+
+    Raises
+    ------
+    InvalidInputError
+        The column does not exist or has no vectors, or the query does not fit.
+    CorruptTableError, StorageError
+    """
+    path = field_path(query.column)
+    dtype = checked_type(path, query)
+    if dtype.is_multi:
+        query = replace(query, is_batch=False)
+    moved = MovedRows()
+    opened: list[tuple[SearchedSegment, VectorSegment]] = []
+    if use_index and query.use_index:
+        try:
+            moved = MovedRows.of(paths, section)
+            opened = _open_segments(paths, path, section.indices, query.metric)
+        except INDEX_ERRORS as error:
+            _LOG.warning("the vector index of column %r is ignored: %s", query.column, error)
+    metric = opened[0][1].metric if opened else query.metric or dtype.default_metric
+    dtype.check_metric(metric)
+    dtype.query(query.vectors, metric)
+    segments = tuple(segment for segment, _ in opened)
+    field_ids = {node.id for node in path}
+    built_on = BitMap.union(BitMap(), *(segment.fragments for segment in segments))
+    covered = moved.fragments(built_on) & BitMap(
+        fragment.id for fragment in fragments if not is_overlaid(fragment, field_ids)
+    )
+    uncovered = {
+        fragment.id: fragment.physical_rows
+        for fragment in fragments
+        if not fast_search and fragment.id not in covered
+    }
+    return VectorSearch(
+        query=replace(query, metric=metric),
+        path=path,
+        dtype=dtype,
+        segments=segments,
+        covered=covered,
+        uncovered=uncovered,
+        measures_again=bool(uncovered) or query.refine_factor is not None,
+        moved=moved,
+        stable_row_ids=stable_row_ids,
+    )
+
+
+def checked_type(path: tuple[Field, ...], query: NearestQuery) -> VectorType:
+    """Return the type of a column that a query fits.
+
+    Raises
+    ------
+    InvalidInputError
+        The column has no vectors, or those of another dimension or metric.
+    """
+    dtype = VectorType.of(path)
+    dtype.check_metric(query.metric or dtype.default_metric)
+    if query.vectors.shape[1] != dtype.dimension:
+        raise InvalidInputError(
+            f"q must have {dtype.dimension} items, as the vectors of column {query.column!r}, not "
+            f"{query.vectors.shape[1]}"
+        )
+    return dtype
+
+
+def _open_segments(
+    paths: TablePaths,
+    path: tuple[Field, ...],
+    segments: Iterable[table_pb2.IndexMetadata],
+    metric: Metric | None,
+) -> list[tuple[SearchedSegment, VectorSegment]]:
+    """Return the segments of the first index of a column that measures by a metric.
+
+    A segment that cannot be read is left out with a warning.
+    """
+    built_on: dict[str, BitMap] = {}
+    found: dict[str, list[tuple[SearchedSegment, VectorSegment]]] = {}
+    for segment in segments:
+        if list(segment.fields) != [path[-1].id] or indexes.type_of_index(segment) != VECTOR:
+            continue
+        before = built_on.setdefault(segment.name, BitMap())
+        named = indexes.fragment_bitmap(segment) or BitMap()
+        own = named - before
+        if not own:
+            continue
+        if segment.index_version not in VERSIONS:
+            _LOG.warning(
+                "index %r is ignored: it has version %d, which this release does not read",
+                segment.name,
+                segment.index_version,
+            )
+            continue
+        try:
+            files = open_segment(IndexFiles(paths, segment))
+        except INDEX_ERRORS as error:
+            _LOG.warning("index %r is ignored: %s", segment.name, error)
+            continue
+        if files is None or (metric is not None and files.metric is not metric):
+            continue
+        before |= own
+        lengths = files.ivf.lengths
+        searched = SearchedSegment(segment, own, int(lengths.sum()), len(lengths))
+        found.setdefault(segment.name, []).append((searched, files))
+    first = next(iter(found.values()), [])
+    # All distances of a search have one metric.
+    return [pair for pair in first if pair[1].metric is first[0][1].metric]

@@ -1,0 +1,234 @@
+"""The task of a vector search: the nearest rows, with the column `_distance`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.comparison import column_at
+from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.take import take_addresses
+from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
+from lance_spark.scan.vectors.neighbors import Neighbors
+from lance_spark.scan.vectors.search import VectorRows, VectorSearch
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.index import FindRows, RowIndex, live_addresses, offsets_by_fragment
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_ADDRESS = row_meta.ROW_ADDRESS
+#: Rows of a batch of vectors: whole windows.
+_BATCH_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorScanTask(ScanTask):
+    """A task that reads the nearest rows of each query, the nearest first.
+
+    `slices` are the rows of the fragments of the search that can meet the prefilter. `lance_schema`
+    has `DISTANCE` and `QUERY_INDEX` if they are wanted. The nearest rows have to meet `filters`.
+
+    Attributes
+    ----------
+    search : VectorSearch
+    prefilter : tuple of Condition
+        Only rows that meet these are searched.
+    """
+
+    search: VectorSearch
+    prefilter: tuple[Condition, ...] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        unpickle, arguments = ScanTask.__reduce__(self)
+        return _unpickle, (unpickle, arguments, self.search, self.prefilter)
+
+    def neighbors(
+        self,
+        metrics: ScanMetrics,
+        find_rows: FindRows | None = None,
+        open_files: OpenFiles | None = None,
+    ) -> Neighbors:
+        """Return the nearest rows, those that do not meet `filters` left out.
+
+        Parameters
+        ----------
+        metrics : ScanMetrics
+            Counts what is read of the table.
+        find_rows : callable, optional
+            Finds rows of the fragments by their ids.
+        open_files : OpenFiles, optional
+            Data files that may be open already.
+
+        Raises
+        ------
+        As `VectorSearch.neighbors`.
+        """
+        rows = VectorRows(
+            paths=self.paths,
+            fragments=self._fragments,
+            find_rows=find_rows or self._find_rows(),
+            read_vectors=partial(self._read_vectors, metrics, open_files),
+            passing=partial(self._passing, metrics),
+        )
+        found = self.search.neighbors(rows)
+        if not self.filters or not len(found):
+            return found
+        slices = self._slices(np.unique(found.addresses))
+        return found.at(np.isin(found.addresses, self._addresses(metrics, slices, self.filters)))
+
+    def rows(
+        self,
+        found: Neighbors,
+        metrics: ScanMetrics | None = None,
+        open_files: OpenFiles | None = None,
+    ) -> pa.Table:
+        """Return the columns of rows that were found, in their order."""
+        computed = {DISTANCE.id: found.distances, QUERY_INDEX.id: found.queries}
+        fields = self.lance_schema.fields
+        read = replace(
+            self.lance_schema, fields=tuple(field for field in fields if field.id not in computed)
+        )
+        if read.fields:
+            addresses = found.addresses
+            table = take_addresses(
+                self.paths, self._fragments, read, addresses, open_files, metrics
+            )
+        columns = []
+        for field in fields:
+            if field.id in computed:
+                columns.append(pa.chunked_array([pa.array(computed[field.id])]))
+            else:
+                columns.append(table.column(read.fields.index(field)))
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def batches(
+        self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; see `ScanTask.batches`."""
+        metrics = ScanMetrics() if metrics is None else metrics
+        found = self.neighbors(metrics)
+        for first in range(0, len(found), self.batch_size):
+            rows = found.at(slice(first, first + self.batch_size))
+            if not self.lance_schema.fields:
+                yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+                continue
+            yield from self.rows(rows, metrics).combine_chunks().to_batches()
+
+    @property
+    def paths(self) -> TablePaths:
+        """Opens the files of the table."""
+        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
+
+    @property
+    def _fragments(self) -> list[Fragment]:
+        return list({piece.fragment.id: piece.fragment for piece in self.slices}.values())
+
+    def _find_rows(self) -> FindRows:
+        if not self.search.stable_row_ids:
+            return partial(live_addresses, self.paths, self._fragments)
+        return RowIndex.build(self.paths, self._fragments).addresses
+
+    def _passing(self, metrics: ScanMetrics, fragments: Sequence[Fragment]) -> UInt64Array | None:
+        if not self.prefilter:
+            return None
+        wanted = {fragment.id for fragment in fragments}
+        slices = [piece for piece in self.slices if piece.fragment.id in wanted]
+        return self._addresses(metrics, slices, self.prefilter)
+
+    def _addresses(
+        self,
+        metrics: ScanMetrics,
+        slices: Sequence[FragmentSlice],
+        filters: tuple[Condition, ...],
+    ) -> UInt64Array:
+        """Return the addresses of the rows that meet filters, increasing."""
+        read = self._scan((_ADDRESS,), slices, filters)
+        kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+        return np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
+
+    def _read_vectors(
+        self,
+        metrics: ScanMetrics,
+        open_files: OpenFiles | None,
+        path: tuple[Field, ...],
+        fragments: Sequence[Fragment],
+        addresses: UInt64Array,
+    ) -> Iterator[tuple[pa.Array, UInt64Array, UInt64Array]]:
+        column = Schema.of_paths([path]).fields
+        meta = (_ADDRESS, row_meta.ROW_ID) if self.search.stable_row_ids else (_ADDRESS,)
+        schema = Schema((*column, *meta))
+        names = [node.name for node in path]
+        if len(addresses):
+            table = take_addresses(
+                self.paths, self._fragments, schema, addresses, open_files, metrics
+            )
+            batches = iter(table.to_batches())
+        else:
+            wanted = {fragment.id for fragment in fragments}
+            slices = [piece for piece in self.slices if piece.fragment.id in wanted]
+            task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
+            batches = task._batches(self.paths, open_files, metrics)
+        for batch in batches:
+            places = batch.column(1).to_numpy()
+            ids = batch.column(2).to_numpy() if self.search.stable_row_ids else places
+            yield column_at(batch, names), ids, places
+
+    def _slices(self, addresses: UInt64Array) -> list[FragmentSlice]:
+        """Return the slices of rows, given by their addresses in increasing order."""
+        by_id = {piece.fragment.id: piece for piece in self.slices}
+        slices = []
+        for number, offsets in offsets_by_fragment(addresses):
+            rows = RowRanges.of_rows(offsets.astype(np.int64))
+            start, stop = int(rows.starts[0]), int(rows.stops[-1])
+            some = None if rows.num_ranges == 1 else rows
+            slices.append(by_id[number]._replace(start=start, stop=stop, rows=some))
+        return slices
+
+    def _scan(
+        self,
+        fields: Sequence[Field],
+        slices: Sequence[FragmentSlice],
+        filters: tuple[Condition, ...],
+        batch_size: int | None = None,
+    ) -> ScanTask:
+        return ScanTask(
+            uri=self.uri,
+            lance_schema=replace(self.lance_schema, fields=tuple(fields)),
+            slices=tuple(slices),
+            batch_size=batch_size or self.batch_size,
+            filters=filters,
+            base_paths=self.base_paths,
+            storage_options=self.storage_options,
+        )
+
+
+def _unpickle(
+    unpickle: Callable[..., ScanTask],
+    arguments: tuple[Any, ...],
+    search: VectorSearch,
+    prefilter: tuple[Condition, ...],
+) -> VectorScanTask:
+    task = unpickle(*arguments)
+    return VectorScanTask(
+        uri=task.uri,
+        lance_schema=task.lance_schema,
+        slices=task.slices,
+        batch_size=task.batch_size,
+        filters=task.filters,
+        base_paths=task.base_paths,
+        storage_options=task.storage_options,
+        search=search,
+        prefilter=prefilter,
+    )

@@ -1,0 +1,156 @@
+"""Arrays as messages of index files: tensors, and the partitions of a vector index.
+
+A `Tensor` has a type, a shape, and the items in little-endian order, row after row. An `IVF` is
+global buffer `lance:ivf` of both files of a vector index:
+
+| field | `index.idx` | `auxiliary.idx` |
+| --- | --- | --- |
+| centroids_tensor | shape (partitions, dimension) | absent |
+| offsets, lengths | rows of each partition in this file; 0 without graphs | the same |
+| loss | optional | optional |
+
+Specification: `protos/index.proto`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import index_pb2 as pb
+from lance_spark.scan.vectors.ivf import Int64Array, Ivf, Vectors
+
+_DTYPES: dict[pb.Tensor.DataType, np.dtype[Any]] = {
+    pb.Tensor.FLOAT16: np.dtype("<f2"),
+    pb.Tensor.FLOAT32: np.dtype("<f4"),
+    pb.Tensor.FLOAT64: np.dtype("<f8"),
+    pb.Tensor.UINT8: np.dtype("u1"),
+}
+_TYPES = {dtype: number for number, dtype in _DTYPES.items()}
+_MAX_ROWS = 2**63 - 1
+
+
+def encode_tensor(array: npt.NDArray[Any]) -> pb.Tensor:
+    """Return an array of float16, float32, float64 or uint8 as a message."""
+    dtype = array.dtype.newbyteorder("<")
+    data = np.ascontiguousarray(array, dtype).tobytes()
+    return pb.Tensor(data_type=_TYPES[dtype], shape=array.shape, data=data)
+
+
+def decode_tensor(tensor: pb.Tensor, num_axes: int, name: str) -> npt.NDArray[Any]:
+    """Return the array of a message; errors call the file `name`.
+
+    Raises
+    ------
+    CorruptFileError
+        It has another number of axes, another type, or not the items that its shape promises.
+    """
+    shape = tuple(tensor.shape)
+    dtype = _DTYPES.get(tensor.data_type)
+    if dtype is None:
+        raise CorruptFileError(
+            f"{name}: a tensor of type {tensor.data_type} is not an array of floats or bytes; "
+            "rebuild the index"
+        )
+    if len(shape) != num_axes or math.prod(shape) * dtype.itemsize != len(tensor.data):
+        raise CorruptFileError(
+            f"{name}: a tensor of {len(tensor.data)} bytes does not have the shape {shape[:8]} "
+            f"with {num_axes} axes; rebuild the index"
+        )
+    items: npt.NDArray[Any] = np.frombuffer(tensor.data, dtype)
+    return items.reshape(shape)
+
+
+def parse_tensor(data: bytes, num_axes: int, name: str) -> npt.NDArray[Any]:
+    """Return the array of a serialised message; see `decode_tensor`.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    try:
+        return decode_tensor(pb.Tensor.FromString(data), num_axes, name)
+    except DecodeError as error:
+        raise CorruptFileError(f"{name}: a tensor is damaged: {error}") from None
+
+
+def encode_ivf(
+    offsets: Sequence[int],
+    lengths: Sequence[int],
+    centroids: Vectors | None = None,
+    loss: float | None = None,
+) -> bytes:
+    """Return the partitions of a file as a global buffer."""
+    message = pb.IVF(offsets=offsets, lengths=lengths, loss=loss)
+    if centroids is not None:
+        message.centroids_tensor.CopyFrom(encode_tensor(centroids))
+    return message.SerializeToString()
+
+
+def decode_ivf(data: bytes, num_rows: int, name: str) -> Ivf:
+    """Return the partitions of a file.
+
+    Parameters
+    ----------
+    data : bytes
+        A global buffer.
+    num_rows : int
+        Rows of the file.
+    name : str
+        What errors call the file.
+
+    Returns
+    -------
+    Ivf
+        Its centroids have the shape (0, 0) if the buffer has none.
+
+    Raises
+    ------
+    CorruptFileError
+        Partitions overlap, or are outside the file; or there are more or fewer than centroids.
+    """
+    try:
+        message = pb.IVF.FromString(data)
+    except DecodeError as error:
+        raise CorruptFileError(f"{name}: its partitions are damaged: {error}") from None
+    count = len(message.offsets)
+    if len(message.lengths) != count:
+        raise CorruptFileError(
+            f"{name}: {count} offsets and {len(message.lengths)} lengths of partitions must be "
+            "equally many; rebuild the index"
+        )
+    starts = np.fromiter(message.offsets, np.uint64, count)
+    if count and int(starts.max()) > _MAX_ROWS:
+        raise CorruptFileError(f"{name}: a partition starts after the last row; rebuild the index")
+    offsets = starts.astype(np.int64)
+    lengths = np.fromiter(message.lengths, np.int64, count)
+    _check_rows(offsets, lengths, num_rows, name)
+    centroids = np.empty((0, 0), np.float32)
+    if message.HasField("centroids_tensor"):
+        centroids = decode_tensor(message.centroids_tensor, 2, name)
+        if len(centroids) != count or not centroids.shape[1]:
+            raise CorruptFileError(
+                f"{name}: {len(centroids)} centroids of {centroids.shape[1]} items do not belong "
+                f"to {count} partitions; rebuild the index"
+            )
+    return Ivf(centroids, offsets, lengths, message.loss if message.HasField("loss") else None)
+
+
+def _check_rows(offsets: Int64Array, lengths: Int64Array, num_rows: int, name: str) -> None:
+    """Raise an error if partitions overlap, or do not have all rows of their file."""
+    filled = np.flatnonzero(lengths)
+    order = filled[np.argsort(offsets[filled], kind="stable")]
+    starts = np.append(offsets[order], num_rows)
+    # A sum of lengths that are less than 2**32 each.
+    ends = np.concatenate([[0], np.cumsum(lengths[order])])
+    if (starts != ends).any():
+        raise CorruptFileError(
+            f"{name}: the partitions do not have each of its {num_rows} rows once; rebuild the "
+            "index"
+        )
