@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.fragment.row_meta import DISTANCE, ROW_ADDRESS, ROW_ID, SCORE
+from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
 from lance_spark.scan.text.query_json import query_of_json, query_to_json
 from lance_spark.spark.catalog.names import entry_of, options_of
 from lance_spark.spark.catalog.search_arguments import HYBRID, TEXT, VECTORS, Function, values_of
@@ -168,20 +168,21 @@ class _Search:
         if bounds != [None, None]:
             nearest["distance_range"] = bounds
         try:
-            query = parse_nearest(nearest)
+            parse_nearest(nearest)
         except InvalidInputError as error:
             raise InvalidInputError(f"{self._function}: {error}") from None
-        if query.is_batch and (self._offset or self._kind is HYBRID):
-            raise InvalidInputError(
-                f"{self._function}: query_vector must be one vector, not an array of vectors, "
-                + ("with an offset" if self._offset else "in a hybrid search")
-            )
         options = {**self._options, "nearest": json.dumps(nearest), NEAREST_SHARES: "true"}
         options["with_row_id"] = "true"
         if self._kind is HYBRID:
             options["with_row_address"] = "true"
-        steps = nearest_steps(k, is_batch=query.is_batch)
-        return {"steps": steps, "alias": "vectors", **_described(options)}
+        described = _described(options)
+        is_batch = described["names"][0] == QUERY_INDEX.name
+        if is_batch and (self._offset or self._kind is HYBRID):
+            raise InvalidInputError(
+                f"{self._function}: query_vector must be one vector, not an array of vectors, "
+                + ("with an offset" if self._offset else "in a hybrid search")
+            )
+        return {"steps": nearest_steps(k, is_batch=is_batch), "alias": "vectors", **described}
 
 
 def _described(options: dict[str, Any]) -> dict[str, Any]:

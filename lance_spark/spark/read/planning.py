@@ -220,13 +220,13 @@ class Plan:
         if self.request.aggregates:
             return self._aggregates(scanned, residual)
         limit = self.request.limit
-        top = self.request.top if residual is None and limit is None else None
-        if top is not None and top.approximate is not None:
+        order = self.request.top if residual is None and limit is None else None
+        if order is not None and order.approximate is not None:
             from lance_spark.spark.read.nearest_search import index_partitions
 
             found = index_partitions(self, scanned)
             if found is not None:
-                rows = top.rows * len(found)
+                rows = order.rows * len(found)
                 return found, rows, self.size(rows)
         tasks = self._tasks(scanned, residual)
         top = self._top() if residual is None and limit is None else None

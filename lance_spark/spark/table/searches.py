@@ -16,7 +16,7 @@ from lance_spark.spark.table.base import TableBase, option_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from lance_spark.scan.text.queries import QueryLike
 
@@ -225,7 +225,7 @@ class SearchMethods(TableBase):
             "distance_range": None if distance_range is None else list(distance_range),
         }
         search = {name: value for name, value in given.items() if value is not None}
-        is_batch = parse_nearest(search).is_batch
+        parse_nearest(search)
         read: dict[str, Any] = {**options, "nearest": json.dumps(search), NEAREST_SHARES: True}
         frame = self.toDF(
             columns,
@@ -237,7 +237,7 @@ class SearchMethods(TableBase):
         )
         wanted = [*(columns or ()), *([ROW_ID.name] if with_row_id else ())]
         last = last_steps(None if prefilter else filter, ROW_ID.name, wanted)
-        return after(frame, [*nearest_steps(k, is_batch=is_batch), *last])
+        return after(frame, [*nearest_steps(k, is_batch=_is_batch(frame)), *last])
 
     def hybridSearch(  # noqa: N802 - Spark's habit
         self,
@@ -315,7 +315,7 @@ class SearchMethods(TableBase):
         found = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
         read = None if columns is None else [name for name in columns if name not in found]
         vectors = self.nearest(column, q, number, columns=read, **(nearest or {}), **shared)
-        if vectors.columns[0] == QUERY_INDEX.name:
+        if _is_batch(vectors):
             raise InvalidInputError(
                 "hybridSearch takes one vector; search for each of several ones"
             )
@@ -332,6 +332,100 @@ class SearchMethods(TableBase):
         wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address else ())]
         last = last_steps(None, ROW_ADDRESS.name, wanted)
         return after(frame, [*hybrid.relevance_steps(k), *last])
+
+    def nearestJoin(  # noqa: N802 - Spark's habit
+        self,
+        queries: DataFrame,
+        on: str | tuple[str, str],
+        k: int = 10,
+        *,
+        how: str = "inner",
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
+        use_index: bool = True,
+        distance_range: tuple[float | None, float | None] | None = None,
+        filter: str | Column | None = None,
+        fast_search: bool = False,
+        with_row_id: bool = False,
+        blob_handling: str | None = None,
+    ) -> DataFrame:
+        """Return the rows of a DataFrame, each with the rows whose vectors are nearest to its own.
+
+        The DataFrame has the columns of `queries`, the columns of the table, and ``_distance``.
+        There are up to `k` rows for each query, in any order. The join is planned for many queries:
+        each part of the table is read once for all its queries. `queries` is computed once. The
+        version of the table is the newest at the time of this call.
+
+        Parameters
+        ----------
+        queries : DataFrame
+        on : str or tuple of str
+            Name of the column of vectors in `queries` and in the table; or both names. In `queries`
+            vectors are arrays of numbers. A null vector, or one with a null or NaN, has no nearest
+            rows.
+        k : int
+            Maximum number of rows for each query.
+        how : str
+            ``inner``, or ``left`` to keep queries without a row.
+        columns : sequence or mapping of str, optional
+            Columns of the table to return, or their names in the result by column; all but the
+            column of `on` by default. No name may be that of a column of `queries`.
+        metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, use_index
+            As in `nearest`.
+        distance_range, fast_search
+            As in `nearest`.
+        filter : str or Column, optional
+            Condition; only rows of the table for which it is true are found. Spark evaluates it
+            once, in this call.
+        with_row_id : bool
+            Whether to add the column ``_rowid`` of the table.
+        blob_handling : str, optional
+            As in `Dataset.to_batches`.
+
+        Raises
+        ------
+        InvalidInputError
+            An argument is invalid, or a name occurs in both.
+
+        Examples
+        --------
+        >>> table.nearestJoin(users, ("taste", "vector"), k=5, columns=["id"])  # doctest: +SKIP
+        """
+        from lance_spark.spark.table.jobs.nearest_join import nearest_join
+
+        given = {
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "refine_factor": refine_factor,
+            "ef": ef,
+            "use_index": use_index,
+            "distance_range": None if distance_range is None else list(distance_range),
+        }
+        nearest = {"k": k, **{name: value for name, value in given.items() if value is not None}}
+        return nearest_join(
+            self,
+            queries,
+            on,
+            nearest,
+            how=how,
+            columns=columns,
+            condition=filter,
+            fast_search=fast_search,
+            with_row_id=with_row_id,
+            blob_handling=blob_handling,
+        )
+
+
+def _is_batch(frame: DataFrame) -> bool:
+    """Return whether a search is for several vectors: a multivector is one query."""
+    return frame.columns[0] == QUERY_INDEX.name
 
 
 def _numbers(q: Any) -> Any:

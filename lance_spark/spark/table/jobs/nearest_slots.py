@@ -60,13 +60,13 @@ class IndexSlot(NamedTuple):
     ----------
     segment : int
         Number of the segment.
-    share, count : int
+    share, shares : int
         Number of the share, and how many there are: every so many partitions are searched.
     """
 
     segment: int
     share: int
-    count: int
+    shares: int
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class SlotSearcher:
         query = replace(whole.query, vectors=vectors)
         if number < len(slots.of_index):
             slot = slots.of_index[number]
-            segment = replace(whole.segments[slot.segment], share=(slot.share, slot.count))
+            segment = replace(whole.segments[slot.segment], share=(slot.share, slot.shares))
             search = replace(whole, query=query, segments=(segment,), uncovered={})
             task = self._task(search)
         else:
