@@ -340,7 +340,8 @@ class SearchMethods(TableBase):
         k: int = 10,
         *,
         how: str = "inner",
-        columns: Sequence[str] | Mapping[str, str] | None = None,
+        columns: Sequence[str] | None = None,
+        aliases: Mapping[str, str] | None = None,
         metric: str | None = None,
         nprobes: int | None = None,
         minimum_nprobes: int | None = None,
@@ -372,9 +373,10 @@ class SearchMethods(TableBase):
             Maximum number of rows for each query.
         how : str
             ``inner``, or ``left`` to keep queries without a row.
-        columns : sequence or mapping of str, optional
-            Columns of the table to return, or their names in the result by column; all but the
-            column of `on` by default. No name may be that of a column of `queries`.
+        columns : sequence of str, optional
+            Columns of the table to return; all but the column of `on` by default.
+        aliases : mapping of str to str, optional
+            Names of these columns in the result. `queries` must not have a column of such a name.
         metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, use_index
             As in `nearest`.
         distance_range, fast_search
@@ -416,6 +418,7 @@ class SearchMethods(TableBase):
             nearest,
             how=how,
             columns=columns,
+            aliases=aliases or {},
             condition=filter,
             fast_search=fast_search,
             with_row_id=with_row_id,

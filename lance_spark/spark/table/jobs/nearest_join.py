@@ -32,7 +32,6 @@ from lance_spark.spark.table.merge.clauses import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableBase
 
 #: Tasks of a step for each task that runs at a time.
@@ -46,7 +45,8 @@ def nearest_join(
     nearest: Mapping[str, Any],
     *,
     how: str,
-    columns: Sequence[str] | Mapping[str, str] | None,
+    columns: Sequence[str] | None,
+    aliases: Mapping[str, str],
     condition: str | Column | None,
     fast_search: bool,
     with_row_id: bool,
@@ -73,9 +73,18 @@ def nearest_join(
     any_query = [0] * dtype.dimension
     query = parse_nearest({**nearest, "column": column, "q": [any_query]})
     search = dataset._plan_nearest(query, fast_search=fast_search)
-    read, names = _result_names(dataset, column, columns, blob_handling)
-    if with_row_id:
-        read, names = [*read, ROW_ID.name], [*names, ROW_ID.name]
+    if columns is None:
+        every = dataset.schema_of(blob_handling=blob_handling).names
+        columns = [name for name in every if name != column]
+    read = [*columns, ROW_ID.name] if with_row_id else list(columns)
+    # Paths of children of a struct are one column.
+    found = dataset.schema_of(read, blob_handling=blob_handling).names
+    if unknown := aliases.keys() - set(found):
+        raise InvalidInputError(
+            f"aliases: {min(unknown)!r} is not a column of the result; the columns of the table in "
+            f"it are {', '.join(found)}"
+        )
+    names = [aliases.get(name, name) for name in found]
     _check_names(queries, [*names, DISTANCE.name])
     allowed = None
     if condition is not None:
@@ -127,27 +136,6 @@ def _check_vectors(queries: DataFrame, vector: Column, name: str) -> None:
         )
 
 
-def _result_names(
-    dataset: Dataset,
-    column: str,
-    columns: Sequence[str] | Mapping[str, str] | None,
-    blob_handling: str | None,
-) -> tuple[list[str], list[str]]:
-    """Return the columns of the table to read, and their names in the result."""
-    if isinstance(columns, str):
-        raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
-    if columns is None:
-        names = dataset.schema_of(blob_handling=blob_handling).names
-        columns = [name for name in names if name != column]
-    # Paths of children of a struct are one column.
-    names = dataset.schema_of(list(columns), blob_handling=blob_handling).names
-    if isinstance(columns, Mapping):
-        if len(names) != len(columns):
-            raise InvalidInputError("columns must have one name for each column of the table")
-        names = list(columns.values())
-    return list(columns), names
-
-
 def _check_names(queries: DataFrame, names: Sequence[str]) -> None:
     """Raise an error if columns of the table have names that are taken."""
     taken = {name.lower() for name in queries.columns}
@@ -155,6 +143,6 @@ def _check_names(queries: DataFrame, names: Sequence[str]) -> None:
         if name.lower() in taken:
             raise InvalidInputError(
                 f"column {name} is a column of the queries or of the result already; choose others "
-                f"by columns, or give it another name, such as columns={{{name!r}: 'found_{name}'}}"
+                f"by columns, or give it another name, such as aliases={{{name!r}: 'found_{name}'}}"
             )
         taken.add(name.lower())
