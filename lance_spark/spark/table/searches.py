@@ -456,10 +456,9 @@ def _joined(vectors: DataFrame, texts: DataFrame, columns: Sequence[str]) -> Dat
 
 def _reranked(frame: DataFrame, reranker: Callable[[pa.Table], Any]) -> DataFrame:
     """Return candidates with the relevance that a function gives them."""
-    from pyspark.sql import functions
     from pyspark.sql.types import FloatType, StructField, StructType
 
     schema = StructType([*frame.schema.fields, StructField(hybrid.RELEVANCE, FloatType())])
-    # One task gets all candidates.
-    group = frame.groupBy(functions.lit(0))
-    return group.applyInArrow(hybrid.Rerank(reranker, tuple(frame.columns)), schema)
+    work = hybrid.Rerank(reranker, tuple(frame.columns))
+    # One task gets all candidates. A function: Spark passes the group, too, to an object.
+    return frame.groupBy().applyInArrow(lambda rows: work(rows), schema)
