@@ -460,5 +460,9 @@ def _reranked(frame: DataFrame, reranker: Callable[[pa.Table], Any]) -> DataFram
 
     schema = StructType([*frame.schema.fields, StructField(hybrid.RELEVANCE, FloatType())])
     work = hybrid.Rerank(reranker, tuple(frame.columns))
-    # One task gets all candidates. A function: Spark passes the group, too, to an object.
-    return frame.groupBy().applyInArrow(lambda rows: work(rows), schema)
+
+    def reranked(rows: pa.Table) -> pa.Table:
+        return work(rows)
+
+    # One task gets all candidates. Spark would pass the group, too, to an object.
+    return frame.groupBy().applyInArrow(reranked, schema)
