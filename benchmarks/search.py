@@ -150,9 +150,11 @@ class Table:
     folder : Path
         Where tables of earlier runs are.
     spark : SparkSession
+    num_queries : int
+        Queries of the join.
     """
 
-    def __init__(self, data: Data, folder: Path, spark: SparkSession) -> None:
+    def __init__(self, data: Data, folder: Path, spark: SparkSession, num_queries: int) -> None:
         self.data, self.spark = data, spark
         name = f"search-{data.dimension}-{data.rows}"
         self.path = write_once(folder / f"{name}.lance", partial(write_lance, data=data))
@@ -161,7 +163,7 @@ class Table:
         self.own = lance_spark.open_dataset(str(self.path))
         self.theirs = lance.dataset(str(self.path))
         self.in_spark = lance_spark.LanceTable.forPath(spark, str(self.path))
-        self.queries = np.concatenate(list(vectors(QUERIES, data.dimension, seed=2)))
+        self.queries = np.concatenate(list(vectors(num_queries, data.dimension, seed=2)))
 
     def nearest(self, query: Floats, **keys: Any) -> dict[str, Any]:
         """Return the argument `nearest` of both clients."""
@@ -244,7 +246,7 @@ def one_query(table: Table, rounds: int) -> list[list[str]]:
         numbers = counter()
 
         def in_spark(keys: Any = keys, numbers: Iterator[int] = numbers) -> object:
-            query = table.queries[next(numbers)]
+            query = table.queries[next(numbers) % len(table.queries)]
             frame = table.in_spark.nearest("v", query, K, nprobes=NPROBES, columns=["id"], **keys)
             return frame.collect()
 
@@ -296,8 +298,9 @@ def joins(table: Table, rounds: int) -> list[list[str]]:
     )
     path = table.path.with_name(f"{table.path.stem}-queries.lance")
     shutil.rmtree(path, ignore_errors=True)
-    rows = pa.table({"number": pa.array(range(QUERIES), pa.int64()), "v": vectors_column})
-    lance.write_dataset(rows, str(path), max_rows_per_file=QUERIES // 2)
+    count = len(table.queries)
+    rows = pa.table({"number": pa.array(range(count), pa.int64()), "v": vectors_column})
+    lance.write_dataset(rows, str(path), max_rows_per_file=-(-count // 2))
     queries = table.spark.read.format("lance").load(str(path))
     numbers = counter()
     joined = partial(
@@ -316,10 +319,10 @@ def joins(table: Table, rounds: int) -> list[list[str]]:
         },
         rounds,
     )
-    loop = seconds["loop"] * QUERIES / LOOP_QUERIES
+    loop = seconds["loop"] * count / LOOP_QUERIES
     return [
         [
-            f"{table.data.name}: {QUERIES:,} queries",
+            f"{table.data.name}: {count:,} queries",
             *(f"{value:.1f} s" for value in (seconds["join"], loop, seconds["UDF"])),
             f"{loop / seconds['join']:.1f}",
             f"{seconds['UDF'] / seconds['join']:.1f}",
@@ -332,11 +335,11 @@ def exact(table: Table, rounds: int) -> list[list[str]]:
     numbers = counter()
 
     def in_spark() -> object:
-        query = table.queries[next(numbers)]
+        query = table.queries[next(numbers) % len(table.queries)]
         return table.in_spark.nearest("v", query, K, use_index=False, columns=["id"]).collect()
 
     def over_parquet() -> object:
-        query = table.queries[next(numbers)]
+        query = table.queries[next(numbers) % len(table.queries)]
 
         @functions.pandas_udf("float")  # type: ignore[call-overload, untyped-decorator]
         def distance(column: pd.Series) -> pd.Series:
@@ -422,8 +425,11 @@ def main() -> None:
     arguments = parser.parse_args()
     spark = bench.session()
     lance_spark.enable(spark)
+    num_queries = max(100, int(QUERIES * min(arguments.scale, 1)))
     tables = [
-        Table(data._replace(rows=int(data.rows * arguments.scale)), arguments.data, spark)
+        Table(
+            data._replace(rows=int(data.rows * arguments.scale)), arguments.data, spark, num_queries
+        )
         for data in DATA
     ]
     for part, (measure, header) in TABLES.items():
