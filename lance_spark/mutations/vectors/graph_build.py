@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.scan.vectors.distances import exact
-from lance_spark.scan.vectors.faiss_library import required_faiss
-from lance_spark.scan.vectors.files.graph_writer import GRAPH_SCHEMA, BuiltGraph
-from lance_spark.scan.vectors.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.faiss_library import required_faiss
+from lance_spark.scan.vectors.graphs.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.writer import GRAPH_SCHEMA, BuiltGraph
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.quantizer import Distances, Partition, Quantizer

@@ -2,7 +2,7 @@
 
 | file | columns | what it has |
 | --- | --- | --- |
-| `index.idx` | none, or graphs (`lance_spark.scan.vectors.graphs`) | centroids |
+| `index.idx` | none, or graphs (`lance_spark.scan.vectors.graphs.stored`) | centroids |
 | `auxiliary.idx` | `_rowid` uint64, and those of the quantizer | codes, partition after partition |
 
 | metadata of the schema | file | content |
@@ -52,7 +52,7 @@ from lance_spark.scan.vectors.files.layout import (
 )
 from lance_spark.scan.vectors.files.legacy import read_legacy, read_legacy_rows
 from lance_spark.scan.vectors.files.model import Model
-from lance_spark.scan.vectors.graphs import Graphs
+from lance_spark.scan.vectors.graphs.stored import Graphs
 from lance_spark.scan.vectors.ivf import Ivf
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 from lance_spark.scan.vectors.quantizers.by_name import open_quantizer

@@ -9,13 +9,13 @@ import threading
 import pytest
 
 from lance_spark.errors import UnsupportedFeatureError
-from lance_spark.scan.vectors.faiss_library import faiss_library, required_faiss
+from lance_spark.scan.vectors.graphs.faiss_library import faiss_library, required_faiss
 
 #: The parent computes in threads, then a child that it forks computes, as workers of Spark do.
 FORK = """
 import os, signal
 import numpy as np
-from lance_spark.scan.vectors.faiss_library import faiss_library
+from lance_spark.scan.vectors.graphs.faiss_library import faiss_library
 
 vectors = np.random.default_rng(1).random((20_000, 32), np.float32)
 
