@@ -24,6 +24,7 @@ A byte with two codes is read as one code of a sub-vector of twice the length. S
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -285,9 +286,9 @@ def _codebook(stored: StoredModel) -> bytes:
     inline = stored.metadata.get("codebook_tensor")
     if not inline:
         return stored.buffer(stored.number("codebook_position", 1, 2**31))
-    try:
-        return bytes(inline)
-    except (TypeError, ValueError):
-        raise CorruptFileError(
-            f"{stored.name}: codebook_tensor must be a list of bytes; rebuild the index"
-        ) from None
+    with suppress(TypeError, ValueError):
+        if isinstance(inline, list):
+            return bytes(inline)
+    raise CorruptFileError(
+        f"{stored.name}: codebook_tensor must be a list of bytes; rebuild the index"
+    )
