@@ -38,6 +38,7 @@ from lance_spark.mutations.rewrite.writer import (
     with_reserved_ids,
 )
 from lance_spark.mutations.runner import FragmentTask, check_once
+from lance_spark.proto import table_pb2
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment

@@ -95,6 +95,13 @@ def test_recall_is_that_of_pylance(tmp_path: Path, index_type: str, metric: str)
     for key in ("index_type", "num_indexed_rows", "num_unindexed_rows"):
         assert stats[0][key] == stats[1][key]
     mine, other = (item["indices"][0] for item in stats)
+    reported = dataset.index_statistics("v_idx")
+    for key in ("num_indices", "num_indexed_rows", "num_unindexed_fragments"):
+        assert reported[key] == stats[0][key]
+    (part,) = reported["indices"]
+    for key in ("index_type", "metric_type", "num_partitions", "partitions", "loss", "uuid"):
+        assert part[key] == mine[key]
+    assert part["sub_index"].items() >= {"index_type": index_type.rpartition("_")[2]}.items()
     assert mine["metric_type"] == metric
     assert len(mine["partitions"]) == len(other["partitions"]) == 8
     assert sum(part["size"] for part in mine["partitions"]) == ROWS

@@ -56,5 +56,25 @@ def test_tasks_write_segments_of_one_model(spark: Any, path: Path, index_type: s
     assert [row.is_valid for row in table.checkIndex("v_idx").collect()] == [True]
 
 
-def test_sql(spark: Any, tmp_path: Path, sql_catalog: TestCatalog) -> None:
-    pass
+def test_sql(spark: Any, tmp_path: Path) -> None:
+    catalog = TestCatalog.of(spark, "vectors", tmp_path)
+    vector = f"transform(sequence(1, {DIMENSION}), i -> cast(sin(id * i) AS float)) AS v"
+    catalog.sql(
+        "CREATE TABLE CAT.t (id BIGINT, v ARRAY<FLOAT>) "
+        f"TBLPROPERTIES ('v.arrow.fixed-size-list.size' = '{DIMENSION}')"
+    )
+    catalog.sql(f"INSERT INTO CAT.t SELECT id, {vector} FROM range(0, 1000, 1, 1)")
+    created = catalog.sql(
+        "ALTER TABLE CAT.t CREATE INDEX i USING ivf_pq (v) WITH "
+        "(num_partitions = 2, distance_type = 'cosine', num_sub_vectors = 4, num_bits = 8)"
+    )
+    assert created == [(1, "i")]
+    created = catalog.sql("CALL CAT.system.create_index('t', 'j', 'IVF_SQ', array('v'))")
+    assert created == [(1, "j")]
+    shown = {row[0]: row[2] for row in catalog.sql("SHOW INDEXES IN CAT.t")}
+    assert shown == {"i": "IVF_PQ", "j": "IVF_SQ"}
+    catalog.sql(f"INSERT INTO CAT.t SELECT id, {vector} FROM range(1000, 1010, 1, 1)")
+    assert catalog.sql("ALTER TABLE CAT.t OPTIMIZE INDEX i") == [(2, "i")]
+    assert [row[1] for row in catalog.sql("CALL CAT.system.check_index('t', 'i')")] == [True]
+    with pytest.raises(InvalidOptionError, match="num_bits must be one of 4, 8"):
+        catalog.sql("ALTER TABLE CAT.t CREATE INDEX i USING ivf_pq (v) WITH (num_bits = 5)")
