@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.scan.vectors.distances import exact
-from lance_spark.scan.vectors.faiss_library import required_faiss
-from lance_spark.scan.vectors.files.graph_writer import GRAPH_SCHEMA, BuiltGraph
-from lance_spark.scan.vectors.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.faiss_library import required_faiss
+from lance_spark.scan.vectors.graphs.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.writer import GRAPH_SCHEMA, BuiltGraph
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.quantizer import Distances, Partition, Quantizer
@@ -131,6 +131,8 @@ def _index(faiss: Any, dimension: int, metric: Metric, parameters: GraphParamete
     else:
         index = faiss.IndexHNSWFlat(dimension, parameters.m)
     index.hnsw.efConstruction = parameters.ef_construction
+    # Level 0 gets all the edges that it can have: searches measure fewer rows and find more.
+    index.keep_max_size_level0 = True
     return index
 
 

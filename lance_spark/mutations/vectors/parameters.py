@@ -28,7 +28,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidOptionError
 from lance_spark.mutations.vectors.kmeans import DEFAULT_MAX_ITERS
 from lance_spark.proto import index_pb2
-from lance_spark.scan.vectors.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.graph import GraphParameters
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 

@@ -26,7 +26,7 @@ from lance_spark.mutations.vectors.rows import dimension_of, indexed_vectors, is
 from lance_spark.scan.fragment.row_meta import ROW_ID
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.scan.vectors.assignment import Assignment
-from lance_spark.scan.vectors.faiss_library import required_faiss
+from lance_spark.scan.vectors.graphs.faiss_library import required_faiss
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer

@@ -25,10 +25,10 @@ from lance_spark.mutations.vectors.training import PARAMETERS, with_partitions
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.vectors import details
 from lance_spark.scan.vectors.assignment import Assignment
-from lance_spark.scan.vectors.files.graph_writer import BuiltGraph, GraphWriter
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.files.writer import VectorWriter
-from lance_spark.scan.vectors.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.writer import BuiltGraph, GraphWriter
 from lance_spark.scan.vectors.threads import each
 from lance_spark.table.rows.u64_segments import UInt64Array
 

@@ -176,6 +176,8 @@ class Graph:
         num_passing = num_rows if passing is None else int(np.count_nonzero(passing))
         if num_passing == num_rows:
             passing = None
+        elif not num_passing:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
         near = None
         if num_rows > max(_FEW_ROWS, _MOST_SEEN * ef) and num_passing >= int(num_rows * _FEW_PASS):
             near = self._near(partition.measure(query), ef, passing, lower)

@@ -1,4 +1,4 @@
-"""Writes the `index.idx` of an index with graphs (HNSW); `graphs` has its layout."""
+"""Writes the `index.idx` of an index with graphs (HNSW); `stored` has its layout."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.vectors.files.layout import GRAPHS_KEY, INDEX, json_text
 from lance_spark.scan.vectors.files.writer import set_index_metadata
-from lance_spark.scan.vectors.graph import GraphParameters
-from lance_spark.scan.vectors.graphs import DISTANCES, NEIGHBORS, NEIGHBORS_TYPE, NODE
+from lance_spark.scan.vectors.graphs.graph import GraphParameters
+from lance_spark.scan.vectors.graphs.stored import DISTANCES, NEIGHBORS, NEIGHBORS_TYPE, NODE
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 
