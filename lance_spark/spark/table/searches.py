@@ -191,7 +191,8 @@ class SearchMethods(TableBase):
         filter : str, optional
             Predicate in Spark's SQL; only rows for which it is true are returned.
         prefilter : bool
-            Whether the filter chooses rows before the nearest ones are chosen, or among these.
+            Whether the filter chooses rows before the nearest ones are chosen, or among these; then
+            it can only name columns that are returned.
         fast_search : bool
             Whether rows that no index covers are left out.
         with_row_id, with_row_address : bool
