@@ -21,6 +21,7 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
 
 if TYPE_CHECKING:
+    from lance_spark.scan.vectors.columns import VectorType
     from lance_spark.scan.vectors.query import NearestQuery
     from lance_spark.scan.vectors.search import VectorSearch
     from lance_spark.scan.vectors.task import VectorScanTask
@@ -31,8 +32,8 @@ _LOG = logging.getLogger(__name__)
 class NearestMethods(PlanMethods):
     """Methods of `Dataset` that search vectors."""
 
-    def _check_nearest(self, query: NearestQuery) -> None:
-        """Check that a query fits its column, without reading files of an index.
+    def _check_nearest(self, query: NearestQuery) -> VectorType:
+        """Return the type of the column of a query, without reading files of an index.
 
         Raises
         ------
@@ -40,7 +41,7 @@ class NearestMethods(PlanMethods):
         """
         from lance_spark.scan.vectors.search import checked_type
 
-        checked_type(self._table.schema.path(query.column), query)
+        return checked_type(self._table.schema.path(query.column), query)
 
     def _plan_nearest(
         self, query: NearestQuery, *, fast_search: bool = False, use_index: bool = True

@@ -54,6 +54,8 @@ SCORE = Field("_score", -1004, "float")
 #: The columns of a vector search: distances, and the number of the query if there are several.
 DISTANCE = Field("_distance", -1005, "float")
 QUERY_INDEX = Field("query_index", -1006, "int32", nullable=False)
+#: Columns that only searches have.
+SEARCH_FIELDS = (SCORE, DISTANCE, QUERY_INDEX)
 #: The `FieldPart.file` of a computed column.
 COMPUTED = -1
 #: The version of rows without a recorded version.

@@ -7,7 +7,7 @@ rows must meet a prefilter, the rows of a partition are looked up before they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,8 +136,9 @@ class IndexSearch:
             Only rows with `lower` <= distance < `upper`.
         """
         if self._dtype.is_multi:
-            parts = self._found(k * _MULTI_FACTOR)
-            return _of_multivectors(parts, self._num_queries).within(lower, upper).best(k)
+            each = self._query.k * _MULTI_FACTOR
+            found = self._found(each).best(each)
+            return _of_multivectors(found, self._num_queries).within(lower, upper).best(k)
         return self._found(k, lower, upper).best(k)
 
     def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
@@ -352,6 +353,9 @@ def search_pairs(
     graphs = opened.graphs
     for first in range(0, len(numbers), _PARTITIONS):
         some = numbers[first : first + _PARTITIONS].tolist()
+        if graphs is None and len(vectors) == 1:
+            _measure_one(collector, opened.partitions(some), vectors, fragments, live)
+            continue
         opened_graphs = [None] * len(some) if graphs is None else graphs.open(some)
         partitions = zip(groups[first:], opened_graphs, opened.partitions(some), strict=False)
         for queries, graph, (ids, partition) in partitions:
@@ -395,6 +399,25 @@ def _looked_up(
     return alive, num_found == wanted
 
 
+def _measure_one(
+    collector: Collector,
+    partitions: Sequence[tuple[UInt64Array, Partition]],
+    vectors: Vectors,
+    fragments: BitMap,
+    live: LiveRows | None,
+) -> None:
+    """Collect the rows of the partitions of one query together: most of them are left out."""
+    if not partitions:
+        return
+    ids = np.concatenate([own for own, _ in partitions])
+    distances = np.concatenate([each.distances(vectors) for _, each in partitions], axis=1)
+    places = ids
+    if live is not None:
+        places, kept = live.addresses(ids, fragments)
+        distances[:, ~kept] = np.nan
+    collector.add(distances, np.zeros(1, np.int64), ids, places)
+
+
 def _measure(
     collector: Collector,
     partition: Partition,
@@ -416,7 +439,7 @@ def _measure(
 def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
     """Return rows by the sum of the distances of their nearest vectors from those of the query.
 
-    A row that is missing from the nearest rows of a vector is as far as the farthest of them.
+    A row that has none of the nearest vectors is as far as the farthest of them.
     """
     if not len(found):
         return Neighbors.none()
@@ -427,12 +450,12 @@ def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
     ids, index, place = np.unique(best.ids, return_index=True, return_inverse=True)
     sums = np.zeros(len(ids), np.float64)
     for number in range(num_vectors):
-        own = best.queries == number
-        distances = best.distances[own]
-        if not len(distances):
+        all_distances = found.distances[found.queries == number]
+        if not len(all_distances):
             continue
-        far = np.full(len(ids), distances.max(), np.float64)
-        far[place[own]] = distances
+        far = np.full(len(ids), all_distances.max(), np.float64)
+        own = best.queries == number
+        far[place[own]] = best.distances[own]
         sums += far
     return Neighbors(
         np.zeros(len(ids), np.int32), sums.astype(np.float32), ids, best.addresses[index]

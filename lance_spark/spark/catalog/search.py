@@ -1,46 +1,50 @@
-"""The table function `lance_search`: a full-text search of a table by name or path."""
+"""The table functions of searches: of a table by name or path, by text, by vectors, or by both.
+
+| function | rows |
+| --- | --- |
+| `lance_search` | whose text matches, with `_score` |
+| `lance_vector_search` | whose vectors are the nearest ones, with `_distance` |
+| `lance_hybrid_search` | of both, with `_distance`, `_score` and `_relevance_score` |
+
+Other connectors call them the same without `lance_`, and have the same parameters.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
 from lance_spark.scan.text.query_json import query_of_json, query_to_json
 from lance_spark.spark.catalog.names import entry_of, options_of
+from lance_spark.spark.catalog.search_arguments import HYBRID, TEXT, VECTORS, Function, values_of
 from lance_spark.spark.catalog.tables import opened
-from lance_spark.spark.options.names import FULL_TEXT_LIMIT
+from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read.hybrid import (
+    CONDITION,
+    DEFAULT_RRF_K,
+    RELEVANCE,
+    Hybrid,
+    num_candidates,
+    relevance_steps,
+)
+from lance_spark.spark.read.search_steps import Step, last_steps, nearest_steps, text_steps
 
 #: Number of rows by default, as in other connectors.
 DEFAULT_LIMIT = 10
+#: Name of the column of vectors by default, as in other connectors.
+DEFAULT_COLUMN = "vector"
 _MAX_ROWS = 2**31 - 1
-#: Other names of parameters, which other connectors have.
-_SYNONYMS = {"search_query": "query", "num_results": "limit", "k": "limit"}
-_POSITIONAL = ("table", "query", "limit")
-#: The type of each parameter, and how errors call it.
-_TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "table": (str, "a string"),
-    "query": (str, "a string"),
-    "limit": (int, "a number of rows"),
-    "search_columns": (list, "an array of names"),
-    "columns": (list, "an array of names"),
-    "filter": (str, "a string"),
-    "prefilter": (bool, "true or false"),
-    "offset": (int, "a number of rows"),
-    "version": ((int, str), "a version, a tag or a branch"),
-    "branch": (str, "a string"),
-    "fast_search": (bool, "true or false"),
-    "with_row_id": (bool, "true or false"),
-    "with_row_address": (bool, "true or false"),
-}
+_FUNCTIONS = {"search": TEXT, "vector_search": VECTORS, "hybrid_search": HYBRID}
+#: Arguments that are keys of `nearest` in pylance.
+_OF_NEAREST = ("nprobes", "minimum_nprobes", "maximum_nprobes", "ef", "refine_factor")
 
 
 def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns and options of a search.
+    """Return what a search reads, and what Spark does with the rows.
 
     Parameters
     ----------
@@ -51,102 +55,161 @@ def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``schema`` and ``options`` of the read; ``limit`` (None for all rows) and ``offset``;
-        ``where``, a filter of the rows after that; and ``drops_address``, whether the caller does
-        not want the column of row addresses.
+        ``searches``: one or two mappings with ``schema`` and ``options`` of the read, ``steps``
+        (`search_steps`) and ``alias``; ``join``, the condition of a full outer join of two; and
+        ``steps`` after that.
 
     Raises
     ------
     TableNotFoundError, VersionNotFoundError, InvalidInputError, InvalidOptionError
     """
-    from lance_spark.spark.read.reader import open_table, visible_schema
-    from lance_spark.spark.types.mapping import to_spark_schema
-
     function = arguments["function"]
-    values = _values(function, arguments["positional"], arguments["named"])
+    kind = _FUNCTIONS[function.removeprefix("lance_")]
+    values = values_of(kind, function, arguments["positional"], arguments["named"])
     options = _table_options(function, arguments, values)
-    limit, offset = values.get("limit", DEFAULT_LIMIT), values.get("offset", 0)
-    options["full_text_query"] = _query(function, values)
-    if limit is not None:
-        if offset + limit > _MAX_ROWS:
+    search = _Search(function, kind, values, options)
+    return search.both() if kind is HYBRID else search.single()
+
+
+class _Search:
+    """A call of a function."""
+
+    def __init__(
+        self, function: str, kind: Function, values: Mapping[str, Any], options: dict[str, Any]
+    ) -> None:
+        self._function = function
+        self._kind = kind
+        self._values = values
+        self._offset: int = values.get("offset", 0)
+        self._limit: int | None = values.get("limit", DEFAULT_LIMIT)
+        if self._limit is None and self._offset:
+            raise InvalidInputError(f"{function}: offset needs a limit")
+        if self._limit is not None and self._offset + self._limit > _MAX_ROWS:
             raise InvalidInputError(f"{function}: limit and offset must be at most {_MAX_ROWS}")
-        options[FULL_TEXT_LIMIT] = str(offset + limit)
-    elif offset:
-        raise InvalidInputError(f"{function}: offset needs a limit")
-    columns = values.get("columns")
-    if columns is not None:
-        options["columns"] = json.dumps(columns)
-    for name in ("fast_search", "with_row_id"):
-        if values.get(name):
-            options[name] = "true"
-    options["with_row_address"] = "true"
-    is_prefilter = values.get("prefilter", True)
-    if "filter" in values and is_prefilter:
-        options["filter"] = values["filter"]
-    parsed = ReadOptions.parse(options)
-    dataset: Dataset = open_table(parsed)
-    _check(dataset, parsed, options["full_text_query"])
-    return {
-        "schema": to_spark_schema(visible_schema(dataset, parsed)).json(),
-        "options": options,
-        "limit": limit,
-        "offset": offset,
-        "where": None if is_prefilter else values.get("filter"),
-        "drops_address": not (
-            values.get("with_row_address") or ROW_ADDRESS.name in (columns or ())
-        ),
-    }
+        columns = values.get("columns")
+        self._columns = None if columns == ["*"] else columns
+        self._is_prefilter = values.get("prefilter", True)
+        self._options = options | self._shared_options()
+
+    def single(self) -> dict[str, Any]:
+        """Return the reply of a search by text or by vectors."""
+        wanted = None if self._limit is None else self._limit + self._offset
+        is_text = self._kind is TEXT
+        search = self._texts(wanted) if is_text else self._nearest(wanted)
+        added = ROW_ADDRESS.name if is_text else ROW_ID.name
+        if self._offset:
+            search["steps"].append(("offset", self._offset))
+        return {"searches": [search], "steps": self._last(self._values.get("filter"), added)}
+
+    def both(self) -> dict[str, Any]:
+        """Return the reply of a hybrid search."""
+        assert self._limit is not None
+        wanted = self._limit + self._offset
+        number = num_candidates(self._values.get("candidates"), wanted)
+        hybrid = Hybrid("rrf", self._values.get("rrf_k", DEFAULT_RRF_K))
+        searches = self._nearest(number), self._texts(number)
+        for search, part in zip(searches, hybrid.parts, strict=True):
+            if not self._is_prefilter and "filter" in self._values:
+                search["steps"].append(("where", self._values["filter"]))
+            search["steps"].append(("select", ["*", part]))
+        names = [name for name in searches[1].pop("names") if name != SCORE.name]
+        steps: list[Step] = [("select", hybrid.columns(names)), *relevance_steps(wanted)]
+        if self._offset:
+            steps.append(("offset", self._offset))
+        return {
+            "searches": searches,
+            "join": CONDITION,
+            "steps": [*steps, *self._last(None, ROW_ADDRESS.name)],
+        }
+
+    def _last(self, where: str | None, added: str) -> list[Step]:
+        wanted = [*(self._columns or ())]
+        for name, field in (("with_row_id", ROW_ID), ("with_row_address", ROW_ADDRESS)):
+            if self._values.get(name):
+                wanted.append(field.name)
+        return last_steps(None if self._is_prefilter else where, added, wanted)
+
+    def _shared_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self._columns is not None:
+            found = () if self._kind is not HYBRID else (DISTANCE.name, SCORE.name, RELEVANCE)
+            options["columns"] = json.dumps([name for name in self._columns if name not in found])
+        for name in ("fast_search", "with_row_id", "with_row_address"):
+            if self._values.get(name):
+                options[name] = "true"
+        if "filter" in self._values and self._is_prefilter:
+            options["filter"] = self._values["filter"]
+        return options
+
+    def _texts(self, limit: int | None) -> dict[str, Any]:
+        query = _text_query(self._function, self._values)
+        options = {**self._options, "full_text_query": query, "with_row_address": "true"}
+        if limit is not None:
+            options[FULL_TEXT_LIMIT] = str(limit)
+        return {"steps": text_steps(limit), "alias": "texts", **_described(options)}
+
+    def _nearest(self, k: int | None) -> dict[str, Any]:
+        # Only a search of texts can return all rows.
+        assert k is not None
+        from lance_spark.scan.vectors.query import parse_nearest
+
+        values = self._values
+        nearest: dict[str, Any] = {
+            "column": values.get("vector_column", DEFAULT_COLUMN),
+            "q": values["query_vector"],
+            "k": k,
+        }
+        nearest |= {name: values[name] for name in _OF_NEAREST if name in values}
+        if "distance_type" in values:
+            nearest["metric"] = values["distance_type"]
+        if values.get("bypass_vector_index"):
+            nearest["use_index"] = False
+        bounds = [values.get("lower_bound"), values.get("upper_bound")]
+        if bounds != [None, None]:
+            nearest["distance_range"] = bounds
+        try:
+            parse_nearest(nearest)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{self._function}: {error}") from None
+        options = {**self._options, "nearest": json.dumps(nearest), NEAREST_SHARES: "true"}
+        options["with_row_id"] = "true"
+        if self._kind is HYBRID:
+            options["with_row_address"] = "true"
+        described = _described(options)
+        is_batch = described["names"][0] == QUERY_INDEX.name
+        if is_batch and (self._offset or self._kind is HYBRID):
+            raise InvalidInputError(
+                f"{self._function}: query_vector must be one vector, not an array of vectors, "
+                + ("with an offset" if self._offset else "in a hybrid search")
+            )
+        return {"steps": nearest_steps(k, is_batch=is_batch), "alias": "vectors", **described}
 
 
-def _check(dataset: Dataset, options: ReadOptions, query: str) -> None:
-    """Raise the errors of arguments: Spark shows errors of a planned scan with a traceback."""
+def _described(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a read. Raise the errors of its arguments.
+
+    Spark shows errors of a planned scan with a traceback.
+    """
     from lance_spark.dataset.full_text import parsed_query
     from lance_spark.spark.read.planning import known_columns
-    from lance_spark.spark.read.reader import option_filter
+    from lance_spark.spark.read.reader import open_table, option_filter, visible_schema
+    from lance_spark.spark.types.mapping import to_spark_schema
 
-    if options.filter is not None:
-        option_filter(known_columns(dataset), options)
-    parsed_query(dataset._table, query_of_json(query))
+    parsed = ReadOptions.parse(options)
+    dataset = open_table(parsed)
+    if parsed.filter is not None:
+        option_filter(known_columns(dataset), parsed)
+    if parsed.full_text_query is not None:
+        parsed_query(dataset._table, query_of_json(parsed.full_text_query))
+    if parsed.nearest is not None:
+        from lance_spark.scan.vectors.query import parse_nearest
 
-
-def _values(function: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by the names of the parameters; None is left out, but as the limit."""
-    if len(positional) > len(_POSITIONAL):
-        raise InvalidInputError(
-            f"{function}: arguments after {', '.join(_POSITIONAL)} must have names, such as "
-            "columns => array('id')"
-        )
-    pairs = [*zip(_POSITIONAL, positional, strict=False)]
-    pairs += [(_SYNONYMS.get(name.lower(), name.lower()), value) for name, value in named.items()]
-    values: dict[str, Any] = {}
-    for name, value in pairs:
-        if name not in _TYPES:
-            raise InvalidInputError(
-                f"{function} has no parameter {name}; it has {', '.join(_TYPES)}"
-            )
-        if name in values:
-            raise InvalidInputError(f"{function}: argument {name} is given twice; remove one")
-        if value is not None:
-            _check_type(function, name, value)
-        values[name] = value
-    for name in ("table", "query"):
-        if values.get(name) is None:
-            raise InvalidInputError(f"{function}: argument {name} is missing")
-    return {name: value for name, value in values.items() if value is not None or name == "limit"}
+        dataset._check_nearest(parse_nearest(parsed.nearest))
+    schema = to_spark_schema(visible_schema(dataset, parsed))
+    return {"schema": schema.json(), "options": options, "names": schema.names}
 
 
-def _check_type(function: str, name: str, value: Any) -> None:
-    dtype, expected = _TYPES[name]
-    is_right = isinstance(value, dtype) and (dtype is bool or not isinstance(value, bool))
-    if dtype is int:
-        is_right = is_right and value >= 0
-    if dtype is list:
-        is_right = is_right and all(isinstance(item, str) for item in value)
-    if not is_right:
-        raise InvalidInputError(f"{function}: {name} must be {expected}, not {value!r}")
-
-
-def _query(function: str, values: Mapping[str, Any]) -> str:
+def _text_query(function: str, values: Mapping[str, Any]) -> str:
     query = query_of_json(values["query"])
     columns = values.get("search_columns")
     if columns is not None:
@@ -163,7 +226,7 @@ def _table_options(
     function: str, arguments: Mapping[str, Any], values: Mapping[str, Any]
 ) -> dict[str, Any]:
     entry = entry_of(function, arguments)
-    options = dict(options_of(entry))
+    options: dict[str, Any] = dict(options_of(entry))
     if "branch" in values:
         options["branch"] = values["branch"]
     if "version" in values:

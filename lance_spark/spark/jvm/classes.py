@@ -72,7 +72,7 @@ changes/
     ChangesTable            what it returns
     Changes                 the same for Spark's clause CHANGES, from 4.2 on
 search/
-    SearchFunction          the table functions lance_search and search
+    SearchFunction          the table functions lance_search, lance_vector_search and others
     SearchTable             what they search
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them

@@ -21,6 +21,9 @@ FILTER_TREE = "filter_tree"
 #: Most rows that each task returns of a full-text search, with the greatest scores. Only
 #: `LanceTable` sets it, and takes the first rows of all tasks.
 FULL_TEXT_LIMIT = "full_text_limit"
+#: Each task of a vector search may return as many rows as are wanted: those that set it, take the
+#: first rows of all tasks.
+NEAREST_SHARES = "nearest_shares"
 READ_NAMES = (
     "version",
     "timestamp",
@@ -32,6 +35,10 @@ READ_NAMES = (
     "full_text_query",
     "fast_search",
     FULL_TEXT_LIMIT,
+    "nearest",
+    NEAREST_SHARES,
+    "prefilter",
+    "approximate_nearest",
     "timezone",
     "push_filters",
     "driver_read_bytes",
@@ -108,7 +115,6 @@ IGNORED = frozenset(
 )
 #: Names that are refused with advice of their own.
 ADVICE = {
-    "nearest": "vector search is not in this release",
     "write_mode": "use the method .mode() of the writer",
     "mode": "use the method .mode() of the writer",
     "location": "use path",

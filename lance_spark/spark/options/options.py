@@ -30,6 +30,7 @@ from lance_spark.spark.options.names import (
     IGNORED,
     LARGE_VAR_TYPES,
     LOOKBACK,
+    NEAREST_SHARES,
     OUTSIDE_BASES,
     OVERWRITE_NAMES,
     READ_NAMES,
@@ -103,8 +104,17 @@ class ReadOptions:
     full_text_query : str or None
         Words, or a query in JSON (`query_json`): only rows whose text matches are read, with the
         column _score.
+    nearest : mapping or None
+        A vector search, by pylance's keys (`parse_nearest`): only the nearest rows are read, with
+        the column _distance.
+    nearest_shares : bool
+        Whether each task of a vector search may return as many rows as the search has.
+    prefilter : bool
+        Whether `filter` chooses rows before a vector search, or among the rows that it finds.
+    approximate_nearest : bool
+        Whether an index may answer ORDER BY of a distance with LIMIT, with other rows.
     fast_search : bool
-        Whether a full-text query leaves out rows that no index covers.
+        Whether a search leaves out rows that no index covers.
     full_text_limit : int or None
         Most rows of each task of a full-text query.
     timezone : str or None
@@ -146,6 +156,10 @@ class ReadOptions:
     filter: str | None = None
     filter_tree: Mapping[str, Any] | None = None
     full_text_query: str | None = None
+    nearest: Mapping[str, Any] | None = None
+    nearest_shares: bool = False
+    prefilter: bool = True
+    approximate_nearest: bool = False
     fast_search: bool = False
     full_text_limit: int | None = None
     timezone: str | None = None
@@ -163,6 +177,11 @@ class ReadOptions:
     feed: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     target_bases: TargetBases = field(default_factory=TargetBases)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether rows are found by a full-text query, or by their vectors."""
+        return self.full_text_query is not None or self.nearest is not None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -187,6 +206,11 @@ class ReadOptions:
             )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH)
+        if "nearest" in plain and "full_text_query" in plain:
+            raise InvalidOptionError(
+                "options nearest and full_text_query exclude each other: set only one, or use "
+                "LanceTable.hybridSearch"
+            )
         return cls(
             path=parts.path,
             version=whole_number("version", plain, maximum=_UINT64_MAX),
@@ -197,6 +221,10 @@ class ReadOptions:
             filter=non_blank("filter", plain),
             filter_tree=filter_tree(plain.get(FILTER_TREE)),
             full_text_query=plain.get("full_text_query"),
+            nearest=json_object(plain["nearest"], "nearest") if "nearest" in plain else None,
+            nearest_shares=flag(NEAREST_SHARES, plain),
+            prefilter=flag("prefilter", plain, default=True),
+            approximate_nearest=flag("approximate_nearest", plain),
             fast_search=flag("fast_search", plain),
             full_text_limit=whole_number(FULL_TEXT_LIMIT, plain, minimum=0),
             timezone=timezone_of(plain),

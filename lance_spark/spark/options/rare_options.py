@@ -148,6 +148,7 @@ def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
         ("fragment_ids", options.fragment_ids is not None),
         ("whole_fragments", options.whole_fragments),
         ("full_text_query", options.full_text_query is not None),
+        ("nearest", options.nearest is not None),
     ):
         if is_set:
             raise InvalidOptionError(

@@ -179,17 +179,20 @@ def json_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
+#: What the JSON objects of options are.
+_OBJECTS = {
+    "storage_options": 'such as {"endpoint": "http://localhost:9000"}',
+    "nearest": 'such as {"column": "vector", "q": [1.0, 0.5], "k": 10}',
+    "base_store_params": "that maps the path of each base path to its storage options",
+}
+
+
 def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
-    """Return the JSON object of an option about stores. The error shows no part of the text."""
+    """Return the JSON object of an option. The error shows no part of the text."""
     value = parsed_json(text)
     if not isinstance(value, dict):
         # The text may hold secrets.
-        raise InvalidOptionError(
-            f'option {name} must be a JSON object such as {{"endpoint": "http://localhost:9000"}}'
-            if name == "storage_options"
-            else f"option {name} must be a JSON object that maps the path of each base path to its "
-            "storage options"
-        )
+        raise InvalidOptionError(f"option {name} must be a JSON object {_OBJECTS[name]}")
     return value
 
 

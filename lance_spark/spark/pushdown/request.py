@@ -11,7 +11,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `exact` | true if all partitions together must not return more rows than the limit |
 | `top` | `{"rows": N, "order": [{"col": [path], "descending": D, "nulls_first": F}]}`: only the |
 | | first N rows in this order are wanted; Spark orders them again, and takes the first. A key |
-| | with `"function": F, "vector": [numbers]` is a distance of the column (`vector_distances`) |
+| | with `"function": F, "vector": [numbers]` is a distance of the column (`vector_distances`). |
+| | With `"approximate": {"nprobes": text, "refine_factor": text}`, an index may answer it |
 | `aggregates` | list of `{"op": "count_star"}` and `{"op": "count", "col": [path]}`, or "min", |
 | | "max", "sum" in place of "count"; Spark merges the rows of all partitions |
 | `groups` | list of `{"col": [path]}`: aggregate the rows with the same values in these columns, |
@@ -88,6 +89,11 @@ _KEYS = {
     "top",
     "groups",
 }
+#: Settings of approximate answers, by the keys of `nearest`.
+_SETTINGS = {
+    "nprobes": "spark.lance.nearest.nprobes",
+    "refine_factor": "spark.lance.nearest.refineFactor",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +131,17 @@ class SortOrder:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The first rows in an order."""
+    """The first rows in an order.
+
+    Attributes
+    ----------
+    approximate : mapping of str to int, or None
+        Keys of `nearest`, if an index may answer an order by distance, with other rows.
+    """
 
     rows: int
     order: tuple[SortOrder, ...]
+    approximate: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +360,7 @@ def _groups(parts: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 
 
 def _top(item: object) -> Top:
-    if not isinstance(item, dict) or item.keys() != {"rows", "order"}:
+    if not isinstance(item, dict) or item.keys() - {"approximate"} != {"rows", "order"}:
         raise refused("the first rows are malformed", item)
     rows = item["rows"]
     if type(rows) is not int or rows < 0:
@@ -355,7 +368,23 @@ def _top(item: object) -> Top:
     order = tuple(_sort_order(part) for part in _objects("order", item))
     if not order:
         raise refused("the first rows have no order", item)
-    return Top(rows, order)
+    return Top(rows, order, _approximate(item.get("approximate")))
+
+
+def _approximate(settings: object) -> dict[str, int] | None:
+    """Return the settings of approximate answers, which are texts by the keys of `nearest`."""
+    from lance_spark.errors import InvalidInputError
+
+    if settings is None:
+        return None
+    if not isinstance(settings, dict) or settings.keys() - _SETTINGS.keys():
+        raise refused("the settings of approximate answers are malformed", settings)
+    for name, text in settings.items():
+        if not (isinstance(text, str) and text.isascii() and text.isdigit() and int(text)):
+            raise InvalidInputError(
+                f"{_SETTINGS[name]} must be a whole number from 1, not {text!r}"
+            )
+    return {name: int(text) for name, text in settings.items()}
 
 
 def _sort_order(item: dict[str, Any]) -> SortOrder:

@@ -9,6 +9,8 @@ stream:
 | rows without filters | they are at most 10,000 rows, of 4 MiB in Spark |
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; the columns to decode |
 | | have at most `driver_read_bytes` in Spark (128 MiB by default) |
+| rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that takes |
+| | some tenths of a second at most |
 | rows of a full-text query | at most 10,000 rows result, of 4 MiB in Spark; the tokens have at |
 | | most 2 million postings, and at most 10,000 texts are without an index |
 | both | they come from at most 16 slices of fragments, within two seconds of the first batch |
@@ -99,7 +101,7 @@ def read_on_driver(
     try:
         limit = plan.request.limit
         is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
-        is_bounded = is_bounded or plan.options.full_text_query is not None
+        is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
         if not is_bounded and _leaves_many_rows(partitions, read_rows):
             return None
         return _read(plan.request, partitions, schema, read_rows)
@@ -111,6 +113,11 @@ def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
     tasks = [partition.task for partition in partitions if partition.task is not None]
+    costs = [partition.search_cost for partition in partitions]
+    if costs[0] is not None:
+        from lance_spark.spark.read.nearest_search import is_nearest_for_driver
+
+        return is_nearest_for_driver(partitions)
     if plan.options.full_text_query is not None:
         from lance_spark.spark.read.text_search import is_search_for_driver
 
@@ -180,7 +187,7 @@ def has_many_groups(
     read_rows: _ReadRows,
 ) -> bool:
     """Return whether a sample shows about as many groups as rows, for Spark to make the groups."""
-    if plan.options.full_text_query is not None or _num_rows(partitions) < _MIN_SAMPLED:
+    if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED:
         return False
     from lance_spark.spark.read.group_by import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema

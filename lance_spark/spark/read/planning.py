@@ -74,6 +74,8 @@ class LancePartition(InputPartition):
     ----------
     text : OptionText or None
         Text of a predicate that the task checks before it reads.
+    search_cost : int or None
+        Cost of the vector search of the task, if it is one.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class LancePartition(InputPartition):
         self.columns = columns
         self.top = top
         self.text: OptionText | None = None
+        self.search_cost: int | None = None
 
 
 class PlanReply(InputPartition):
@@ -184,7 +187,7 @@ class Plan:
     pushed : tuple of Predicate
         Filters besides the filters of the request.
     prefilter : tuple of Predicate
-        Those of them that are options: they decide which rows a full-text query searches.
+        Those of them that are options: they decide which rows a search searches.
     ordered : tuple of SortOrder
         The order of the rows of each task, if it is known.
     indexes : list of UsedIndex
@@ -216,8 +219,16 @@ class Plan:
         filtered = bool(scanned) or residual is not None
         if self.request.aggregates:
             return self._aggregates(scanned, residual)
-        tasks = self._tasks(scanned, residual)
         limit = self.request.limit
+        order = self.request.top if residual is None and limit is None else None
+        if order is not None and order.approximate is not None:
+            from lance_spark.spark.read.nearest_search import index_partitions
+
+            found = index_partitions(self, scanned)
+            if found is not None:
+                rows = order.rows * len(found)
+                return found, rows, self.size(rows)
+        tasks = self._tasks(scanned, residual)
         top = self._top() if residual is None and limit is None else None
         if not filtered and self.request.top is not None and self._is_reversed(self.request.top):
             tasks = last_tasks(tasks, self.request.top.rows)
@@ -275,7 +286,7 @@ class Plan:
             return self._nearest(first, first.distance, top)
         keys = []
         for order in top.order:
-            field = self._ordered_field(order)
+            field = self.ordered_field(order)
             if field is None or order.distance is not None or not can_order(field):
                 return None
             keys.append(SortKey(field, order.descending, order.nulls_first))
@@ -284,14 +295,14 @@ class Plan:
     def _nearest(self, order: SortOrder, distance: Distance, top: Top) -> NearestRows | None:
         from lance_spark.scan.nearest_rows import NearestRows, can_measure
 
-        field = self._ordered_field(order)
+        field = self.ordered_field(order)
         if field is None or not can_measure(field, distance):
             return None
         has_more_keys = len(top.order) > 1
         direction = order.descending, order.nulls_first
         return NearestRows(field, distance, *direction, has_more_keys, top.rows)
 
-    def _ordered_field(self, order: SortOrder) -> Field | None:
+    def ordered_field(self, order: SortOrder) -> Field | None:
         """Return the top-level column of a key; None if Spark has other values of it."""
         from lance_spark.spark.types.mapping import spark_type_of
 
@@ -364,9 +375,8 @@ class Plan:
         """Return about how many bytes rows take in Spark; None if it is unknown."""
         from lance_spark.spark.read.estimate import estimated_size
 
-        read = row_meta.select(
-            self.known, [name for name in self.columns if name != row_meta.SCORE.name]
-        )
+        found = {field.name for field in row_meta.SEARCH_FIELDS} if self.options.is_search else ()
+        read = row_meta.select(self.known, [name for name in self.columns if name not in found])
         return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 

@@ -105,12 +105,16 @@ class LanceReader(TaskObject, DataSourceReader):
         request = self.request or Request()
         dataset = self._dataset or open_table(self.options, request.at)
         plan, text = self._plan(dataset, request)
-        if self.options.full_text_query is None:
-            partitions, rows, size = plan.partitions()
-        else:
+        if self.options.nearest is not None:
+            from lance_spark.spark.read.nearest_search import nearest_partitions
+
+            partitions, rows, size = nearest_partitions(plan)
+        elif self.options.full_text_query is not None:
             from lance_spark.spark.read.text_search import text_partitions
 
             partitions, rows, size = text_partitions(plan)
+        else:
+            partitions, rows, size = plan.partitions()
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text
@@ -168,7 +172,7 @@ class LanceReader(TaskObject, DataSourceReader):
         filters, text = option_filter(known, self.options, request.settings)
         stored = dataset._table
         ordered: tuple[SortOrder, ...] = ()
-        if self.options.full_text_query is None:
+        if not self.options.is_search:
             ordered = reported_order(stored.manifest.message, stored.schema.fields, wanted)
         plan = Plan(
             dataset=dataset,
@@ -381,8 +385,10 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
 
         whole = schema
         schema = select(with_row_columns(schema), options.columns, display(options.path))
-        if options.full_text_query is not None and whole[-1].name not in schema.names:
+        if options.is_search and whole[-1].name not in schema.names:
             schema = schema.append(whole[-1])
+        if has_query_index(dataset, options) and whole[0].name not in schema.names:
+            schema = schema.insert(0, whole[0])
     if not (options.with_row_id or options.with_row_address):
         return schema
     from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
@@ -444,14 +450,37 @@ def with_row_columns(schema: pa.Schema) -> pa.Schema:
 def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     """Return the schema of a read of all columns, with blobs as the options choose.
 
-    The last column of a full-text query is that of scores.
+    The last column of a search is that of scores or distances. The first column of a search for
+    several vectors is that of their numbers.
     """
     schema = dataset.schema_of(blob_handling=options.blob_handling)
+    if options.nearest is not None:
+        from lance_spark.dataset.nearest import search_fields
+
+        first, last = search_fields(schema.names, is_batch=has_query_index(dataset, options))
+        schema = schema.append(last)
+        return schema if first is None else schema.insert(0, first)
     if options.full_text_query is None:
         return schema
     from lance_spark.dataset.full_text import score_field
 
     return schema.append(score_field(schema.names))
+
+
+def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
+    """Return whether options search for several vectors.
+
+    Raises
+    ------
+    InvalidInputError
+        The search does not fit the column.
+    """
+    if options.nearest is None:
+        return False
+    from lance_spark.scan.vectors.query import parse_nearest
+
+    query = parse_nearest(options.nearest)
+    return query.is_batch and not dataset._check_nearest(query).is_multi
 
 
 def table_schema(options: ReadOptions) -> pa.Schema:

@@ -73,11 +73,12 @@ class TableBase:
         self.options = dict(options)
         self.alias_name = alias
         self._read_options = ReadOptions.parse({**options, "path": path})
-        if self._read_options.full_text_query is not None:
-            raise InvalidOptionError(
-                f"{reader.display(path)}: option full_text_query applies to reads, not to a table: "
-                "use LanceTable.search"
-            )
+        for name, method in (("full_text_query", "search"), ("nearest", "nearest")):
+            if getattr(self._read_options, name) is not None:
+                raise InvalidOptionError(
+                    f"{reader.display(path)}: option {name} applies to reads, not to a table: "
+                    f"use LanceTable.{method}"
+                )
 
     def dataset(self) -> Dataset:
         """Open the newest version of the branch, or the version that the options name.

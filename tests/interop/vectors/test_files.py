@@ -67,6 +67,14 @@ KINDS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("IVF_PQ", "dot", "float64", {"num_bits": 4, **PQ}),
     ("IVF_HNSW_SQ", "l2", "float32", {}),
 ]
+#: Tables that are searched without their indexes: pylance fails in the first, and finds no rows by
+#: the second. RQ codes of several bits had another form.
+REFUSED = {
+    ("0.20.0", "pq_4_bits"),
+    ("0.20.0", "hnsw_pq_l2"),
+    ("1.0.4", "rq_5_bits"),
+    ("4.0.2", "rq_5_bits"),
+}
 each_kind = pytest.mark.parametrize(
     ("index_type", "metric", "dtype", "options"),
     KINDS,
@@ -150,15 +158,14 @@ def test_files_of_old_releases(
     for state, version in versions.items():
         segments = segments_of(path, version)
         assert segments
-        if release == "0.20.0" and table in ("pq_4_bits", "hnsw_pq_l2"):
-            # pylance fails, or finds no rows.
-            assert segments == [None], state
+        if (release, table) in REFUSED:
+            assert set(segments) == {None}, state
             continue
         ours = our_distances(segments, query)
         dataset = lance.dataset(path, version=version)
         theirs = their_distances(dataset, query, 3)
         live = dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
-        if table == "rq_l2":
+        if table.startswith("rq"):
             # They are estimates, which pylance rounds to bytes.
             assert set(theirs) == set(ours) & set(live)
             continue
@@ -267,7 +274,7 @@ def test_our_models_with_partitions_without_rows(version: str, rows: int, tmp_pa
         "IVF_FLAT": FlatQuantizer(DIMENSION, Metric.L2, np.dtype(np.float32)),
     }
     for index_type, quantizer in quantizers.items():
-        options = PQ if index_type == "IVF_PQ" else {}
+        options: dict[str, Any] = PQ if index_type == "IVF_PQ" else {}
         newest = lance.dataset(dataset.uri)
         newest.create_index("v", index_type, num_partitions=2, replace=True, **options)
         (segment,) = segments_of(dataset.uri)

@@ -66,7 +66,10 @@ def read_legacy(tail: Tail) -> Model:
     if start > end - _LENGTH.size:
         raise CorruptFileError(f"{name}: its metadata start after its end; rebuild the index")
     (size,) = _LENGTH.unpack(tail.read([ByteRange(start, _LENGTH.size)])[0].tobytes())
-    (data,) = tail.read([ByteRange(start + _LENGTH.size, size)])
+    first = start + _LENGTH.size
+    if first + size != end:
+        raise CorruptFileError(f"{name}: its metadata do not end at its footer; rebuild the index")
+    (data,) = tail.read([ByteRange(first, size)])
     try:
         message = pb.Index.FromString(data.tobytes())
     except DecodeError as error:

@@ -56,6 +56,7 @@ from lance_spark.scan.vectors.graphs.stored import Graphs
 from lance_spark.scan.vectors.ivf import Ivf
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 from lance_spark.scan.vectors.quantizers.by_name import open_quantizer
+from lance_spark.scan.vectors.quantizers.columns import has_nulls
 from lance_spark.scan.vectors.quantizers.quantizer import Partition, Quantizer
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import decode_ivf
@@ -160,7 +161,7 @@ class VectorSegment:
             fields += [named(file, field.name, field.type) for field in schema]
             ids, *columns = file.read(fields, rows)
             name = file.source.name
-        if any(column.null_count for column in (ids, *columns)):
+        if any(map(has_nulls, (ids, *columns))):
             raise CorruptFileError(f"{name}: row ids and codes must not be null; rebuild the index")
         row_ids = ids.to_numpy()
         codes = pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -138,15 +138,14 @@ def _unpack_low(blocks: Bytes, bits: int) -> Bytes:
             return pairs.reshape(count, BLOCK)
         case 4 | 5:
             parts = np.empty((count, *_HALVES[bits]), np.uint8)
-            joined = blocks.reshape(parts[:, :, 0].shape)
+            joined: Bytes = blocks.reshape(parts[:, :, 0].shape)
             parts[:, :, 0], parts[:, :, 1] = joined & 15, joined >> 4
             return parts.reshape(count, BLOCK)
         case 6 | 7:
             values = np.empty((count, 4, 16), np.uint8)
             joined = blocks.reshape(count, 3, 16)
             values[:, :3] = joined & 63
-            pairs = joined >> 6 << _PAIRS
-            values[:, 3] = pairs[:, 0] | pairs[:, 1] | pairs[:, 2]
+            values[:, 3] = np.bitwise_or.reduce(joined >> 6 << _PAIRS, axis=1)
             return values.reshape(count, BLOCK)
         case _:
             return blocks.copy()

@@ -284,13 +284,11 @@ class RabitQuantizer:
         codes: SignCodes | LevelCodes = SignCodes(np.ascontiguousarray(signs.T))
         if self.extra_bits:
             names = (EXTRA_ADD, EXTRA_SCALE)
-            codes = self._levels(signs, matrix(stored.column(4 - self.has_residual_factors)))
+            codes = self._levels(signs, matrix(stored.column(EXTRA_CODES)))
         found = Factors(*(stored.column(name).to_numpy() for name in names))
         if self.has_residual_factors:
             rotated = self.rotation.rotated(centroid[None])
-            found = coding.from_residual(
-                found, products(codes, rotated)[0], self.dimension, self.num_bits
-            )
+            found = coding.from_residual(found, products(codes, rotated)[0], self.dimension)
         is_projected = not self.has_residual_factors
         return RabitPartition(self.metric, self.rotation, codes, found, centroid, is_projected)
 
@@ -301,7 +299,7 @@ class RabitQuantizer:
         def factors_of(level: Levels, num_bits: int) -> list[pa.Array]:
             found = coding.factors(rotated, rotated_centroids, level, num_bits, self.metric)
             if self.has_residual_factors:
-                found = coding.as_residual(found, rotated_centroids, level, num_bits)
+                found = coding.as_residual(found, rotated_centroids, level)
             return [pa.array(found.add), pa.array(found.scale)]
 
         level = coding.levels(rotated, self.num_bits)
@@ -312,8 +310,7 @@ class RabitQuantizer:
             columns.append(pa.array(coding.error_factors(rotated, self.metric)))
         if self.extra_bits:
             extra = (level & ((1 << self.extra_bits) - 1)).astype(np.uint8)
-            pack = packing.pack_in_sequence if self.has_sequential_codes else packing.pack_extra
-            columns.append(vector_list(pack(extra, self.extra_bits)))
+            columns.append(vector_list(packing.pack_extra(extra, self.extra_bits)))
             columns += factors_of(level, self.num_bits)
         return pa.RecordBatch.from_arrays(columns, schema=self.fields)
 
@@ -323,8 +320,7 @@ class RabitQuantizer:
         return packing.unpack_signs(signs) if self.packed else signs
 
     def _levels(self, signs: packing.Bytes, extra: packing.Bytes) -> LevelCodes:
-        unpack = packing.unpack_in_sequence if self.has_sequential_codes else packing.unpack_extra
-        level = unpack(extra, self.extra_bits, self.dimension).astype(
+        level = packing.unpack_extra(extra, self.extra_bits, self.dimension).astype(
             coding.level_type(self.num_bits), copy=False
         )
         bits = np.unpackbits(signs, axis=1, bitorder="little")

@@ -85,6 +85,10 @@ public class RequestScan
     if (options.containsKey("full_text_query")) {
       text.append(" full_text_query=").append(options.get("full_text_query"));
     }
+    if (options.containsKey("nearest")) {
+      String search = options.get("nearest");
+      text.append(" nearest=").append(search.replaceAll("\\[[-+0-9.eE,\\s\\[\\]]*\\]", "[...]"));
+    }
     text.append(" filters=[");
     for (int i = 0; i < filters.length; i++) {
       text.append(i == 0 ? "" : ", ").append(filters[i]);

@@ -24,6 +24,7 @@ import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -35,6 +36,12 @@ public abstract class RequestScanBuilder
         SupportsPushDownLimit,
         SupportsPushDownTopN,
         SupportsPushDownRequiredColumns {
+  /** Setting: whether an index may answer ORDER BY of a distance with LIMIT, with other rows. */
+  private static final String APPROXIMATE = "spark.lance.nearest.approximate";
+
+  private static final String NPROBES = "spark.lance.nearest.nprobes";
+  private static final String REFINE_FACTOR = "spark.lance.nearest.refineFactor";
+
   /** Largest limit that one partition returns exactly. */
   private static final int MAX_EXACT_LIMIT = 100000;
 
@@ -240,8 +247,33 @@ public abstract class RequestScanBuilder
     Map top = new LinkedHashMap();
     top.put("rows", Integer.valueOf(limit));
     top.put("order", order);
+    if (((Map) order.get(0)).containsKey("function")) {
+      Map approximate = approximate();
+      if (approximate != null) {
+        top.put("approximate", approximate);
+      }
+    }
     request.put("top", top);
     return true;
+  }
+
+  /** Returns the settings of approximate answers, or null if the session does not allow them. */
+  private Map approximate() {
+    SQLConf conf = SQLConf.get();
+    boolean isAllowed = Boolean.parseBoolean(conf.getConfString(APPROXIMATE, "false"));
+    if (!isAllowed && !options.getBoolean("approximate_nearest", false)) {
+      return null;
+    }
+    Map settings = new LinkedHashMap();
+    String nprobes = conf.getConfString(NPROBES, "");
+    String refineFactor = conf.getConfString(REFINE_FACTOR, "");
+    if (!nprobes.isEmpty()) {
+      settings.put("nprobes", nprobes);
+    }
+    if (!refineFactor.isEmpty()) {
+      settings.put("refine_factor", refineFactor);
+    }
+    return settings;
   }
 
   private Map orderedBy(Expression key) {

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Column;
+import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry;
@@ -19,6 +20,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import scala.Function1;
 import scala.Option;
@@ -28,12 +30,13 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
 /**
- * The table function lance_search: rows whose text matches a query, those with the greatest scores
- * first. Other connectors call it search.
+ * The table functions lance_search, lance_vector_search and lance_hybrid_search: rows whose text
+ * matches a query, whose vectors are the nearest ones, or both. Other connectors call them search,
+ * vector_search and hybrid_search.
  */
 public class SearchFunction extends AbstractFunction1 {
-  static final String NAME = "lance_search";
-  static final String SHORT_NAME = "search";
+  private static final String[] SHORT_NAMES = {"search", "vector_search", "hybrid_search"};
+  private static final String PREFIX = "lance_";
 
   private final String name;
 
@@ -41,25 +44,42 @@ public class SearchFunction extends AbstractFunction1 {
     this.name = name;
   }
 
-  /** Returns the function as extensions of sessions register it. */
-  static Tuple3 description(String name) {
+  /** Adds the functions to the extensions of sessions. */
+  static void addTo(SparkSessionExtensions extensions) {
+    for (int i = 0; i < SHORT_NAMES.length; i++) {
+      extensions.injectTableFunction(description(PREFIX + SHORT_NAMES[i]));
+      extensions.injectTableFunction(description(SHORT_NAMES[i]));
+    }
+  }
+
+  private static Tuple3 description(String name) {
     ExpressionInfo info = new ExpressionInfo(SearchFunction.class.getName(), name);
     return new Tuple3(new FunctionIdentifier(name), info, new SearchFunction(name));
   }
 
   /**
    * Adds the functions of the session's extensions to a session that runs already. The session keeps
-   * its own function of the short name.
+   * its own functions of the short names.
    */
   static void addTo(SparkSession session) {
     TableFunctionRegistry registry = session.sessionState().tableFunctionRegistry();
-    FunctionIdentifier id = new FunctionIdentifier(SHORT_NAME);
-    boolean isKept = !Versions.qualifiesFunctions() && registry.functionExists(id);
-    Object info = isKept ? registry.lookupFunction(id).get() : null;
-    Object builder = isKept ? registry.lookupFunctionBuilder(id).get() : null;
+    Object[] infos = new Object[SHORT_NAMES.length];
+    Object[] builders = new Object[SHORT_NAMES.length];
+    for (int i = 0; i < SHORT_NAMES.length; i++) {
+      FunctionIdentifier id = new FunctionIdentifier(SHORT_NAMES[i]);
+      if (!Versions.qualifiesFunctions() && registry.functionExists(id)) {
+        infos[i] = registry.lookupFunction(id).get();
+        builders[i] = registry.lookupFunctionBuilder(id).get();
+      }
+    }
     session.extensions().registerTableFunctions(registry);
-    if (isKept) {
-      registry.registerFunction(id, (ExpressionInfo) info, (Function1) builder);
+    for (int i = 0; i < SHORT_NAMES.length; i++) {
+      if (infos[i] != null) {
+        registry.registerFunction(
+            new FunctionIdentifier(SHORT_NAMES[i]),
+            (ExpressionInfo) infos[i],
+            (Function1) builders[i]);
+      }
     }
   }
 
@@ -92,22 +112,55 @@ public class SearchFunction extends AbstractFunction1 {
     if (reply.containsKey("error")) {
       throw new IllegalArgumentException((String) ((Map) reply.get("error")).get("message"));
     }
-    SearchTable table = new SearchTable(name + "(" + text + ")", reply);
+    List searches = (List) reply.get("searches");
+    Dataset rows = rowsOf((Map) searches.get(0), text);
+    if (searches.size() > 1) {
+      Dataset others = rowsOf((Map) searches.get(1), text);
+      Column condition = functions.expr((String) reply.get("join"));
+      rows = rows.join(others, condition, "full_outer");
+    }
+    return after(rows, (List) reply.get("steps")).queryExecution().analyzed();
+  }
+
+  /** Returns the rows of one search, under its alias. */
+  private Dataset rowsOf(Map search, Object text) {
+    SearchTable table = new SearchTable(name + "(" + text + ")", search);
     LogicalPlan relation =
         DataSourceV2Relation.create(table, Option.empty(), Option.empty());
     Dataset rows = Dataset$.MODULE$.ofRows(SparkSession.active(), relation);
-    rows = rows.orderBy(new Column[] {functions.desc("_score"), functions.asc("_rowaddr")});
-    if (reply.get("limit") != null) {
-      int offset = ((Number) reply.get("offset")).intValue();
-      rows = rows.limit(((Number) reply.get("limit")).intValue() + offset).offset(offset);
+    return after(rows, (List) search.get("steps")).as((String) search.get("alias"));
+  }
+
+  /** Returns rows after some steps, as Python's search_steps names them. */
+  private static Dataset after(Dataset rows, List steps) {
+    for (int i = 0; i < steps.size(); i++) {
+      String step = (String) ((List) steps.get(i)).get(0);
+      Object value = ((List) steps.get(i)).get(1);
+      if (step.equals("order")) {
+        List keys = (List) value;
+        Column[] columns = new Column[keys.size()];
+        for (int j = 0; j < columns.length; j++) {
+          List key = (List) keys.get(j);
+          String column = (String) key.get(0);
+          boolean descending = ((Boolean) key.get(1)).booleanValue();
+          columns[j] = descending ? functions.desc(column) : functions.asc(column);
+        }
+        rows = rows.orderBy(columns);
+      } else if (step.equals("limit")) {
+        rows = rows.limit(((Number) value).intValue());
+      } else if (step.equals("offset")) {
+        rows = rows.offset(((Number) value).intValue());
+      } else if (step.equals("where")) {
+        rows = rows.where((String) value);
+      } else if (step.equals("select")) {
+        rows = rows.selectExpr((String[]) ((List) value).toArray(new String[0]));
+      } else if (step.equals("drop")) {
+        rows = rows.drop((String) value);
+      } else {
+        throw new IllegalArgumentException("a step of a search is not known: " + step);
+      }
     }
-    if (reply.get("where") != null) {
-      rows = rows.where((String) reply.get("where"));
-    }
-    if (Boolean.TRUE.equals(reply.get("drops_address"))) {
-      rows = rows.drop("_rowaddr");
-    }
-    return rows.queryExecution().analyzed();
+    return rows;
   }
 
   /** Returns the value of an argument, for JSON. */
@@ -119,16 +172,24 @@ public class SearchFunction extends AbstractFunction1 {
       throw new IllegalArgumentException(
           name + ": an argument must be a constant, not " + expression);
     }
-    if (value instanceof ArrayData && expression.dataType() instanceof ArrayType) {
-      Object[] items = ((ArrayData) value).array();
-      List texts = new ArrayList();
+    return plain(value, value instanceof ArrayData ? expression.dataType() : null);
+  }
+
+  private static Object plain(Object value, DataType type) {
+    if (value instanceof ArrayData && type instanceof ArrayType) {
+      DataType itemType = ((ArrayType) type).elementType();
+      Object[] items = (Object[]) ((ArrayData) value).toObjectArray(itemType);
+      List list = new ArrayList();
       for (int i = 0; i < items.length; i++) {
-        texts.add(items[i] == null ? null : String.valueOf(items[i]));
+        list.add(plain(items[i], itemType));
       }
-      return texts;
+      return list;
     }
     if (value == null || value instanceof Boolean) {
       return value;
+    }
+    if (value instanceof Decimal && ((Decimal) value).scale() > 0) {
+      return Double.valueOf(((Decimal) value).toDouble());
     }
     return value instanceof Number && !(value instanceof Decimal) ? value : String.valueOf(value);
   }

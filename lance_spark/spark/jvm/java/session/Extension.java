@@ -23,8 +23,7 @@ public class Extension extends AbstractFunction1 {
       target.injectPreCBORule(new RuleOfSession());
       target.injectPreCBORule(new RowChangeRuleOfSession());
       target.injectTableFunction(ChangesFunction.description());
-      target.injectTableFunction(SearchFunction.description(SearchFunction.NAME));
-      target.injectTableFunction(SearchFunction.description(SearchFunction.SHORT_NAME));
+      SearchFunction.addTo(target);
       target.injectCheckRule(new FunctionsOfSession());
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());

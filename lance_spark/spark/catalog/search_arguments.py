@@ -1,0 +1,177 @@
+"""Arguments of the table functions of searches, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from lance_spark.errors import InvalidInputError
+
+
+class Kind(NamedTuple):
+    """The values that a parameter takes.
+
+    Attributes
+    ----------
+    text : str
+        What errors call them.
+    has : callable
+        Whether a value is one of them.
+    """
+
+    text: str
+    has: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A table function.
+
+    Attributes
+    ----------
+    positional : tuple of str
+        Parameters whose arguments need no names.
+    required : tuple of str
+    parameters : mapping of str to Kind
+    nullable : tuple of str
+        Parameters for which NULL has a meaning. Elsewhere NULL is the default.
+    """
+
+    positional: tuple[str, ...]
+    required: tuple[str, ...]
+    parameters: Mapping[str, Kind]
+    nullable: tuple[str, ...] = ("limit",)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
+
+
+_STRING = Kind("a string", lambda value: isinstance(value, str))
+_ROWS = Kind("a number of rows", _is_count)
+_COUNT = Kind("a whole number", _is_count)
+_NUMBER = Kind("a number", _is_number)
+_FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+_NAMES = Kind(
+    "an array of names",
+    lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+)
+_VERSION = Kind(
+    "a version, a tag or a branch",
+    lambda value: isinstance(value, int | str) and not isinstance(value, bool),
+)
+_VECTOR = Kind(
+    "an array of numbers, or an array of such arrays",
+    lambda value: (
+        _is_vector(value)
+        or (isinstance(value, list) and bool(value) and all(map(_is_vector, value)))
+    ),
+)
+#: Other names of parameters, which other connectors have.
+_SYNONYMS = {
+    "search_query": "query",
+    "num_results": "limit",
+    "k": "limit",
+    "metric": "distance_type",
+    "num_candidates": "candidates",
+    "candidate_count": "candidates",
+}
+_SHARED = {
+    "columns": _NAMES,
+    "filter": _STRING,
+    "prefilter": _FLAG,
+    "offset": _ROWS,
+    "version": _VERSION,
+    "branch": _STRING,
+    "fast_search": _FLAG,
+    "with_row_id": _FLAG,
+    "with_row_address": _FLAG,
+}
+_OF_TEXT = {"query": _STRING, "limit": _ROWS, "search_columns": _NAMES}
+_OF_VECTORS = {
+    "query_vector": _VECTOR,
+    "limit": _ROWS,
+    "vector_column": _STRING,
+    "distance_type": _STRING,
+    "nprobes": _COUNT,
+    "minimum_nprobes": _COUNT,
+    "maximum_nprobes": _COUNT,
+    "ef": _COUNT,
+    "refine_factor": _COUNT,
+    "lower_bound": _NUMBER,
+    "upper_bound": _NUMBER,
+    "bypass_vector_index": _FLAG,
+}
+TEXT = Function(
+    ("table", "query", "limit"), ("table", "query"), {"table": _STRING, **_OF_TEXT, **_SHARED}
+)
+VECTORS = Function(
+    ("table", "query_vector", "limit"),
+    ("table", "query_vector"),
+    {"table": _STRING, **_OF_VECTORS, **_SHARED},
+    nullable=(),
+)
+HYBRID = Function(
+    ("table", "query_vector", "query", "limit"),
+    ("table", "query_vector", "query"),
+    {
+        "table": _STRING,
+        **_OF_VECTORS,
+        **_OF_TEXT,
+        "candidates": _ROWS,
+        "rrf_k": _NUMBER,
+        **_SHARED,
+    },
+    nullable=(),
+)
+
+
+def values_of(
+    kind: Function, function: str, positional: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by the names of the parameters.
+
+    Parameters
+    ----------
+    kind : Function
+    function : str
+        The name that the call has.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if len(positional) > len(kind.positional):
+        raise InvalidInputError(
+            f"{function}: arguments after {', '.join(kind.positional)} must have names, such as "
+            "columns => array('id')"
+        )
+    pairs = [*zip(kind.positional, positional, strict=False)]
+    pairs += [(_SYNONYMS.get(name.lower(), name.lower()), value) for name, value in named.items()]
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in kind.parameters:
+            raise InvalidInputError(
+                f"{function} has no parameter {name}; it has {', '.join(kind.parameters)}"
+            )
+        if name in values:
+            raise InvalidInputError(f"{function}: argument {name} is given twice; remove one")
+        expected = kind.parameters[name]
+        if value is not None and not expected.has(value):
+            raise InvalidInputError(f"{function}: {name} must be {expected.text}, not {value!r}")
+        values[name] = value
+    for name in kind.required:
+        if values.get(name) is None:
+            raise InvalidInputError(f"{function}: argument {name} is missing")
+    return {
+        name: value for name, value in values.items() if value is not None or name in kind.nullable
+    }

@@ -1,0 +1,182 @@
+"""Plans vector searches: a search, or shares of it, become partitions.
+
+Reads with the option nearest:
+
+| part of the request | planned as |
+| --- | --- |
+| option filter | decides which rows are searched; with `prefilter` = false, filters found rows |
+| filters of Spark | filter the rows that the search finds |
+| option nearest_shares; first rows by `_distance` | each partition searches a share |
+| anything else | one partition, which returns the rows of the whole search |
+
+`ORDER BY` of a distance with `LIMIT`, if the session allows approximate answers, is a search too,
+if an index has the metric of the distance and the scan answers all filters. Otherwise the answer is
+exact (`scan/nearest_rows`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.scan.fragment.row_meta import DISTANCE
+from lance_spark.scan.nearest_rows import can_measure
+from lance_spark.scan.vectors.query import parse_nearest
+from lance_spark.scan.vectors.task import VectorScanTask
+from lance_spark.spark.read.planning import (
+    AGGREGATE_ROW_BYTES,
+    DEFAULT_BATCH_SIZE,
+    LancePartition,
+    ResidualFilter,
+    target_partitions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_spark.file.schema.schema import Schema
+    from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.spark.read.planning import Plan
+
+#: The metric of each function of distances, and whether the greatest values are the nearest.
+_METRICS = {
+    "l2_distance": ("l2", False),
+    "cosine_distance": ("cosine", False),
+    "dot_product": ("dot", True),
+}
+#: Least cost of a share: some tenths of a second.
+_SMALLEST_SHARE = 1 << 28
+#: Greatest cost of a search that the driver runs itself.
+_DRIVER_COST = 1 << 27
+#: Most rows of such a search.
+_DRIVER_ROWS = 10_000
+
+
+def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
+    """Return the partitions, and the maximum numbers of their rows and bytes.
+
+    Raises
+    ------
+    InvalidOptionError
+        An option cannot be combined with nearest.
+    LanceError
+        As `plan_vectors`.
+    """
+    scanned, residual = plan.filters()
+    request = plan.request
+    tasks = _tasks(plan, scanned, residual)
+    if request.aggregates:
+        partitions = [_partition(task, residual=residual, columns=plan.wanted) for task in tasks]
+        if not request.groups:
+            size = AGGREGATE_ROW_BYTES * len(partitions)
+            return partitions or [LancePartition(None)], max(1, len(partitions)), size
+    else:
+        partitions = [_partition(task, limit=request.limit, residual=residual) for task in tasks]
+    rows = sum(task.search.most_rows for task in tasks)
+    if request.limit is not None:
+        rows = min(rows, request.limit * len(partitions))
+    return partitions or [LancePartition(None)], rows, plan.size(rows)
+
+
+def index_partitions(plan: Plan, filters: tuple[Predicate, ...]) -> list[LancePartition] | None:
+    """Return partitions with the first rows by a distance, as an index finds them.
+
+    Parameters
+    ----------
+    filters : tuple of Predicate
+        All conditions of the read.
+
+    Returns
+    -------
+    list of LancePartition or None
+        None if the answer has to be exact: the distance is not that of an index, the first rows are
+        the farthest ones, or the read is of some fragments.
+    """
+    top, options = plan.request.top, plan.options
+    assert top is not None
+    first = top.order[0]
+    field = plan.ordered_field(first)
+    if field is None or first.distance is None or not can_measure(field, first.distance):
+        return None
+    metric, is_descending = _METRICS[first.distance.function]
+    is_part = options.fragment_ids is not None or options.whole_fragments
+    if first.descending is not is_descending or is_part or not top.rows:
+        return None
+    nearest = {"column": field.name, "q": list(first.distance.vector), "k": top.rows}
+    query = parse_nearest({**nearest, "metric": metric, **(top.approximate or {})})
+    search = plan.dataset._plan_nearest(query)
+    if not search.indexes:
+        return None
+    plan.indexes.extend(search.indexes)
+    schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
+    shares = search.shares(_target(plan, search))
+    return [_partition(_task(plan, share, schema, filters, ())) for share in shares]
+
+
+def is_nearest_for_driver(partitions: Sequence[LancePartition]) -> bool:
+    """Return whether the driver is quicker than tasks."""
+    tasks = [part.task for part in partitions if isinstance(part.task, VectorScanTask)]
+    cost = sum(part.search_cost or 0 for part in partitions)
+    return cost <= _DRIVER_COST and sum(task.search.most_rows for task in tasks) <= _DRIVER_ROWS
+
+
+def _partition(task: VectorScanTask, **arguments: Any) -> LancePartition:
+    partition = LancePartition(task, **arguments)
+    partition.search_cost = task.search.cost
+    return partition
+
+
+def _target(plan: Plan, search: VectorSearch) -> int:
+    """Return the cost that shares of a search aim at."""
+    if plan.options.target_rows is not None:
+        return plan.options.target_rows
+    return max(search.cost // target_partitions(plan.request.parallelism), _SMALLEST_SHARE)
+
+
+def _task(
+    plan: Plan,
+    search: VectorSearch,
+    schema: Schema,
+    prefilter: tuple[Predicate, ...],
+    filters: tuple[Predicate, ...],
+) -> VectorScanTask:
+    batch_size = plan.options.batch_size or DEFAULT_BATCH_SIZE
+    return plan.dataset._nearest_task(search, schema, prefilter, filters, batch_size=batch_size)
+
+
+def _tasks(
+    plan: Plan, scanned: tuple[Predicate, ...], residual: ResidualFilter | None
+) -> list[VectorScanTask]:
+    options, request = plan.options, plan.request
+    assert options.nearest is not None
+    for name in ("fragment_ids", "whole_fragments"):
+        if getattr(options, name):
+            raise InvalidOptionError(
+                f"option {name} cannot be combined with nearest, which searches all rows; remove it"
+            )
+    query = parse_nearest(options.nearest)
+    search = plan.dataset._plan_nearest(query, fast_search=options.fast_search)
+    plan.indexes.extend(search.indexes)
+    prefilter = plan.prefilter if options.prefilter else ()
+    later = tuple(given for given in scanned if all(given is not own for own in prefilter))
+    names = plan.scanned_columns(residual)
+    schema = plan.dataset._nearest_schema(
+        names, options.blob_handling, is_batch=search.query.is_batch, adds_distance=False
+    )
+    can_share = options.nearest_shares or (
+        not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
+    )
+    is_shared = can_share and not request.exact
+    shares = search.shares(_target(plan, search)) if is_shared else [search]
+    return [_task(plan, share, schema, prefilter, later) for share in shares]
+
+
+def _is_ordered(plan: Plan, k: int) -> bool:
+    """Return whether the first rows by distance are wanted, and no more than the search has."""
+    top = plan.request.top
+    if top is None or top.rows > k or plan.options.nearest is None:
+        return False
+    first = top.order[0]
+    is_first = first.path == (DISTANCE.name,) and first.distance is None and not first.descending
+    return is_first and not parse_nearest(plan.options.nearest).is_batch

@@ -1,0 +1,373 @@
+"""The slots of a nearest-neighbour join: parts of a table, each of which one task searches.
+
+| slot | what it has | which queries it gets |
+| --- | --- | --- |
+| of an index | some partitions of a segment | those that search one of the partitions |
+| of rows | ranges of rows of fragments, about 64 MiB of vectors | all |
+
+A task reads a slot once for many queries. Distances that are not exact, or not comparable with
+others, are measured again for the rows that remain of all slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.errors import InvalidInputError, MissingFileError
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.plan import pack
+from lance_spark.scan.pruning.narrowing import narrowed
+from lance_spark.scan.task import FragmentSlice
+from lance_spark.scan.vectors.columns import ColumnVectors
+from lance_spark.scan.vectors.distances import exact, normalized
+from lance_spark.scan.vectors.files.segment import open_segment
+from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.neighbors import Neighbors, joined
+from lance_spark.scan.vectors.probes import first_probes, ranked
+from lance_spark.scan.vectors.search import VectorRows
+from lance_spark.table.rows.index import OFFSET_BITS
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+    from lance_spark.scan.vectors.search import SearchedSegment, VectorSearch
+    from lance_spark.scan.vectors.task import VectorScanTask
+    from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Bytes of the vectors of a slot of rows, and of vectors that are measured again at once.
+_SLOT_BYTES = 64 * 1024 * 1024
+#: Most rows of a segment in a slot on average, and least ones of a slot that another core is worth.
+_SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 20, 1 << 16
+#: The same for rows whose vectors are compared.
+_LEAST_COMPARED_ROWS = 1 << 14
+_Ranges = tuple[tuple[int, int, int], ...]
+
+
+class IndexSlot(NamedTuple):
+    """A share of the partitions of a segment.
+
+    Attributes
+    ----------
+    segment : int
+        Number of the segment.
+    share, shares : int
+        Number of the share, and how many there are: every so many partitions are searched.
+    """
+
+    segment: int
+    share: int
+    shares: int
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What queries of a join are compared with, and how. Can be pickled.
+
+    Attributes
+    ----------
+    search : VectorSearch
+        Of the whole table, with any query. Its `k` is the number of candidates of a query.
+    k : int
+        Most rows of a query.
+    measures_again : bool
+        Whether candidates are measured by their vectors.
+    lower, upper : float or None
+        Only rows with `lower` <= distance < `upper`.
+    of_index : tuple of IndexSlot
+    of_rows : tuple of tuple of (int, int, int)
+        Slots of rows: fragment, first row and end.
+    allowed : mapping of int to RowRanges, or None
+        The rows that may be found, by fragment; all if None.
+    """
+
+    search: VectorSearch
+    k: int
+    measures_again: bool
+    lower: float | None
+    upper: float | None
+    of_index: tuple[IndexSlot, ...]
+    of_rows: tuple[_Ranges, ...]
+    allowed: Mapping[int, RowRanges] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        search: VectorSearch,
+        fragments: Sequence[Fragment],
+        num_tasks: int,
+        allowed: Mapping[int, RowRanges] | None,
+    ) -> Slots:
+        """Divide a search.
+
+        Parameters
+        ----------
+        search : VectorSearch
+        fragments : sequence of Fragment
+            Of the table.
+        num_tasks : int
+            How many slots are wanted.
+        allowed : mapping, optional
+        """
+        query = search.query
+        factor = query.refine_factor or 1
+        of_index = tuple(
+            IndexSlot(number, share, count)
+            for number, segment in enumerate(search.segments)
+            for count in [_num_shares(segment, num_tasks)]
+            for share in range(count)
+        )
+        uncovered = [fragment for fragment in fragments if fragment.id in search.uncovered]
+        rows = max(1, _SLOT_BYTES // search.dtype.stored_bytes)
+        total = sum(fragment.physical_rows for fragment in uncovered)
+        groups = pack(uncovered, min(rows, max(total // num_tasks, _LEAST_COMPARED_ROWS)))
+        of_rows = tuple(
+            tuple((piece.fragment.id, piece.start, piece.stop) for piece in group)
+            for group in groups
+        )
+        measures_again = search.measures_again and bool(search.segments)
+        bounds: dict[str, Any] = {}
+        if measures_again:
+            # Distances by codes are not compared with the bounds.
+            bounds = {"lower_bound": None, "upper_bound": None}
+        whole = replace(query, is_batch=True, k=query.k * factor, refine_factor=None, **bounds)
+        return cls(
+            replace(search, query=whole, measures_again=False),
+            query.k,
+            measures_again,
+            query.lower_bound,
+            query.upper_bound,
+            of_index,
+            of_rows,
+            allowed,
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of slots."""
+        return len(self.of_index) + len(self.of_rows)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the distances."""
+        return self.search.metric
+
+    @property
+    def num_candidates(self) -> int:
+        """Rows of a query that are measured again: as many of each segment as a search has."""
+        return self.search.query.k * max(1, len(self.search.segments))
+
+    @cached_property
+    def item_type(self) -> np.dtype[Any]:
+        """The type of the items of queries."""
+        dtype = self.search.dtype
+        return dtype.query(np.zeros((1, dtype.dimension), np.float32), self.metric).dtype
+
+    def queries(self, array: pa.Array, name: str) -> tuple[Vectors, npt.NDArray[np.bool_]]:
+        """Return the vectors of queries, and which queries have one.
+
+        Parameters
+        ----------
+        array : pa.Array
+            Lists of numbers. Null lists, and lists with a null or NaN, are no vectors.
+        name : str
+            What errors call the column.
+
+        Raises
+        ------
+        InvalidInputError
+            A list has another length than the vectors of the table.
+        """
+        dtype = self.search.dtype
+        has_vector = array.is_valid().to_numpy(zero_copy_only=False).copy()
+        lengths = pc.list_value_length(array).fill_null(dtype.dimension).to_numpy()
+        if (lengths != dtype.dimension).any():
+            wrong = int(lengths[lengths != dtype.dimension][0])
+            raise InvalidInputError(
+                f"column {name} has an array of {wrong} items; the vectors of the table have "
+                f"{dtype.dimension}"
+            )
+        items = array.drop_null().flatten()
+        # Nulls become NaN.
+        values = items.cast(pa.float64()) if items.null_count else items
+        matrix = values.to_numpy(zero_copy_only=False).reshape(-1, dtype.dimension)
+        if matrix.dtype.kind == "f":
+            is_number = ~np.isnan(matrix).any(axis=1)
+            has_vector[has_vector] = is_number
+            matrix = matrix[is_number]
+        return np.ascontiguousarray(dtype.query(matrix, self.metric)), has_vector
+
+    def assigned(
+        self, dataset: Dataset, vectors: Vectors
+    ) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Yield pairs of a query and a slot that is to search it, as numbers."""
+        everywhere = list(range(len(self.of_index), self.count))
+        query = self.search.query
+        if self.allowed is not None and query.maximum_nprobes is None:
+            # Partitions are searched until there are enough rows that are allowed.
+            everywhere += range(len(self.of_index))
+        else:
+            yield from self._nearest_slots(dataset, vectors)
+        for slot in everywhere:
+            yield np.arange(len(vectors)), np.full(len(vectors), slot)
+
+    def _nearest_slots(
+        self, dataset: Dataset, vectors: Vectors
+    ) -> Iterator[tuple[Int64Array, Int64Array]]:
+        search = self.search
+        unit = normalized(vectors) if self.metric is Metric.COSINE else vectors
+        first = 0
+        for number, segment in enumerate(search.segments):
+            slots = [slot for slot in self.of_index if slot.segment == number]
+            count = len(slots)
+            opened = open_segment(IndexFiles(dataset._table.paths, segment.metadata))
+            if opened is None:
+                raise MissingFileError(
+                    f"{dataset._table.store.display}: the files of index "
+                    f"{segment.metadata.name!r} cannot be read any more; run the join again"
+                )
+            order, distances = ranked(opened.ivf, opened.metric, unit)
+            probes = first_probes(
+                search.query,
+                opened.metric,
+                opened.index_type,
+                distances,
+                is_float32=search.dtype.items == "float32",
+            )
+            is_probed = np.arange(order.shape[1]) < probes[:, None]
+            query, place = np.nonzero(is_probed)
+            pairs = np.unique(query * count + order[query, place] % count)
+            yield pairs // count, first + pairs % count
+            first += count
+
+    def searcher(self, dataset: Dataset) -> SlotSearcher:
+        """Return what searches slots, in one task."""
+        return SlotSearcher(self, dataset)
+
+
+class SlotSearcher:
+    """Searches slots one after the other, and measures candidates."""
+
+    def __init__(self, slots: Slots, dataset: Dataset) -> None:
+        self._slots = slots
+        self._dataset = dataset
+        self._by_id = {fragment.id: fragment for fragment in dataset.fragments}
+
+    def neighbors(self, number: int, vectors: Vectors) -> Neighbors:
+        """Return the nearest rows of queries in a slot.
+
+        Parameters
+        ----------
+        number : int
+            Of the slot.
+        vectors : array of shape (queries, dimension)
+        """
+        slots = self._slots
+        whole = slots.search
+        query = replace(whole.query, vectors=vectors)
+        if number < len(slots.of_index):
+            slot = slots.of_index[number]
+            segment = replace(whole.segments[slot.segment], share=(slot.share, slot.shares))
+            search = replace(whole, query=query, segments=(segment,), uncovered={})
+            task = self._task(search)
+        else:
+            ranges = slots.of_rows[number - len(slots.of_index)]
+            uncovered = {fragment: 0 for fragment, _, _ in ranges}
+            search = replace(whole, query=query, segments=(), uncovered=uncovered)
+            task = self._task(search)
+            pieces = tuple(
+                FragmentSlice(self._by_id[fragment], start, stop)
+                for fragment, start, stop in ranges
+            )
+            if slots.allowed is not None:
+                groups = narrowed([pieces], slots.allowed, 1 << 62)
+                pieces = groups[0] if groups else ()
+            task = replace(task, slices=pieces)
+        return search.neighbors(self._rows(task))
+
+    def measured(self, vectors: Vectors, found: Neighbors) -> Neighbors:
+        """Return candidates with their distances by their vectors.
+
+        Parameters
+        ----------
+        vectors : array of shape (queries, dimension)
+            By the numbers of the queries.
+        found : Neighbors
+        """
+        search = self._slots.search
+        addresses, row = np.unique(found.addresses, return_inverse=True)
+        order = np.argsort(row, kind="stable")
+        task = self._task(search)
+        read = self._rows(task).read_vectors
+        step = max(1, _SLOT_BYTES // search.dtype.stored_bytes)
+        parts = []
+        for first in range(0, len(addresses), step):
+            before = first
+            for array, _, places in read(search.path, [], addresses[first : first + step]):
+                stop = before + len(places)
+                own = order[np.searchsorted(row[order], before) : np.searchsorted(row[order], stop)]
+                values = ColumnVectors.of(array, search.dtype)
+                pairs = found.queries[own].astype(np.int64), row[own] - before
+                distances = exact(search.metric, vectors, values.values, pairs)
+                if values.missing is not None:
+                    distances[values.missing[pairs[1]]] = np.nan
+                parts.append(replace(found.at(own), distances=distances))
+                before = stop
+        again = joined(parts)
+        again = again.at(~np.isnan(again.distances))
+        return again.within(self._slots.lower, self._slots.upper)
+
+    def _task(self, search: VectorSearch) -> VectorScanTask:
+        schema = self._dataset._nearest_schema([], None)
+        return self._dataset._nearest_task(search, schema, (), ())
+
+    def _rows(self, task: VectorScanTask) -> VectorRows:
+        return VectorRows(
+            paths=task.paths,
+            fragments=list({piece.fragment.id: piece.fragment for piece in task.slices}.values()),
+            find_rows=self._dataset._find_rows,
+            read_vectors=partial(task._read_vectors, ScanMetrics(), self._dataset._open_files),
+            passing=self._passing,
+        )
+
+    def _passing(self, fragments: Sequence[Fragment]) -> UInt64Array | None:
+        if self._slots.allowed is None:
+            return None
+        allowed = self._allowed
+        return allowed[np.isin(allowed >> np.uint64(OFFSET_BITS), [f.id for f in fragments])]
+
+    @cached_property
+    def _allowed(self) -> UInt64Array:
+        """The addresses of all rows that may be found."""
+        allowed = self._slots.allowed or {}
+        parts = [
+            (np.uint64(number) << np.uint64(OFFSET_BITS)) + ranges.numbers().astype(np.uint64)
+            for number, ranges in sorted(allowed.items())
+        ]
+        return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _num_shares(segment: SearchedSegment, num_tasks: int) -> int:
+    """Return the number of slots of a segment."""
+    wanted = min(num_tasks, segment.num_rows // _LEAST_SLOT_ROWS)
+    return max(1, min(segment.num_partitions, max(wanted, segment.num_rows // _SLOT_ROWS)))
+
+
+def ranges_of(rows: Mapping[int, BitMap]) -> dict[int, RowRanges]:
+    """Return rows by fragment as ranges."""
+    return {
+        number: RowRanges.of_rows(np.asarray(bitmap.to_array(), np.int64))
+        for number, bitmap in rows.items()
+        if bitmap
+    }

@@ -1,0 +1,469 @@
+"""Reads and searches of `LanceTable`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.arguments import check_least
+from lance_spark.errors import InvalidInputError
+from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
+from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
+from lance_spark.spark.read import hybrid
+from lance_spark.spark.read.search_steps import after, last_steps, nearest_steps, text_steps
+from lance_spark.spark.table.base import TableBase, option_texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from lance_spark.scan.text.queries import QueryLike
+
+
+class SearchMethods(TableBase):
+    """Methods of `LanceTable` that return its rows."""
+
+    def toDF(  # noqa: N802 - as DeltaTable has it
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        filter: str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Return the table as a DataFrame.
+
+        Each query reads the version that is the newest when Spark plans it, unless the options
+        name a version.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns to read, or dotted paths of children of structs; all columns by default.
+        with_row_id, with_row_address : bool
+            Whether to add the columns ``_rowid`` and ``_rowaddr``.
+        filter : str, optional
+            Predicate in Spark's SQL; only rows for which it is true are read.
+        **options
+            Other options of a read.
+        """
+        if isinstance(columns, str):
+            raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
+        read_options: dict[str, Any] = {**self.options, **options}
+        if columns is not None:
+            read_options["columns"] = json.dumps(list(columns))
+        if with_row_id:
+            read_options["with_row_id"] = True
+        if with_row_address:
+            read_options["with_row_address"] = True
+        if filter is not None:
+            read_options["filter"] = filter
+        texts = option_texts(read_options)
+        frame = self.spark.read.format("lance").options(**texts).load(self.path)
+        return frame if self.alias_name is None else frame.alias(self.alias_name)
+
+    def search(
+        self,
+        query: QueryLike,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        k: int | None = None,
+        filter: str | None = None,
+        prefilter: bool = True,
+        fast_search: bool = False,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        **options: Any,
+    ) -> DataFrame:
+        """Return the rows whose text matches a query, those with the greatest scores first.
+
+        The DataFrame has the columns and ``_score``. As for `toDF`, a query over it reads the
+        newest version. Tasks search parts of the index, and each returns its best rows. Conditions
+        on the DataFrame, such as ``where``, choose among its rows.
+
+        Parameters
+        ----------
+        query : str, mapping or FullTextQuery
+            Words, ``"a phrase"`` in quotation marks, a mapping with the keys ``query`` and
+            ``columns``, or a query of `lance_spark.query`. Without columns, all columns with an
+            INVERTED index are searched.
+        columns : sequence of str, optional
+            Columns to return, as in `toDF`. ``_score`` is added if it is not named.
+        limit : int, optional
+            Maximum number of rows; all that match by default. Of rows with equal scores, those with
+            the least addresses are first.
+        k : int, optional
+            Another name of `limit`.
+        filter : str, optional
+            Predicate in Spark's SQL; only rows for which it is true are returned.
+        prefilter : bool
+            Whether the filter chooses rows before the first `limit` rows are chosen, or among
+            these.
+        fast_search : bool
+            Whether rows that no index covers are left out.
+        with_row_id, with_row_address : bool
+            Whether to add the columns ``_rowid`` and ``_rowaddr``.
+        **options
+            Other options of a read.
+
+        Raises
+        ------
+        InvalidInputError
+            The query is malformed, the limit is negative, or the table has a column ``_score``.
+            A column that does not exist, and an index that this release cannot search, are errors
+            of queries over the DataFrame.
+
+        Examples
+        --------
+        >>> table.search("quick fox", ["id", "text"], limit=10).show()  # doctest: +SKIP
+        """
+        from lance_spark.scan.text.query_json import query_to_json
+
+        if k is not None:
+            if limit is not None:
+                raise InvalidInputError("give limit, and not k, which means the same, too")
+            limit = k
+        if limit is not None:
+            check_least("limit", limit, 0)
+        read: dict[str, Any] = {**options, "full_text_query": query_to_json(query)}
+        if limit is not None:
+            read[FULL_TEXT_LIMIT] = limit
+        frame = self.toDF(
+            columns,
+            with_row_id=with_row_id,
+            with_row_address=True,
+            filter=filter if prefilter else None,
+            fast_search=fast_search or None,
+            **read,
+        )
+        wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address else ())]
+        last = last_steps(None if prefilter else filter, ROW_ADDRESS.name, wanted)
+        return after(frame, [*text_steps(limit), *last])
+
+    def nearest(
+        self,
+        column: str,
+        q: Any,
+        k: int = 10,
+        *,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
+        use_index: bool = True,
+        distance_range: tuple[float | None, float | None] | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        prefilter: bool = True,
+        fast_search: bool = False,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        **options: Any,
+    ) -> DataFrame:
+        """Return the rows whose vectors are nearest to a vector, the nearest first.
+
+        The DataFrame has the columns and ``_distance``. An index of the column is searched, if
+        there is one; rows that it does not cover are searched exactly. The driver answers a small
+        search; tasks search parts of a large one. As for `toDF`, a query over the DataFrame reads
+        the newest version, and conditions on it choose among its rows.
+
+        Parameters
+        ----------
+        column : str
+            Column of vectors.
+        q : sequence of float, or array
+            A vector; or several ones, as a sequence of vectors or an array of two dimensions. The
+            column ``query_index`` is then first, and there are `k` rows for each vector.
+        k : int
+            Maximum number of rows. Of rows with equal distances, those with the least row ids are
+            first.
+        metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, use_index
+            As in `nearest` of `Dataset.to_table`. Without `use_index`, the search is exact.
+        distance_range : tuple, optional
+            Least distance, and the distance that all rows are below; None for no bound.
+        columns : sequence of str, optional
+            Columns to return, as in `toDF`. ``_distance`` is added if it is not named.
+        filter : str, optional
+            Predicate in Spark's SQL; only rows for which it is true are returned.
+        prefilter : bool
+            Whether the filter chooses rows before the nearest ones are chosen, or among these; then
+            it can only name columns that are returned.
+        fast_search : bool
+            Whether rows that no index covers are left out.
+        with_row_id, with_row_address : bool
+            Whether to add the columns ``_rowid`` and ``_rowaddr``.
+        **options
+            Other options of a read.
+
+        Raises
+        ------
+        InvalidInputError
+            An argument is invalid. A column that does not exist, or has vectors of another length,
+            is an error of queries over the DataFrame.
+
+        Examples
+        --------
+        >>> table.nearest("vector", [0.1, 0.7], k=5, columns=["id"]).show()  # doctest: +SKIP
+        """
+        from lance_spark.scan.vectors.query import parse_nearest
+
+        given = {
+            "column": column,
+            "q": _numbers(q),
+            "k": k,
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "refine_factor": refine_factor,
+            "ef": ef,
+            "use_index": use_index,
+            "distance_range": None if distance_range is None else list(distance_range),
+        }
+        search = {name: value for name, value in given.items() if value is not None}
+        parse_nearest(search)
+        read: dict[str, Any] = {**options, "nearest": json.dumps(search), NEAREST_SHARES: True}
+        frame = self.toDF(
+            columns,
+            with_row_id=True,
+            with_row_address=with_row_address,
+            filter=filter if prefilter else None,
+            fast_search=fast_search or None,
+            **read,
+        )
+        wanted = [*(columns or ()), *([ROW_ID.name] if with_row_id else ())]
+        last = last_steps(None if prefilter else filter, ROW_ID.name, wanted)
+        return after(frame, [*nearest_steps(k, is_batch=_is_batch(frame)), *last])
+
+    def hybridSearch(  # noqa: N802 - Spark's habit
+        self,
+        text: QueryLike,
+        q: Any,
+        k: int = 10,
+        *,
+        column: str = "vector",
+        reranker: str | Callable[[pa.Table], Any] = "rrf",
+        candidates: int | None = None,
+        rrf_k: float = 60.0,
+        weight: float = 0.7,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        prefilter: bool = True,
+        fast_search: bool = False,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        nearest: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Return rows that a vector search or a full-text search finds, the most relevant first.
+
+        The DataFrame has the columns, ``_distance``, ``_score`` and ``_relevance_score``. The
+        distance is null in rows that only the full-text search finds, and the score in rows that
+        only the vector search finds.
+
+        Parameters
+        ----------
+        text : str, mapping or FullTextQuery
+            As in `search`.
+        q : sequence of float, or array
+            One vector.
+        k : int
+            Maximum number of rows.
+        column : str
+            Column of vectors.
+        reranker : str or callable
+            ``rrf`` (reciprocal rank fusion): the sum of 1 / (rank + `rrf_k`), with ranks from 0.
+            ``linear``: `weight` parts of similarity and the rest of the score, each scaled to 0 to
+            1 among the candidates. Or a function that gets a `pyarrow.Table` of all candidates,
+            with ``_distance`` and ``_score``, and returns a number for each row, greater for rows
+            that are more relevant. A task calls it once.
+        candidates : int, optional
+            How many rows each search finds; `k` by default, and at least.
+        rrf_k, weight : float
+        columns, filter, prefilter, fast_search, with_row_id, with_row_address
+            As in `nearest`.
+        nearest : mapping, optional
+            More arguments of `nearest`: ``metric``, ``nprobes`` and others.
+        **options
+            Other options of a read.
+
+        Raises
+        ------
+        InvalidInputError
+            An argument is invalid.
+
+        Examples
+        --------
+        >>> table.hybridSearch("quick fox", [0.1, 0.7], k=5).show()  # doctest: +SKIP
+        """
+        check_least("k", k, 1)
+        if candidates is not None:
+            check_least("candidates", candidates, 1)
+        number = hybrid.num_candidates(candidates, k)
+        shared: dict[str, Any] = {
+            "filter": filter,
+            "prefilter": prefilter,
+            "fast_search": fast_search,
+            "with_row_id": with_row_id,
+            "with_row_address": True,
+            **options,
+        }
+        found = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
+        read = None if columns is None else [name for name in columns if name not in found]
+        vectors = self.nearest(column, q, number, columns=read, **(nearest or {}), **shared)
+        if _is_batch(vectors):
+            raise InvalidInputError(
+                "hybridSearch takes one vector; search for each of several ones"
+            )
+        texts = self.search(text, read, limit=number, **shared)
+        names = [name for name in texts.columns if name != SCORE.name]
+        if callable(reranker):
+            frame = _joined(vectors, texts, hybrid.candidates(names))
+            frame = _reranked(frame, reranker)
+        else:
+            combined = hybrid.Hybrid(reranker, rrf_k, weight)
+            first, second = combined.parts
+            vectors, texts = vectors.selectExpr("*", first), texts.selectExpr("*", second)
+            frame = _joined(vectors, texts, combined.columns(names))
+        wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address else ())]
+        last = last_steps(None, ROW_ADDRESS.name, wanted)
+        return after(frame, [*hybrid.relevance_steps(k), *last])
+
+    def nearestJoin(  # noqa: N802 - Spark's habit
+        self,
+        queries: DataFrame,
+        on: str | tuple[str, str],
+        k: int = 10,
+        *,
+        how: str = "inner",
+        columns: Sequence[str] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
+        use_index: bool = True,
+        distance_range: tuple[float | None, float | None] | None = None,
+        filter: str | Column | None = None,
+        fast_search: bool = False,
+        with_row_id: bool = False,
+        blob_handling: str | None = None,
+    ) -> DataFrame:
+        """Return the rows of a DataFrame, each with the rows whose vectors are nearest to its own.
+
+        The DataFrame has the columns of `queries`, the columns of the table, and ``_distance``.
+        There are up to `k` rows for each query, in any order. The join is planned for many queries:
+        each part of the table is read once for all its queries. `queries` is computed once. The
+        version of the table is the newest at the time of this call.
+
+        Parameters
+        ----------
+        queries : DataFrame
+        on : str or tuple of str
+            Name of the column of vectors in `queries` and in the table; or both names. In `queries`
+            vectors are arrays of numbers. A null vector, or one with a null or NaN, has no nearest
+            rows.
+        k : int
+            Maximum number of rows for each query.
+        how : str
+            ``inner``, or ``left`` to keep queries without a row.
+        columns : sequence of str, optional
+            Columns of the table to return; all but the column of `on` by default.
+        aliases : mapping of str to str, optional
+            Names of these columns in the result. `queries` must not have a column of such a name.
+        metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, use_index
+            As in `nearest`.
+        distance_range, fast_search
+            As in `nearest`.
+        filter : str or Column, optional
+            Condition; only rows of the table for which it is true are found. Spark evaluates it
+            once, in this call.
+        with_row_id : bool
+            Whether to add the column ``_rowid`` of the table.
+        blob_handling : str, optional
+            As in `Dataset.to_batches`.
+
+        Raises
+        ------
+        InvalidInputError
+            An argument is invalid, or a name occurs in both.
+
+        Examples
+        --------
+        >>> table.nearestJoin(users, ("taste", "vector"), k=5, columns=["id"])  # doctest: +SKIP
+        """
+        from lance_spark.spark.table.jobs.nearest_join import nearest_join
+
+        given = {
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "refine_factor": refine_factor,
+            "ef": ef,
+            "use_index": use_index,
+            "distance_range": None if distance_range is None else list(distance_range),
+        }
+        nearest = {"k": k, **{name: value for name, value in given.items() if value is not None}}
+        return nearest_join(
+            self,
+            queries,
+            on,
+            nearest,
+            how=how,
+            columns=columns,
+            aliases=aliases or {},
+            condition=filter,
+            fast_search=fast_search,
+            with_row_id=with_row_id,
+            blob_handling=blob_handling,
+        )
+
+
+def _is_batch(frame: DataFrame) -> bool:
+    """Return whether a search is for several vectors: a multivector is one query."""
+    return frame.columns[0] == QUERY_INDEX.name
+
+
+def _numbers(q: Any) -> Any:
+    """Return vectors as lists of numbers."""
+    for method in ("tolist", "to_pylist"):
+        if hasattr(q, method):
+            return getattr(q, method)()
+    if isinstance(q, Sequence) and not isinstance(q, str):
+        return [_numbers(item) if hasattr(item, "__len__") else _number(item) for item in q]
+    return q
+
+
+def _number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _joined(vectors: DataFrame, texts: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the candidates of two searches."""
+    from pyspark.sql import functions
+
+    left, right = vectors.alias(hybrid.VECTORS), texts.alias(hybrid.TEXTS)
+    joined = left.join(right, functions.expr(hybrid.CONDITION), "full_outer")
+    return joined.selectExpr(*columns)
+
+
+def _reranked(frame: DataFrame, reranker: Callable[[pa.Table], Any]) -> DataFrame:
+    """Return candidates with the relevance that a function gives them."""
+    from pyspark.sql.types import FloatType, StructField, StructType
+
+    schema = StructType([*frame.schema.fields, StructField(hybrid.RELEVANCE, FloatType())])
+    work = hybrid.Rerank(reranker, tuple(frame.columns))
+
+    def reranked(rows: pa.Table) -> pa.Table:
+        return work(rows)
+
+    # One task gets all candidates. Spark would pass the group, too, to an object.
+    return frame.groupBy().applyInArrow(reranked, schema)
