@@ -134,15 +134,16 @@ class VectorSegment:
         ------
         CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
         """
-        return self._read([number])[0]
+        return self.all_stored([number])[0]
 
     def _open(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, Partition]]:
         return [
             (ids, self.quantizer.open_partition(codes, self.ivf.centroids[number]))
-            for number, (ids, codes) in zip(numbers, self._read(numbers), strict=True)
+            for number, (ids, codes) in zip(numbers, self.all_stored(numbers), strict=True)
         ]
 
-    def _read(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, pa.RecordBatch]]:
+    def all_stored(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, pa.RecordBatch]]:
+        """Return what `stored` returns for some partitions, in one read."""
         if self.model.positions is not None:
             return read_legacy_rows(self.files, self.model, numbers)
         offsets = self.ivf.offsets[list(numbers)]
