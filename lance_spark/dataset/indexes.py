@@ -46,6 +46,39 @@ class IndexMethods(HistoryMethods):
 
         return describe_indices(self._table)
 
+    def index_statistics(self, name: str) -> dict[str, Any]:
+        """Return numbers about an index, in the form of pylance.
+
+        Parameters
+        ----------
+        name : str
+            Name of the index.
+
+        Returns
+        -------
+        dict
+            Keys: index_type, name, num_indices (segments), num_indexed_fragments,
+            num_indexed_rows, num_unindexed_fragments, num_unindexed_rows, and indices: a dict for
+            each segment, with its index_type and uuid. That of a segment of a vector index has
+            metric_type, num_partitions, partitions (a dict with the size of each), loss (sum of
+            the distances of the vectors from their centroids) and sub_index (how vectors are
+            stored).
+
+        Raises
+        ------
+        InvalidInputError
+            The index does not exist.
+        CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset.index_statistics("v_idx")["num_unindexed_rows"]  # doctest: +SKIP
+        0
+        """
+        from lance_spark.mutations.indexes.statistics import index_statistics
+
+        return index_statistics(self._table, name)
+
     def check_index(self, name: str) -> IndexCheck:
         """Compare an index with its column, in both directions.
 
@@ -244,7 +277,8 @@ class IndexMethods(HistoryMethods):
         pq_codebook : array of shape (num_sub_vectors, 2 ** num_bits, items), optional
             Codewords in place of trained ones. Needs `ivf_centroids`.
         num_sub_vectors : int, optional
-            Number of parts of a vector, which divides the dimension; required for ``PQ``.
+            Number of parts of a vector for ``PQ``, which divides the dimension; by default, parts
+            have 16 items, or 8.
         target_partition_size : int, optional
             Rows of a partition: 4,096 by default for ``FLAT`` and ``RQ``, 8,192 for ``SQ`` and
             ``PQ``, and 1,048,576 for types with graphs.

@@ -41,6 +41,7 @@ from tests.support.interop.blobs import table as blob_table
 
 TABLES = Path(__file__).parent / "tables.tar.xz"
 RELEASES = Path(__file__).parents[1] / "fixtures" / "releases"
+VECTORS = Path(__file__).parents[1] / "fixtures" / "vectors"
 #: Seeds are small, so that each change matters: columns of wide values have fewer rows.
 LARGEST = 40_000
 _FEWER_ROWS = (400, 100, 25, 6)
@@ -191,12 +192,10 @@ def table(name: str) -> Path:
         with tarfile.open(TABLES) as archive:
             archive.extractall(path, filter="data")
     if name == "legacy" and not (path / name).exists():
-        result = "dictionaries_0.1/table.lance"
-        with tarfile.open(RELEASES / "0.8.21.tar.xz") as archive:
-            members = [item for item in archive if item.name.startswith(result)]
-            archive.extractall(path / "released", members, filter="data")
-        (path / name).mkdir()
-        (path / "released" / result).rename(path / name / "t")
+        _unpack(RELEASES / "0.8.21.tar.xz", "dictionaries_0.1/table.lance", path / name)
+    if name.startswith("vectors ") and not (path / name).exists():
+        _, release, released_name = name.split()
+        _unpack(VECTORS / f"{release}.tar.xz", f"{released_name}/table.lance", path / name)
     if name == "early" and not (path / name).exists():
         new = str(path / name / "t")
         lance_spark.write_dataset(early_rows(0, 1_300), new, data_storage_version="0.1")
@@ -209,6 +208,14 @@ def table(name: str) -> Path:
         shutil.copytree(path / "stable", path / name)
         _patched(path / name / "t")
     return path / name / "t"
+
+
+def _unpack(archive_path: Path, folder_name: str, target: Path) -> None:
+    """Unpack a table of an old release."""
+    with tarfile.open(archive_path) as archive:
+        members = [item for item in archive if item.name.startswith(f"{folder_name}/")]
+        archive.extractall(target / "released", members, filter="data")
+    (target / "released" / folder_name).rename(target / "t")
 
 
 def _reused(path: Path) -> None:

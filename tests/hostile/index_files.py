@@ -27,7 +27,7 @@ from lance_spark.errors import CorruptError, LanceError, MissingFileError, Unsup
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode
 from tests.hostile import corpus
-from tests.hostile.mutate import NUMBERS, TEXTS, worse_bytes, worse_message
+from tests.hostile.mutate import NUMBERS, TEXTS, Mutate, worse_bytes, worse_message
 from tests.hostile.tables import Session, Step, TableTarget, asked, look, older
 
 #: Index types of the columns of the table `searched`, and filters on each.
@@ -211,12 +211,12 @@ def _folder(root: str, index: str) -> str:
     return str(folder)
 
 
-def worse_index(data: bytes, rng: random.Random) -> bytes:
-    """Damage a file of an index: its bytes, or its values and parameters."""
+def worse_index(data: bytes, rng: random.Random, worse_buffer: Mutate = worse_bytes) -> bytes:
+    """Damage a file of an index: its bytes, or its values, parameters and global buffers."""
     if rng.random() < 0.4:
         return older(data, rng)
     try:
-        return _with_worse_values(data, rng)
+        return _with_worse_values(data, rng, worse_buffer)
     except BaseException as error:
         # pylance panics when it reads damaged files, and panics are no exceptions.
         if type(error).__name__ != "PanicException":
@@ -224,7 +224,7 @@ def worse_index(data: bytes, rng: random.Random) -> bytes:
         return worse_bytes(data, rng)
 
 
-def _with_worse_values(data: bytes, rng: random.Random) -> bytes:
+def _with_worse_values(data: bytes, rng: random.Random, worse_buffer: Mutate) -> bytes:
     path = corpus.folder() / "index.lance"
     path.write_bytes(data)
     reader = LanceFileReader(str(path))
@@ -240,9 +240,9 @@ def _with_worse_values(data: bytes, rng: random.Random) -> bytes:
         if draw < 0.2 and metadata:
             key = rng.choice(sorted(metadata))
             metadata[key] = _worse_text(metadata[key], rng)
-        elif draw < 0.25 and buffers:
+        elif draw < 0.35 and buffers:
             number = rng.randrange(len(buffers))
-            buffers[number] = worse_bytes(buffers[number], rng)
+            buffers[number] = worse_buffer(buffers[number], rng)
         else:
             table = _worse_table(table, rng)
     path.unlink()
@@ -277,6 +277,9 @@ def _worse_text(text: str, rng: random.Random) -> str:
     number = rng.choice((*NUMBERS, None, True, "x", -1))
     if isinstance(value, dict) and value:
         value[rng.choice(sorted(value))] = number
+    elif isinstance(value, list) and value and isinstance(value[0], str) and rng.random() < 0.8:
+        # Text of JSON in JSON.
+        value = [_worse_text(value[0], rng), *value[1:]]
     elif isinstance(value, list):
         value = rng.choice(([], [number], value * 2, value * 2_000, [value]))
     else:

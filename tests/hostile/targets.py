@@ -56,6 +56,7 @@ from tests.hostile import (
     tables,
     texts,
     transactions,
+    vector_files,
 )
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import worse_of
@@ -424,7 +425,12 @@ _EVERY = (
     Target("cleanups", table_changes.cleanups, table_changes.configurations, texts.worse_text),
     *(
         Target(item.name, item.run, item.seeds, item.mutate, item.weight, item.seconds)
-        for item in (*tables.targets(), *table_changes.targets(), *index_files.targets())
+        for item in (
+            *tables.targets(),
+            *table_changes.targets(),
+            *index_files.targets(),
+            *vector_files.targets(),
+        )
     ),
 )
 TARGETS: dict[str, Target] = {target.name: target for target in _EVERY}

@@ -8,7 +8,7 @@
 | `ivf_centroids` | all | trained |
 | `sample_rate` | all | 256 rows for each partition and codeword |
 | `max_iters` | all | 50 |
-| `num_sub_vectors` | PQ | required |
+| `num_sub_vectors` | PQ | dimension / 16, or dimension / 8; pylance requires it |
 | `num_bits` | PQ: 4 or 8; RQ: 1 to 9; SQ: 8 | 8; RQ: 5 |
 | `pq_codebook` | PQ, with `ivf_centroids` | trained |
 | `skip_transpose` | PQ | false |
@@ -28,6 +28,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidOptionError
 from lance_spark.mutations.vectors.kmeans import DEFAULT_MAX_ITERS
 from lance_spark.proto import index_pb2
+from lance_spark.scan.vectors.graphs.graph import GraphParameters
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 
@@ -52,10 +53,11 @@ _IGNORED = frozenset(
 _DEFAULT_BITS = {"PQ": 8, "RQ": 5, "SQ": 8}
 _BITS = {"PQ": (4, 8), "RQ": tuple(range(1, 10)), "SQ": (8,)}
 _PARTITION_ROWS = {"FLAT": 4096, "RQ": 4096, "SQ": 8192, "PQ": 8192}
+#: Items of a sub-vector by default, the first that divides the dimension.
+_SUB_VECTOR_ITEMS = (16, 8)
 _GRAPH_ROWS = 1 << 20
 _MAX_DEFAULT_PARTITIONS = 4096
 _MAX_NUMBER = 1 << 31
-_LEAST_EDGES = 4
 #: Options of some quantizers and of graphs only.
 _OF_TYPES = {
     "num_sub_vectors": "PQ",
@@ -102,6 +104,13 @@ class VectorParameters:
     max_level: int = 7
 
     @property
+    def graphs(self) -> GraphParameters | None:
+        """How graphs are built; None for types without graphs."""
+        if not self.has_graphs:
+            return None
+        return GraphParameters(self.m, self.ef_construction, self.max_level)
+
+    @property
     def quantizer(self) -> str:
         """FLAT, SQ, PQ or RQ."""
         return self.index_type.rpartition("_")[2]
@@ -123,6 +132,19 @@ class VectorParameters:
         if size is None:
             size = _GRAPH_ROWS if self.has_graphs else _PARTITION_ROWS[self.quantizer]
         return max(1, min(num_rows // size, _MAX_DEFAULT_PARTITIONS))
+
+    def with_sub_vectors(self, dimension: int) -> VectorParameters:
+        """Return the parameters with a number of sub-vectors for `PQ`."""
+        if self.quantizer != "PQ" or self.num_sub_vectors is not None:
+            return self
+        for items in _SUB_VECTOR_ITEMS:
+            count, rest = divmod(dimension, items)
+            if not rest and not count * self.num_bits % 8:
+                return replace(self, num_sub_vectors=count)
+        raise InvalidOptionError(
+            f"{self.index_type} index: num_sub_vectors is required, because the dimension, "
+            f"{dimension}, is no multiple of {_SUB_VECTOR_ITEMS[-1]}: give a number that divides it"
+        )
 
     def without_arrays(self) -> VectorParameters:
         """Return the parameters that tasks and the manifest need."""
@@ -189,8 +211,8 @@ def parse(index_type: str, options: Mapping[str, Any]) -> VectorParameters:
     _check_centroids(parameters)
     if quantizer == "PQ":
         parameters = _checked_product(parameters)
-    if parameters.has_graphs:
-        _check_graphs(parameters)
+    if parameters.graphs is not None:
+        parameters.graphs.check()
     if metric is Metric.HAMMING and quantizer != "FLAT":
         raise InvalidOptionError(
             f"{index_type} index: metric hamming needs vectors of uint8, which only IVF_FLAT and "
@@ -286,17 +308,15 @@ def _check_centroids(parameters: VectorParameters) -> None:
 
 def _checked_product(parameters: VectorParameters) -> VectorParameters:
     index_type, count = parameters.index_type, parameters.num_sub_vectors
-    if count is None:
-        raise InvalidOptionError(
-            f"{index_type} index: num_sub_vectors is required: a number that divides the dimension"
-        )
-    if count * parameters.num_bits % 8:
+    if count is not None and count * parameters.num_bits % 8:
         raise InvalidOptionError(
             f"{index_type} index: num_sub_vectors must be even with num_bits=4, not {count}"
         )
     codebook = parameters.pq_codebook
     if codebook is None:
         return parameters
+    if count is None:
+        raise InvalidOptionError(f"{index_type} index: pq_codebook needs num_sub_vectors, too")
     if parameters.ivf_centroids is None:
         raise InvalidOptionError(f"{index_type} index: pq_codebook needs ivf_centroids, too")
     words = 1 << parameters.num_bits
@@ -309,15 +329,3 @@ def _checked_product(parameters: VectorParameters) -> VectorParameters:
             f"{count}), not {codebook.shape}"
         )
     return replace(parameters, pq_codebook=codebook)
-
-
-def _check_graphs(parameters: VectorParameters) -> None:
-    if parameters.m < _LEAST_EDGES:
-        raise InvalidOptionError(
-            f"{parameters.index_type} index: m must be at least {_LEAST_EDGES}, not {parameters.m}"
-        )
-    if parameters.ef_construction < parameters.m:
-        raise InvalidOptionError(
-            f"{parameters.index_type} index: ef_construction must be at least m, "
-            f"{parameters.m}, not {parameters.ef_construction}"
-        )

@@ -4,8 +4,8 @@ The files never change, and their names are never used again. A forked process s
 cache: a lock that another thread held would stay locked there. `files.IndexFiles` is the entrance.
 
 The cache takes a sixteenth of the memory, from 64 MiB to 1 GiB. The environment variable
-`LANCE_SPARK_INDEX_CACHE_MIB` sets another limit: a machine that searches a large vector index should
-have room for it.
+`LANCE_SPARK_INDEX_CACHE_MIB` sets another limit: a machine that searches a large vector index
+should have room for it.
 """
 
 from __future__ import annotations

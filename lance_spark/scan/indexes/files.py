@@ -28,6 +28,7 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import CACHE, all_rows
 from lance_spark.storage.parallel import Copy, copy_file
+from lance_spark.storage.source import ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.write.output import OutputFile
 from lance_spark.table.indexes import sections as indexes
@@ -77,7 +78,16 @@ class IndexFiles:
         ------
         CorruptFileError, MissingFileError, StorageError
         """
-        return open_file(self.paths.open_index_file(f"{self.folder}/{name}", self.base_id))
+        return open_file(self.source(name))
+
+    def source(self, name: str) -> ByteSource:
+        """Open the bytes of a file; the caller closes it.
+
+        Raises
+        ------
+        MissingFileError, StorageError
+        """
+        return self.paths.open_index_file(f"{self.folder}/{name}", self.base_id)
 
     @contextmanager
     def opened(self, name: str) -> Iterator[DataFileReader]:

@@ -7,9 +7,8 @@ rows must meet a prefilter, the rows of a partition are looked up before they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +117,7 @@ class IndexSearch:
     ) -> None:
         self._query, self._dtype, self._live = query, dtype, live
         self._segments = [
-            _Segment(*opened, query, dtype, normalized(vectors) if is_cosine else vectors)
+            _Segment(*opened, query, normalized(vectors) if is_cosine else vectors)
             for opened in segments
             for is_cosine in [opened[0].metric is Metric.COSINE]
         ]
@@ -137,8 +136,9 @@ class IndexSearch:
             Only rows with `lower` <= distance < `upper`.
         """
         if self._dtype.is_multi:
-            parts = self._found(k * _MULTI_FACTOR)
-            return _of_multivectors(parts, self._num_queries).within(lower, upper).best(k)
+            each = self._query.k * _MULTI_FACTOR
+            found = self._found(each).best(each)
+            return _of_multivectors(found, self._num_queries).within(lower, upper).best(k)
         return self._found(k, lower, upper).best(k)
 
     def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
@@ -163,14 +163,17 @@ class IndexSearch:
         num_searched = np.zeros(self._num_queries, np.int64)
         for segment in self._segments:
             collector = Collector(self._num_queries, wanted, lower, upper)
-            segment.search_first(collector, None, wanted)
-            found = collector.neighbors()
-            addresses, kept = self._live.addresses(found.ids, segment.fragments)
-            alive = Neighbors(found.queries, found.distances, found.ids, addresses).at(kept)
+            segment.search_first(collector, None, k)
+            alive, may_lack = _looked_up(
+                collector.neighbors(),
+                self._num_queries,
+                segment.opened,
+                segment.fragments,
+                self._live,
+                wanted,
+            )
             counts = np.bincount(alive.queries, minlength=self._num_queries)
-            # Those that were not collected are farther than all that were.
-            was_cut = np.bincount(found.queries, minlength=self._num_queries) == wanted
-            is_complete &= ~was_cut | (counts >= k)
+            is_complete &= ~may_lack | (counts >= k)
             num_live += counts
             num_searched += segment.has_more()
             parts.append(alive)
@@ -193,6 +196,7 @@ class _Segment:
 
     Attributes
     ----------
+    opened : VectorSegment
     fragments : BitMap
     """
 
@@ -202,19 +206,12 @@ class _Segment:
         fragments: BitMap,
         share: tuple[int, int],
         query: NearestQuery,
-        dtype: VectorType,
         vectors: Vectors,
     ) -> None:
-        self.fragments = fragments
-        self._opened, self._query, self._vectors = opened, query, vectors
+        self.opened, self.fragments = opened, fragments
+        self._query, self._vectors = query, vectors
         self._order, distances = ranked(opened.ivf, opened.metric, vectors)
-        self._first = first_probes(
-            query,
-            opened.metric,
-            opened.index_type,
-            distances,
-            is_float32=dtype.items == "float32" and not dtype.is_multi,
-        )
+        self._first = first_probes(query, opened.metric, distances)
         count = opened.ivf.num_partitions
         self._most = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
         self._share = share
@@ -222,8 +219,9 @@ class _Segment:
         self._done = np.zeros(len(vectors), np.int64)
 
     def has_more(self) -> npt.NDArray[np.bool_]:
-        """Return for which queries there are more partitions."""
-        return self._done < self._most
+        """Return for which queries there are more partitions to search."""
+        # One share does not know how many rows the others find.
+        return (self._done < self._most) & (self._share[1] == 1)
 
     def search_first(self, collector: Collector, live: LiveRows | None, k: int) -> None:
         """Search the first partitions of all queries.
@@ -237,12 +235,18 @@ class _Segment:
             Rows that a graph has to find.
         """
         self._done[:] = 0
-        self._search(self._first, collector, live, k)
+        first = self._first
+        if self._share[1] > 1:
+            rows = np.cumsum(self.opened.ivf.lengths[self._order], axis=1)
+            first = np.maximum(first, (rows < k).sum(axis=1) + 1)
+        self._search(first, collector, live, k)
 
     def search_next(
         self, collector: Collector, live: LiveRows, lacking: npt.NDArray[np.bool_], k: int
     ) -> bool:
         """Search further partitions for some queries; return whether there were any."""
+        if self._share[1] > 1 and live.passing is None:
+            return False
         more = np.where(lacking, self._done + np.maximum(1, self._done // _LATER), self._done)
         more = np.minimum(more, self._most)
         if (more <= self._done).all():
@@ -260,73 +264,182 @@ class _Segment:
         query, place = np.nonzero(is_next)
         number = self._order[query, place]
         own = number % self._share[1] == self._share[0]
-        own &= self._opened.ivf.lengths[number] > 0
-        query, number = query[own], number[own]
-        # All queries of a partition are together.
-        order = np.argsort(number, kind="stable")
-        query, number = query[order], number[order]
-        numbers, starts = np.unique(number, return_index=True)
-        groups = np.split(query, starts[1:]) if len(numbers) else []
-        for first in range(0, len(numbers), _PARTITIONS):
-            some = numbers[first : first + _PARTITIONS].tolist()
-            opened = self._opened.partitions(some)
-            graphs = None
-            if self._opened.has_graphs:
-                graphs = self._opened.graphs.open(some)
-            for position, (ids, partition) in enumerate(opened):
-                queries = groups[first + position]
-                rows, places = None, ids
-                if live is not None:
-                    places, kept = live.addresses(ids, self.fragments)
-                    rows = np.flatnonzero(kept)
-                    if not len(rows):
-                        continue
-                if graphs is None:
-                    self._measure(collector, partition, queries, ids, places, rows)
-                else:
-                    passing = None if rows is None else kept
-                    find = partial(self._of_graph, graphs[position], partition, passing, k)
-                    for number in queries.tolist():
-                        found, distances = find(self._vectors[number])
-                        pairs = np.full(len(found), number, np.int64)
-                        collector.add_pairs(distances, pairs, found, ids, places)
+        search_pairs(
+            self.opened,
+            self.fragments,
+            self._vectors,
+            (query[own], number[own]),
+            collector,
+            live,
+            k,
+            self._query.ef,
+        )
         self._done = np.maximum(self._done, stops)
 
-    def _measure(
-        self,
-        collector: Collector,
-        partition: Partition,
-        queries: Int64Array,
-        ids: UInt64Array,
-        places: UInt64Array,
-        rows: Int64Array | None,
-    ) -> None:
-        if rows is not None:
-            same = len(rows) == len(ids)
-            own = ids[rows]
-            places = own if places is ids else places[rows]
-            ids, rows = own, None if same else rows
-        distances = partition.distances(self._vectors[queries], rows)
-        collector.add(distances, queries, ids, places)
 
-    def _of_graph(
-        self,
-        graph: object,
-        partition: Partition,
-        passing: npt.NDArray[np.bool_] | None,
-        k: int,
-        vector: Vectors,
-    ) -> tuple[Int64Array, npt.NDArray[np.float32]]:
-        found: tuple[Int64Array, npt.NDArray[np.float32]] = graph.search(  # type: ignore[attr-defined]
-            partition, vector, k, ef=self._query.ef, passing=passing
+def nearest_of_pairs(
+    opened: VectorSegment,
+    fragments: BitMap,
+    live: LiveRows,
+    vectors: Vectors,
+    pairs: tuple[Int64Array, Int64Array],
+    k: int,
+    ef: int | None = None,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> Neighbors:
+    """Return the nearest live rows in some partitions of a segment.
+
+    Parameters
+    ----------
+    opened : VectorSegment
+    fragments : BitMap
+        The fragments that the segment covers.
+    live : LiveRows
+    vectors : array of shape (queries, dimension)
+        With `cosine`, of length 1.
+    pairs : tuple of int64 arrays
+        Numbers of queries, and of the partition that each of them searches.
+    k : int
+        Most rows of a query.
+    ef : int, optional
+        Rows that a graph search keeps.
+    bounds : tuple of float or None
+        Only rows with lower <= distance < upper.
+    """
+    if live.passing is None:
+        wanted = _MORE_FACTOR * k + _MORE_ROWS
+        collector = Collector(len(vectors), wanted, *bounds)
+        search_pairs(opened, fragments, vectors, pairs, collector, None, k, ef)
+        found, may_lack = _looked_up(
+            collector.neighbors(), len(vectors), opened, fragments, live, wanted
         )
-        return found
+        counts = np.bincount(found.queries, minlength=len(vectors))
+        if not (may_lack & (counts < k)).any():
+            return found.best(k)
+    collector = Collector(len(vectors), k, *bounds)
+    search_pairs(opened, fragments, vectors, pairs, collector, live, k, ef)
+    return collector.neighbors()
+
+
+def search_pairs(
+    opened: VectorSegment,
+    fragments: BitMap,
+    vectors: Vectors,
+    pairs: tuple[Int64Array, Int64Array],
+    collector: Collector,
+    live: LiveRows | None,
+    k: int,
+    ef: int | None,
+) -> None:
+    """Collect the rows of some partitions, each of which is read once.
+
+    Parameters
+    ----------
+    collector : Collector
+        Gets row ids in place of addresses if `live` is None.
+    live : LiveRows, optional
+        If set, only rows that may be found are measured.
+    opened, fragments, vectors, pairs, k, ef
+        As for `nearest_of_pairs`.
+    """
+    query, number = pairs
+    has_rows = opened.ivf.lengths[number] > 0
+    query, number = query[has_rows], number[has_rows]
+    # All queries of a partition are together.
+    order = np.argsort(number, kind="stable")
+    query, number = query[order], number[order]
+    numbers, starts = np.unique(number, return_index=True)
+    groups = np.split(query, starts[1:]) if len(numbers) else []
+    graphs = opened.graphs
+    for first in range(0, len(numbers), _PARTITIONS):
+        some = numbers[first : first + _PARTITIONS].tolist()
+        if graphs is None and len(vectors) == 1:
+            _measure_one(collector, opened.partitions(some), vectors, fragments, live)
+            continue
+        opened_graphs = [None] * len(some) if graphs is None else graphs.open(some)
+        partitions = zip(groups[first:], opened_graphs, opened.partitions(some), strict=False)
+        for queries, graph, (ids, partition) in partitions:
+            kept, places = None, ids
+            if live is not None:
+                places, kept = live.addresses(ids, fragments)
+                if not kept.any():
+                    continue
+            if graph is None:
+                _measure(collector, partition, vectors, queries, ids, places, kept)
+                continue
+            for own in queries.tolist():
+                rows, distances = graph.search(partition, vectors[own], k, ef=ef, passing=kept)
+                own_query = np.full(len(rows), own, np.int64)
+                collector.add_pairs(distances, own_query, rows, ids, places)
+
+
+def _looked_up(
+    found: Neighbors,
+    num_queries: int,
+    opened: VectorSegment,
+    fragments: BitMap,
+    live: LiveRows,
+    wanted: int,
+) -> tuple[Neighbors, npt.NDArray[np.bool_]]:
+    """Return the live ones among the nearest rows, and which queries may lack some.
+
+    Parameters
+    ----------
+    found : Neighbors
+        With row ids in place of addresses.
+    wanted : int
+        The most rows that were collected for a query: others are farther.
+    """
+    addresses, kept = live.addresses(found.ids, fragments)
+    alive = Neighbors(found.queries, found.distances, found.ids, addresses).at(kept)
+    num_found = np.bincount(found.queries, minlength=num_queries)
+    if opened.has_graphs:
+        # A graph finds some rows only, and others if these are left out.
+        return alive, num_found > np.bincount(alive.queries, minlength=num_queries)
+    return alive, num_found == wanted
+
+
+def _measure_one(
+    collector: Collector,
+    partitions: Sequence[tuple[UInt64Array, Partition]],
+    vectors: Vectors,
+    fragments: BitMap,
+    live: LiveRows | None,
+) -> None:
+    """Collect the rows of the partitions of one query together: most of them are left out."""
+    if not partitions:
+        return
+    ids = np.concatenate([own for own, _ in partitions])
+    distances = np.concatenate([each.distances(vectors) for _, each in partitions], axis=1)
+    places = ids
+    if live is not None:
+        places, kept = live.addresses(ids, fragments)
+        distances[:, ~kept] = np.nan
+    collector.add(distances, np.zeros(1, np.int64), ids, places)
+
+
+def _measure(
+    collector: Collector,
+    partition: Partition,
+    vectors: Vectors,
+    queries: Int64Array,
+    ids: UInt64Array,
+    places: UInt64Array,
+    kept: npt.NDArray[np.bool_] | None,
+) -> None:
+    """Collect the rows of a partition."""
+    rows = None
+    if kept is not None and not kept.all():
+        rows = np.flatnonzero(kept)
+        own = ids[rows]
+        ids, places = own, own if places is ids else places[rows]
+    collector.add(partition.distances(vectors[queries], rows), queries, ids, places)
 
 
 def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
     """Return rows by the sum of the distances of their nearest vectors from those of the query.
 
-    A row that is missing from the nearest rows of a vector is as far as the farthest of them.
+    A row that has none of the nearest vectors is as far as the farthest of them.
     """
     if not len(found):
         return Neighbors.none()
@@ -337,12 +450,12 @@ def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
     ids, index, place = np.unique(best.ids, return_index=True, return_inverse=True)
     sums = np.zeros(len(ids), np.float64)
     for number in range(num_vectors):
-        own = best.queries == number
-        distances = best.distances[own]
-        if not len(distances):
+        all_distances = found.distances[found.queries == number]
+        if not len(all_distances):
             continue
-        far = np.full(len(ids), distances.max(), np.float64)
-        far[place[own]] = distances
+        far = np.full(len(ids), all_distances.max(), np.float64)
+        own = best.queries == number
+        far[place[own]] = best.distances[own]
         sums += far
     return Neighbors(
         np.zeros(len(ids), np.int32), sums.astype(np.float32), ids, best.addresses[index]

@@ -13,6 +13,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are collected before the best of them are chosen.
 _COLLECTED = 16 * 1024
+#: Rows of one query are looked through in advance if they are so many times as many as wanted.
+_SCATTERED = 4
 
 Distances = npt.NDArray[np.float32]
 
@@ -147,7 +149,11 @@ class Collector:
         ids, addresses : uint64 arrays
             Of the rows. The same array if they are equal.
         """
-        query, row = np.nonzero(distances <= self.limits[queries][:, None])
+        limits = self.limits[queries]
+        if len(queries) == 1 and len(ids) > _SCATTERED * self._k and self._lower is None:
+            # Most of the rows are farther than the last of the nearest ones.
+            limits = np.fmin(limits, np.partition(distances[0], self._k - 1)[self._k - 1])
+        query, row = np.nonzero(distances <= limits[:, None])
         self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
 
     def add_pairs(

@@ -1,12 +1,9 @@
 """Which partitions of a segment are searched: those whose centroids are nearest to a query.
 
 The least number of partitions is `minimum_nprobes`. By default it grows to the number of centroids
-that are about as near as the nearest one, as in pylance:
-
-| index | centroids |
-| --- | --- |
-| IVF_FLAT of float32, `k` up to 1,000 | those within a margin, which depends on metric and `k` |
-| others | those within 0.6, 7 or 81 times the least distance, for `k` = 1, up to 10, and more |
+that are about as near as the nearest one, as in pylance: their distances are within a margin of the
+least distance, and at least and at most some number of partitions is searched. These numbers depend
+on the metric and on `k`. With `hamming`, all partitions are searched by default.
 """
 
 from __future__ import annotations
@@ -22,29 +19,28 @@ from lance_spark.scan.vectors.query import NearestQuery
 _Floats = npt.NDArray[np.float32]
 
 #: The greatest `k` of each column of the tables below.
-_MARGIN_KS = (1, 10, 100, 200, 500, 1000)
+_MARGIN_KS = (1, 10, 100, 200, 500, 1000, 1 << 62)
 #: For a metric and `k`: margin as a part of the least distance, and least and most partitions.
 _MARGINS = {
     Metric.L2: (
-        (0.2175, 0.265, 0.33, 0.375, 0.3725, 0.4175),
-        (5, 6, 11, 15, 22, 29),
-        (19, 24, 38, 56, 81, 93),
+        (0.2175, 0.265, 0.33, 0.375, 0.3725, 0.4175, 0.4175),
+        (5, 6, 11, 15, 22, 29, 98),
+        (19, 24, 38, 56, 81, 93, 238),
     ),
     Metric.COSINE: (
-        (0.235, 0.2875, 0.38, 0.415, 0.45, 0.47),
-        (3, 8, 7, 18, 28, 34),
-        (50, 77, 106, 156, 192, 248),
+        (0.235, 0.2875, 0.38, 0.415, 0.45, 0.47, 0.47),
+        (3, 8, 7, 18, 28, 34, 104),
+        (50, 77, 106, 156, 192, 248, 447),
     ),
     Metric.DOT: (
-        (0.14, 0.055, 0.0625, 0.0675, 0.07, 0.0725),
-        (56, 144, 200, 211, 244, 279),
-        (112, 432, 768, 833, 971, 1092),
+        (0.14, 0.055, 0.0625, 0.0675, 0.07, 0.0725, 0.0725),
+        (56, 144, 200, 211, 244, 279, 517),
+        (112, 432, 768, 833, 971, 1092, 1500),
     ),
 }
-#: The greatest `k`, and what is multiplied with the least distance.
-_FACTORS = ((1, 0.6), (10, 7.0), (1 << 62, 81.0))
 #: The part of the partitions that a search has by default.
 _DEFAULT_EFFORT = 0.5
+_ROUNDING = 1e-9
 
 
 def ranked(ivf: Ivf, metric: Metric, queries: Vectors) -> tuple[Int64Array, _Floats]:
@@ -70,49 +66,41 @@ def ranked(ivf: Ivf, metric: Metric, queries: Vectors) -> tuple[Int64Array, _Flo
     return order, np.take_along_axis(distances, order, axis=1)
 
 
-def first_probes(
-    query: NearestQuery, metric: Metric, index_type: str, distances: _Floats, *, is_float32: bool
-) -> Int64Array:
+def first_probes(query: NearestQuery, metric: Metric, distances: _Floats) -> Int64Array:
     """Return how many partitions are searched first, for each query.
 
     Parameters
     ----------
     query : NearestQuery
     metric : Metric
-    index_type : str
     distances : float32 array of shape (queries, partitions)
         As `ranked` returns them.
-    is_float32 : bool
-        Whether the column has vectors of float32.
     """
     count = distances.shape[1]
     maximum = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
     least = min(query.minimum_nprobes, maximum)
     if query.maximum_nprobes == query.minimum_nprobes and query.search_effort is None:
         return np.full(len(distances), least, np.int64)
-    has_margin = (
-        index_type == "IVF_FLAT"
-        and is_float32
-        and metric in _MARGINS
-        and query.maximum_nprobes is None
-        and query.k <= _MARGIN_KS[-1]
-        and (query.refine_factor or 1) == 1
-    )
-    auto = _by_margin(query.k, metric, distances) if has_margin else _by_factor(query.k, distances)
+    auto = _automatic(query.k, metric, distances)
     auto = np.clip(auto, least, maximum)
     effort = query.search_effort
     if effort is None or effort == _DEFAULT_EFFORT:
         return auto
     # The default is half way between the least and all, as powers.
     low = max(1, least)
-    start, end = (np.full(len(auto), low), auto) if effort < _DEFAULT_EFFORT else (auto, maximum)
-    part = (effort % _DEFAULT_EFFORT or float(effort > 0) * _DEFAULT_EFFORT) / _DEFAULT_EFFORT
-    start, end = np.maximum(start, 1), np.maximum(end, 1)
-    between = start * (end / start) ** part
-    return np.clip(np.rint(between).astype(np.int64), min(low, maximum), maximum)
+    if effort < _DEFAULT_EFFORT:
+        start, end, part = low, np.maximum(auto, low), effort / _DEFAULT_EFFORT
+    else:
+        start, end, part = np.maximum(auto, low), maximum, effort / _DEFAULT_EFFORT - 1
+    between = np.ceil(start * (end / np.maximum(start, 1)) ** part - _ROUNDING)
+    first: Int64Array = np.clip(between.astype(np.int64), min(low, maximum), maximum)
+    return first
 
 
-def _by_margin(k: int, metric: Metric, distances: _Floats) -> Int64Array:
+def _automatic(k: int, metric: Metric, distances: _Floats) -> Int64Array:
+    """Return how many partitions are about as near as the nearest one."""
+    if metric not in _MARGINS:
+        return np.full(len(distances), distances.shape[1], np.int64)
     margins, least, most = _MARGINS[metric]
     place = int(np.searchsorted(_MARGIN_KS, k))
     wide = distances.astype(np.float64)
@@ -121,11 +109,3 @@ def _by_margin(k: int, metric: Metric, distances: _Floats) -> Int64Array:
     near = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
     result: Int64Array = np.clip(near, least[place], most[place])
     return result
-
-
-def _by_factor(k: int, distances: _Floats) -> Int64Array:
-    factor = next(factor for most, factor in _FACTORS if k <= most)
-    limits = distances[:, :1] * np.float32(factor)
-    # Negative distances: as many as there are before the first one that is farther.
-    near: Int64Array = np.logical_and.accumulate(distances <= limits, axis=1).sum(axis=1)
-    return near

@@ -203,7 +203,10 @@ class VectorSearch:
         return merged(parts, query.k)
 
     def shares(self, target: int) -> list[VectorSearch]:
-        """Split the search into searches of different rows, which together find the same rows.
+        """Split the search into searches of different rows.
+
+        If the rows that the index finds are measured again, each share measures as many of them as
+        the whole search: together they can find rows that are nearer.
 
         Parameters
         ----------
@@ -264,9 +267,8 @@ class VectorSearch:
         k = query.k * (query.refine_factor or 1)
         vectors = self.dtype.query(query.vectors, self.metric)
         search = IndexSearch(query, self.dtype, vectors, live, opened)
-        if not self.measures_again:
-            return search.neighbors(k, query.lower_bound, query.upper_bound)
-        return self._measured(search.neighbors(k), rows)
+        found = search.neighbors(k, query.lower_bound, query.upper_bound)
+        return self._measured(found, rows) if self.measures_again else found
 
     def _measured(self, found: Neighbors, rows: VectorRows) -> Neighbors:
         """Return rows with their distances by their vectors."""

@@ -119,17 +119,20 @@ def decode_ivf(data: bytes, num_rows: int, name: str) -> Ivf:
         message = pb.IVF.FromString(data)
     except DecodeError as error:
         raise CorruptFileError(f"{name}: its partitions are damaged: {error}") from None
-    count = len(message.offsets)
-    if len(message.lengths) != count:
+    count = len(message.lengths)
+    lengths = np.fromiter(message.lengths, np.int64, count)
+    if not message.offsets:
+        # The first releases left out the offsets.
+        message.offsets.extend((np.cumsum(lengths) - lengths).tolist())
+    if len(message.offsets) != count:
         raise CorruptFileError(
-            f"{name}: {count} offsets and {len(message.lengths)} lengths of partitions must be "
+            f"{name}: {len(message.offsets)} offsets and {count} lengths of partitions must be "
             "equally many; rebuild the index"
         )
     starts = np.fromiter(message.offsets, np.uint64, count)
     if count and int(starts.max()) > _MAX_ROWS:
         raise CorruptFileError(f"{name}: a partition starts after the last row; rebuild the index")
     offsets = starts.astype(np.int64)
-    lengths = np.fromiter(message.lengths, np.int64, count)
     _check_rows(offsets, lengths, num_rows, name)
     centroids = np.empty((0, 0), np.float32)
     if message.HasField("centroids_tensor"):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.quantizers import lookup
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
 from lance_spark.scan.vectors.quantizers.lookup import positions_of, summed
 from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
@@ -140,10 +141,10 @@ def test_codes_are_the_nearest(kind: str, seed: int, metric: Metric, dtype: Any)
         moved = vectors - centroid if quantizer.encodes_residuals else vectors
         parts = moved.astype(np.float64).reshape(len(vectors), len(book), 1, book.shape[2])
         distances = ((parts - book) ** 2).sum(axis=3)
-        for row, bytes_of_row in enumerate(lists):
-            if quantizer.num_bits == 4:
-                bytes_of_row = [half for code in bytes_of_row for half in (code & 15, code >> 4)]
-            chosen = distances[row][np.arange(len(book)), bytes_of_row]
+        for row, numbers in enumerate(lists):
+            halves = [half for code in numbers for half in (code & 15, code >> 4)]
+            chosen_words = halves if quantizer.num_bits == 4 else numbers
+            chosen = distances[row][np.arange(len(book)), chosen_words]
             np.testing.assert_allclose(chosen, distances[row].min(axis=1), rtol=1e-4, atol=1e-5)
 
 
@@ -188,7 +189,17 @@ def test_decoded_vectors_have_distances_in_the_same_order(kind: str) -> None:
     np.testing.assert_allclose(found, from_first, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("count", [1, 16, 256, 257, 600])
+@pytest.fixture(params=[False, True], ids=["numpy", "numba"])
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look up items by numpy, and by the loop that numba compiles."""
+    if request.param:
+        pytest.importorskip("numba")
+        assert lookup._loop() is not None
+    monkeypatch.setattr(lookup, "MIN_ITEMS", -1 if request.param else 1 << 62)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("count", [1, 6, 16, 256, 257, 600])
 def test_any_number_of_bytes_is_looked_up(count: int) -> None:
     rng = np.random.default_rng(3)
     columns = rng.integers(0, 256, (count, 1_000)).astype(np.uint8)

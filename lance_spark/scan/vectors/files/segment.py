@@ -2,7 +2,7 @@
 
 | file | columns | what it has |
 | --- | --- | --- |
-| `index.idx` | none, or graphs (`lance_spark.scan.vectors.graphs`) | centroids |
+| `index.idx` | none, or graphs (`lance_spark.scan.vectors.graphs.stored`) | centroids |
 | `auxiliary.idx` | `_rowid` uint64, and those of the quantizer | codes, partition after partition |
 
 | metadata of the schema | file | content |
@@ -13,6 +13,8 @@
 | `distance_type` | `auxiliary.idx` | the metric |
 | `storage_metadata` | `auxiliary.idx` | JSON list of one string: JSON of the quantizer |
 
+Old releases of pylance write another `index.idx`, and no second file (`legacy`).
+
 Specification: table/index/vector.
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,8 +30,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
+from lance_spark.file.footer import is_legacy, open_tail
 from lance_spark.file.open import DataFileReader
+from lance_spark.file.reader import FileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, buffer_in, buffer_of, named
 from lance_spark.scan.vectors.files.layout import (
@@ -44,26 +50,22 @@ from lance_spark.scan.vectors.files.layout import (
     parsed_json,
     text_in,
 )
-from lance_spark.scan.vectors.graphs import Graphs
+from lance_spark.scan.vectors.files.legacy import read_legacy, read_legacy_rows
+from lance_spark.scan.vectors.files.model import Model
+from lance_spark.scan.vectors.graphs.stored import Graphs
 from lance_spark.scan.vectors.ivf import Ivf
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 from lance_spark.scan.vectors.quantizers.by_name import open_quantizer
+from lance_spark.scan.vectors.quantizers.columns import has_nulls
 from lance_spark.scan.vectors.quantizers.quantizer import Partition, Quantizer
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import decode_ivf
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: Most bytes of the metadata of a quantizer: those of old releases have the codebook.
+_MAX_STORAGE = 1 << 26
+
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """What the files have beside rows."""
-
-    index_type: str
-    metric: Metric
-    ivf: Ivf
-    quantizer: Quantizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +75,31 @@ class VectorSegment:
     Attributes
     ----------
     files : IndexFiles
-    index_type : str
-        Such as IVF_PQ.
-    metric : Metric
-    ivf : Ivf
-        Its offsets and lengths are rows of the file of codes.
-    quantizer : Quantizer
+    model : Model
     """
 
     files: IndexFiles
-    index_type: str
-    metric: Metric
-    ivf: Ivf
-    quantizer: Quantizer
+    model: Model
+
+    @property
+    def index_type(self) -> str:
+        """The type, such as IVF_PQ."""
+        return self.model.index_type
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the index."""
+        return self.model.metric
+
+    @property
+    def ivf(self) -> Ivf:
+        """The partitions; offsets and lengths are rows of the file of codes."""
+        return self.model.ivf
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """What codes the vectors."""
+        return self.model.quantizer
 
     @property
     def has_graphs(self) -> bool:
@@ -127,6 +141,8 @@ class VectorSegment:
         ]
 
     def _read(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, pa.RecordBatch]]:
+        if self.model.positions is not None:
+            return read_legacy_rows(self.files, self.model, numbers)
         offsets = self.ivf.offsets[list(numbers)]
         lengths = self.ivf.lengths[list(numbers)]
         order = np.argsort(offsets, kind="stable")
@@ -134,7 +150,9 @@ class VectorSegment:
             np.arange(offset, offset + length)
             for offset, length in zip(offsets[order], lengths[order], strict=True)
         ]
-        rows = np.concatenate(ranges) if ranges else np.empty(0, np.int64)
+        rows: Rows = np.concatenate(ranges) if ranges else np.empty(0, np.int64)
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+            rows = range(int(rows[0]), int(rows[-1]) + 1)
         schema = self.quantizer.fields
         with self.files.opened(CODES) as file:
             # The file can have changed since the partitions were read only if it is damaged.
@@ -143,7 +161,7 @@ class VectorSegment:
             fields += [named(file, field.name, field.type) for field in schema]
             ids, *columns = file.read(fields, rows)
             name = file.source.name
-        if any(column.null_count for column in (ids, *columns)):
+        if any(map(has_nulls, (ids, *columns))):
             raise CorruptFileError(f"{name}: row ids and codes must not be null; rebuild the index")
         row_ids = ids.to_numpy()
         codes = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -166,17 +184,20 @@ def open_segment(files: IndexFiles) -> VectorSegment | None:
     CorruptFileError, StorageError
     """
     try:
-        model = files.cached(INDEX, _read_model, _model_size)
+        model = files.cached(INDEX, _read_model, lambda content: content.nbytes)
     except UnsupportedFeatureError as error:
         _LOG.warning("index %r is ignored: %s", files.segment.name, error)
         return None
-    if model is None:
-        return None
-    return VectorSegment(files, model.index_type, model.metric, model.ivf, model.quantizer)
+    return None if model is None else VectorSegment(files, model)
 
 
-def _read_model(files: IndexFiles) -> _Model:
-    with files.opened(INDEX) as file:
+def _read_model(files: IndexFiles) -> Model:
+    source = files.source(INDEX)
+    tail = open_tail(source)
+    if is_legacy(tail):
+        with closing(source):
+            return read_legacy(tail)
+    with closing(FileReader.open(source, tail)) as file:
         name = file.source.name
         header = json_in(file, TYPE_KEY)
         if not isinstance(header, dict) or not isinstance(header.get("type"), str):
@@ -200,7 +221,6 @@ def _read_model(files: IndexFiles) -> _Model:
                 f"{model.num_partitions} of {INDEX}; rebuild the index"
             )
         ivf = Ivf(model.centroids, places.offsets, places.lengths, model.loss)
-
         stored = StoredModel(
             metadata=_storage(file),
             metric=metric,
@@ -210,12 +230,12 @@ def _read_model(files: IndexFiles) -> _Model:
             name=name,
         )
         quantizer = open_quantizer(index_type, stored)
-    return _Model(index_type, metric, ivf, quantizer)
+    return Model(index_type, metric, ivf, quantizer)
 
 
 def _storage(file: DataFileReader) -> Mapping[str, Any]:
     """Return the metadata of the quantizer."""
-    texts = json_in(file, STORAGE_KEY)
+    texts = json_in(file, STORAGE_KEY, _MAX_STORAGE)
     inner = texts[0] if isinstance(texts, list) and len(texts) == 1 else None
     content = parsed_json(inner, STORAGE_KEY, file.source.name) if isinstance(inner, str) else None
     if not isinstance(content, dict):
@@ -231,12 +251,6 @@ def _metric(name: object, file_name: str) -> Metric:
         return parse_metric(name)
     except InvalidInputError as error:
         raise UnsupportedFeatureError(f"{file_name}: {error}") from None
-
-
-def _model_size(model: _Model) -> int:
-    ivf = model.ivf
-    buffers = sum(map(len, model.quantizer.buffers()))
-    return ivf.centroids.nbytes + ivf.offsets.nbytes + ivf.lengths.nbytes + buffers
 
 
 def _size(partition: tuple[UInt64Array, Partition]) -> int:

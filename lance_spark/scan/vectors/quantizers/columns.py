@@ -20,6 +20,12 @@ def vector_list(rows: npt.NDArray[Any]) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(values, rows.shape[1])
 
 
+def has_nulls(column: pa.Array) -> bool:
+    """Return whether a column has nulls, or lists with nulls."""
+    is_list = pa.types.is_fixed_size_list(column.type)
+    return bool(column.null_count or (is_list and column.values.null_count))
+
+
 def matrix(column: pa.FixedSizeListArray) -> npt.NDArray[Any]:
     """Return fixed-size lists without nulls as the rows of a matrix."""
     width = column.type.list_size

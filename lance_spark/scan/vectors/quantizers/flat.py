@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.scan.vectors.distances import measured
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
@@ -107,12 +108,7 @@ class _FlatPartition:
         return self.items.nbytes
 
     def distances(self, queries: Vectors, rows: Int64Array | None = None) -> Distances:
-        from lance_spark.scan.vectors.distances import measured
-
-        found: Distances = measured(
-            self.metric, queries, self.items if rows is None else self.items[rows]
-        )
-        return found
+        return measured(self.metric, queries, self.items if rows is None else self.items[rows])
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         queries = query[None]

@@ -9,7 +9,7 @@
 | `codebook_position` | number of the global buffer with the codebook |
 | `nbits` | 8 or 4 |
 | `num_sub_vectors`, `dimension` | |
-| `codebook_tensor` | empty |
+| `codebook_tensor` | empty; in files of old releases, the bytes of the codebook |
 | `transposed` | whether the bytes of a partition are stored column after column |
 
 The codebook is a tensor of shape (2 ** nbits, dimension). Its items are in the order of
@@ -24,6 +24,7 @@ A byte with two codes is read as one code of a sub-vector of twice the length. S
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.scan.vectors.assignment import nearest_codewords
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
@@ -80,9 +81,15 @@ class ProductQuantizer:
 
         Raises
         ------
-        CorruptFileError
+        CorruptFileError, UnsupportedFeatureError
         """
         stored.check_dimension("dimension")
+        if "num_bits" in stored.metadata:
+            # Only IVF_HNSW_PQ of pylance up to 0.24. Newer releases find no rows in them.
+            raise UnsupportedFeatureError(
+                f"{stored.name}: codes with num_bits in place of nbits are those of an old release "
+                "of pylance; rebuild the index"
+            )
         num_bits = stored.number("nbits", min(_BITS), max(_BITS))
         count = stored.number("num_sub_vectors", 1, stored.dimension)
         if num_bits not in _BITS or stored.dimension % count or count * num_bits % 8:
@@ -90,15 +97,13 @@ class ProductQuantizer:
                 f"{stored.name}: {count} sub-vectors of {num_bits} bits do not divide vectors of "
                 f"{stored.dimension} items; rebuild the index"
             )
-        data = stored.buffer(stored.number("codebook_position", 1, 2**31))
-        flat = parse_tensor(data, 2, stored.name)
+        flat = parse_tensor(_codebook(stored), 2, stored.name)
         if flat.shape != (2**num_bits, stored.dimension) or flat.dtype.kind != "f":
             raise CorruptFileError(
                 f"{stored.name}: a codebook of {flat.dtype} and shape {flat.shape} does not belong "
                 f"to {num_bits} bits and {stored.dimension} items; rebuild the index"
             )
         codebook = flat.reshape(count, 2**num_bits, stored.dimension // count)
-        # The first releases had no other order than the rows.
         return cls(stored.metric, codebook, stored.metadata.get("transposed") is True)
 
     @property
@@ -274,3 +279,16 @@ class _ProductPartition:
             distances += lengths
             np.maximum(distances, 0, out=distances)
         return found
+
+
+def _codebook(stored: StoredModel) -> bytes:
+    """Return the tensor of the codebook."""
+    inline = stored.metadata.get("codebook_tensor")
+    if not inline:
+        return stored.buffer(stored.number("codebook_position", 1, 2**31))
+    with suppress(TypeError, ValueError):
+        if isinstance(inline, list):
+            return bytes(inline)
+    raise CorruptFileError(
+        f"{stored.name}: codebook_tensor must be a list of bytes; rebuild the index"
+    )

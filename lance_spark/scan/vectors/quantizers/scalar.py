@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,10 @@ class ScalarQuantizer:
         stored.number("num_bits", _NUM_BITS, _NUM_BITS)
         bounds = stored.metadata.get("bounds")
         pair = [bounds.get("start"), bounds.get("end")] if isinstance(bounds, dict) else []
-        numbers = [float(item) for item in pair if isinstance(item, (int, float))]
+        numbers: list[float] = []
+        # A whole number can be too large for a float.
+        with suppress(OverflowError):
+            numbers = [float(item) for item in pair if isinstance(item, (int, float))]
         if len(numbers) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] > numbers[1]:
             raise CorruptFileError(
                 f"{stored.name}: bounds must be two increasing numbers, not {str(bounds)[:80]}; "

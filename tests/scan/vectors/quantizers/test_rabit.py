@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -160,23 +161,19 @@ def test_centroid_of_zeros() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("num_bits", [1, 4])
-def test_old_factors(metric: Metric, num_bits: int) -> None:
+def test_old_factors(metric: Metric) -> None:
     centroid = _vectors(1, 24, 7)[0]
     vectors, queries = _vectors(70, 24, 1), _vectors(3, 24, 2)
-    new = RabitQuantizer.new(metric, 24, num_bits, seed=1)
-    old = RabitQuantizer(
-        metric, num_bits, new.rotation, has_residual_factors=True, has_sequential_codes=True
-    )
+    new = RabitQuantizer.new(metric, 24, 1, seed=1)
+    old = RabitQuantizer(metric, 1, new.rotation, has_residual_factors=True)
     batch, partition = _opened(old, vectors, centroid)
     assert "__error_factors" not in batch.schema.names
-    assert ("__ex_codes" in batch.schema.names) is (num_bits > 1)
     if metric is not Metric.DOT:
         expected = _opened(new, vectors, centroid)[1].distances(queries)
         np.testing.assert_allclose(partition.distances(queries), expected, atol=1e-3)
     else:
         shift = queries @ centroid
-        residuals = RabitQuantizer.new(Metric.DOT, 24, num_bits, seed=1)
+        residuals = RabitQuantizer.new(Metric.DOT, 24, 1, seed=1)
         zero = np.zeros(24, np.float32)
         expected = _opened(residuals, vectors - centroid, zero)[1].distances(queries - centroid)
         base = (centroid * vectors).sum(axis=1) - centroid @ centroid
@@ -262,6 +259,21 @@ def test_damaged_metadata(changes: dict[str, Any], message: str) -> None:
 def test_unknown_forms(changes: dict[str, Any]) -> None:
     metadata = {**RabitQuantizer.new(Metric.L2, 16).metadata(()), **changes}
     with pytest.raises(UnsupportedFeatureError, match=r"known"):
+        RabitQuantizer.open(_stored(metadata))
+
+
+@pytest.mark.parametrize("column", ["__ex_codes", "__rq_bounds_hi"])
+def test_unknown_columns(column: str) -> None:
+    metadata = RabitQuantizer.new(Metric.L2, 16).metadata(())
+    stored = replace(_stored(metadata), columns=("_rowid", "_rabit_codes", column))
+    with pytest.raises(UnsupportedFeatureError, match=f"'{column}' are not known"):
+        RabitQuantizer.open(stored)
+
+
+def test_several_bits_of_old_releases() -> None:
+    metadata = dict(RabitQuantizer.new(Metric.L2, 16).metadata(()))
+    del metadata["query_estimator"]
+    with pytest.raises(UnsupportedFeatureError, match="5 bits"):
         RabitQuantizer.open(_stored(metadata))
 
 

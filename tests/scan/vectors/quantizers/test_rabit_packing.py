@@ -81,10 +81,7 @@ def test_extra_codes(bits: int, dimension: int) -> None:
 
 
 @pytest.mark.parametrize("bits", range(1, 9))
-def test_codes_in_sequence(bits: int) -> None:
-    codes = _random(bits, 5, 24, below=1 << bits)
-    packed = packing.pack_in_sequence(codes, bits)
-    number = int.from_bytes(packed[2].tobytes(), "little")
-    assert [number >> place * bits & (1 << bits) - 1 for place in range(24)] == codes[2].tolist()
-    np.testing.assert_array_equal(packing.unpack_in_sequence(packed, bits, 24), codes)
-    assert packing.unpack_extra(packing.pack_extra(codes[:0], bits), bits, 24).shape == (0, 24)
+def test_no_rows(bits: int) -> None:
+    packed = packing.pack_extra(np.empty((0, 24), np.uint8), bits)
+    assert packed.shape == (0, packing.extra_code_bytes(24, bits))
+    assert packing.unpack_extra(packed, bits, 24).shape == (0, 24)

@@ -7,8 +7,6 @@ loads numba, which takes time and memory, after it has expanded `MIN_CODES` code
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.encoding.compiled import compiled_loop
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes
 
@@ -24,7 +23,6 @@ Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 #: Number of codes that a process expands before it loads numba.
 MIN_CODES = 32 << 20
 
-_LOG = logging.getLogger(__name__)
 _ESCAPE = 255
 _MAX_SYMBOL = 8
 #: Bytes that may be reserved for a text before its length is known.
@@ -118,34 +116,15 @@ def _write(
 
 @lru_cache(maxsize=1)
 def _loop() -> Callable[..., int] | None:
-    """Compile `_write` by numba, once. Return None if numba is missing or cannot compile it."""
-    if sys.byteorder != "little":
-        return None
-    try:
-        return _compiled(cache=True)
-    except ImportError:
-        return None
-    except Exception as error:
-        # The cache has no folder, is damaged, or does not fit on its disk.
-        _LOG.debug("numba cannot use its cache: %s", error)
-    try:
-        return _compiled(cache=False)
-    except Exception as error:
-        # For example, the memory of the process is limited.
-        _LOG.warning("numba cannot compile the loop over FSST codes: %s", error)
-        return None
+    """Return `_write`, compiled by numba; None if numba is missing or cannot compile it."""
+    return compiled_loop(_write, _signature)
 
 
-def _compiled(*, cache: bool) -> Callable[..., int] | None:
-    from numba import config, njit, types
-
-    if getattr(config, "DISABLE_JIT", False):
-        return None
-
+def _signature(types: Any) -> Any:
     def constant(item: Any) -> Any:
         return types.Array(item, 1, "C", readonly=True)
 
-    signature = types.int64(
+    return types.int64(
         constant(types.uint64),
         constant(types.uint8),
         constant(types.uint8),
@@ -153,5 +132,3 @@ def _compiled(*, cache: bool) -> Callable[..., int] | None:
         types.Array(types.uint64, 1, "A", aligned=False),
         types.Array(types.int64, 1, "C"),
     )
-    compiled: Callable[..., int] = njit(signature, nogil=True, cache=cache)(_write)
-    return compiled

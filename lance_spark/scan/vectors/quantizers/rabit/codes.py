@@ -111,13 +111,13 @@ def factors(
     return Factors(squares + 2 * correction, -2 * part)
 
 
-def as_residual(found: Factors, centroids: Floats, level: Levels, num_bits: int) -> Factors:
+def as_residual(found: Factors, centroids: Floats, level: Levels) -> Factors:
     """Return factors for the difference of a query from the centroid, as old files have them."""
-    added = found.scale * _products(centroids, _values(level, num_bits))
-    return Factors(found.add + added, found.scale * _residual_scale(level.shape[1], num_bits))
+    added = found.scale * _products(centroids, _values(level, 1))
+    return Factors(found.add + added, found.scale * _residual_scale(level.shape[1]))
 
 
-def from_residual(found: Factors, products: Floats, dimension: int, num_bits: int) -> Factors:
+def from_residual(found: Factors, products: Floats, dimension: int) -> Factors:
     """Return factors for a query.
 
     Parameters
@@ -125,10 +125,10 @@ def from_residual(found: Factors, products: Floats, dimension: int, num_bits: in
     found : Factors
         For the difference of a query from the centroid.
     products : float32 array
-        <c,v> of each row.
-    dimension, num_bits : int
+        <c,b> of each row.
+    dimension : int
     """
-    scale = found.scale / _residual_scale(dimension, num_bits)
+    scale = found.scale / _residual_scale(dimension)
     return Factors(found.add - scale * products, scale)
 
 
@@ -150,8 +150,8 @@ def _values(level: Levels, num_bits: int) -> Floats:
     return values
 
 
-def _residual_scale(dimension: int, num_bits: int) -> np.float32:
-    return np.float32(math.sqrt(dimension * num_bits) / 2)
+def _residual_scale(dimension: int) -> np.float32:
+    return np.float32(math.sqrt(dimension) / 2)
 
 
 def _rounded(sizes: Floats, bits: int) -> Floats:

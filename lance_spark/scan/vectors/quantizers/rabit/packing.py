@@ -18,8 +18,7 @@ bit of a code.
 | 3, 7 | the low 2 or 6 bits as above, then the top bits |
 | 5 | byte ``16 k + b``, `k` < 2: 4 bits of ``32 k + b`` and ``32 k + 16 + b``, then the top bits |
 
-The top bits are 8 bytes: that of dimension ``16 k + 8 h + b`` is bit ``2 k + h`` of byte `b`. Old
-files have the codes of a row one after the other instead, the least bit first.
+The top bits are 8 bytes: that of dimension ``16 k + 8 h + b`` is bit ``2 k + h`` of byte `b`.
 """
 
 from __future__ import annotations
@@ -107,19 +106,6 @@ def unpack_extra(packed: Bytes, bits: int, dimension: int) -> Bytes:
     return values.reshape(len(packed), padded)[:, :dimension]
 
 
-def unpack_in_sequence(packed: Bytes, bits: int, dimension: int) -> Bytes:
-    """Return the extra codes of rows of an old file, shape (rows, dimension)."""
-    items = np.unpackbits(packed, axis=1, count=dimension * bits, bitorder="little")
-    items = items.reshape(len(packed), dimension, bits)
-    return np.packbits(items, axis=2, bitorder="little")[:, :, 0]
-
-
-def pack_in_sequence(codes: Bytes, bits: int) -> Bytes:
-    """Return extra codes in the bytes of an old file; see `unpack_in_sequence`."""
-    items = np.unpackbits(codes[:, :, None], axis=2, count=bits, bitorder="little")
-    return np.packbits(items.reshape(len(codes), codes.shape[1] * bits), axis=1, bitorder="little")
-
-
 def _pack_low(values: Bytes, bits: int) -> Bytes:
     """Return blocks without their top bits, if codes of so many bits have these apart."""
     match bits:
@@ -152,15 +138,14 @@ def _unpack_low(blocks: Bytes, bits: int) -> Bytes:
             return pairs.reshape(count, BLOCK)
         case 4 | 5:
             parts = np.empty((count, *_HALVES[bits]), np.uint8)
-            joined = blocks.reshape(parts[:, :, 0].shape)
+            joined: Bytes = blocks.reshape(parts[:, :, 0].shape)
             parts[:, :, 0], parts[:, :, 1] = joined & 15, joined >> 4
             return parts.reshape(count, BLOCK)
         case 6 | 7:
             values = np.empty((count, 4, 16), np.uint8)
             joined = blocks.reshape(count, 3, 16)
             values[:, :3] = joined & 63
-            pairs = joined >> 6 << _PAIRS
-            values[:, 3] = pairs[:, 0] | pairs[:, 1] | pairs[:, 2]
+            values[:, 3] = np.bitwise_or.reduce(joined >> 6 << _PAIRS, axis=1)
             return values.reshape(count, BLOCK)
         case _:
             return blocks.copy()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.scan.vectors import distances
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
@@ -63,9 +64,11 @@ class SignCodes:
                 for table, codes in zip(tables, self.packed, strict=True):
                     found[number] += table.take(codes)
             return found
+        factor = np.ascontiguousarray(queries.T)
         for step in _steps(self.num_rows, 8 * len(self.packed)):
-            bits = np.unpackbits(self.packed[:, step], axis=0, bitorder="little")
-            found[:, step] = queries @ bits.astype(np.float32)
+            codes = np.ascontiguousarray(self.packed[:, step].T)
+            bits = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
+            found[:, step] = distances.products(bits, factor).T
         return found
 
 
@@ -104,8 +107,11 @@ class LevelCodes:
     def products(self, queries: Floats) -> Floats:
         """Return the product of each query with the levels of each row."""
         found = np.empty((len(queries), self.num_rows), np.float32)
+        factor = np.ascontiguousarray(queries.T)
+        # BLAS multiplies with one column in one thread.
+        multiply = np.matmul if len(queries) == 1 else distances.products
         for step in _steps(self.num_rows, self.levels.shape[1]):
-            found[:, step] = queries @ self.levels[step].astype(np.float32).T
+            found[:, step] = multiply(self.levels[step].astype(np.float32), factor).T
         return found
 
 

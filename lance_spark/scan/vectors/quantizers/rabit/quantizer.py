@@ -24,8 +24,10 @@ With the names of `codes`, and v = b or g, the distance of a query q from a stor
 
 The error factors bound the estimates by signs; pylance skips rows by them. Old files have no error
 factors. Theirs are add = s (`l2`, `cosine`) or 1 - <r,c> (`dot`), and scale is larger by
-``sqrt(dimension) / 2``; the distance is the same, with a = 1. Some have `__ex_codes`, where the
-codes of a row are one after the other.
+``sqrt(dimension) / 2``; the distance is the same, with a = 1.
+
+Columns of other names that begin with `__` belong to forms that this release does not read: such a
+segment is not used.
 
 Specification: table/index/vector.
 """
@@ -61,7 +63,7 @@ from lance_spark.scan.vectors.quantizers.rabit.rotation import (
 )
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 
-CODES, EXTRA_CODES, SEQUENTIAL_CODES = "_rabit_codes", "__blocked_ex_codes", "__ex_codes"
+CODES, EXTRA_CODES = "_rabit_codes", "__blocked_ex_codes"
 ADD, SCALE, ERROR = "__add_factors", "__scale_factors", "__error_factors"
 EXTRA_ADD, EXTRA_SCALE = "__add_factors_ex", "__scale_factors_ex"
 DEFAULT_BITS, MAX_BITS = 5, 9
@@ -78,6 +80,7 @@ _KEYS = frozenset(
         "query_estimator",
     )
 )
+_COLUMNS = frozenset((EXTRA_CODES, ADD, SCALE, ERROR, EXTRA_ADD, EXTRA_SCALE))
 #: Items of vectors that are encoded in one step.
 _STEP_ITEMS = 1 << 20
 
@@ -96,8 +99,6 @@ class RabitQuantizer:
         Whether sign codes of a partition are stored in blocks.
     has_residual_factors : bool
         Whether factors are those of old files.
-    has_sequential_codes : bool
-        Whether the extra codes of a row are stored one after the other.
     """
 
     metric: Metric
@@ -105,7 +106,6 @@ class RabitQuantizer:
     rotation: Rotation
     packed: bool = True
     has_residual_factors: bool = False
-    has_sequential_codes: bool = False
 
     name = "RQ"
 
@@ -181,7 +181,8 @@ class RabitQuantizer:
             Codes have a form that this release does not know.
         """
         metadata, name = stored.metadata, stored.name
-        unknown = sorted(set(metadata) - _KEYS)
+        hidden = {column for column in stored.columns if column.startswith("__")}
+        unknown = sorted(set(metadata) - _KEYS | hidden - _COLUMNS)
         estimator = metadata.get("query_estimator", _RESIDUAL)
         if unknown or estimator not in (_RAW, _RESIDUAL):
             raise UnsupportedFeatureError(
@@ -192,17 +193,18 @@ class RabitQuantizer:
                 f"{name}: RQ codes need l2, cosine or dot, and a multiple of 8 dimensions, not "
                 f"{stored.metric.value} and {stored.dimension}; rebuild the index"
             )
+        num_bits = stored.number("num_bits", 1, MAX_BITS)
+        if estimator == _RESIDUAL and num_bits > 1:
+            raise UnsupportedFeatureError(
+                f"{name}: RQ codes of {num_bits} bits of this old form are not known"
+            )
         if metadata.get("code_dim"):
             stored.check_dimension("code_dim")
         packed = metadata.get("packed")
         if not isinstance(packed, bool):
             raise CorruptFileError(f"{name}: packed must be true or false; rebuild the index")
-        num_bits = stored.number("num_bits", 1, MAX_BITS)
-        is_sequential = SEQUENTIAL_CODES in stored.columns and EXTRA_CODES not in stored.columns
         is_residual = estimator == _RESIDUAL
-        return cls(
-            stored.metric, num_bits, open_rotation(stored), packed, is_residual, is_sequential
-        )
+        return cls(stored.metric, num_bits, open_rotation(stored), packed, is_residual)
 
     @property
     def dimension(self) -> int:
@@ -222,12 +224,8 @@ class RabitQuantizer:
         fields += [pa.field(name, pa.float32()) for name in names]
         if not self.extra_bits:
             return pa.schema(fields)
-        if self.has_sequential_codes:
-            width = -(-self.dimension * self.extra_bits // 8)
-            fields.append(list_field(SEQUENTIAL_CODES, np.uint8, width))
-        else:
-            width = packing.extra_code_bytes(self.dimension, self.extra_bits)
-            fields.append(list_field(EXTRA_CODES, np.uint8, width))
+        width = packing.extra_code_bytes(self.dimension, self.extra_bits)
+        fields.append(list_field(EXTRA_CODES, np.uint8, width))
         return pa.schema(fields + [pa.field(n, pa.float32()) for n in (EXTRA_ADD, EXTRA_SCALE)])
 
     def metadata(self, buffers: Sequence[int]) -> Mapping[str, Any]:
@@ -286,13 +284,11 @@ class RabitQuantizer:
         codes: SignCodes | LevelCodes = SignCodes(np.ascontiguousarray(signs.T))
         if self.extra_bits:
             names = (EXTRA_ADD, EXTRA_SCALE)
-            codes = self._levels(signs, matrix(stored.column(4 - self.has_residual_factors)))
+            codes = self._levels(signs, matrix(stored.column(EXTRA_CODES)))
         found = Factors(*(stored.column(name).to_numpy() for name in names))
         if self.has_residual_factors:
             rotated = self.rotation.rotated(centroid[None])
-            found = coding.from_residual(
-                found, products(codes, rotated)[0], self.dimension, self.num_bits
-            )
+            found = coding.from_residual(found, products(codes, rotated)[0], self.dimension)
         is_projected = not self.has_residual_factors
         return RabitPartition(self.metric, self.rotation, codes, found, centroid, is_projected)
 
@@ -303,7 +299,7 @@ class RabitQuantizer:
         def factors_of(level: Levels, num_bits: int) -> list[pa.Array]:
             found = coding.factors(rotated, rotated_centroids, level, num_bits, self.metric)
             if self.has_residual_factors:
-                found = coding.as_residual(found, rotated_centroids, level, num_bits)
+                found = coding.as_residual(found, rotated_centroids, level)
             return [pa.array(found.add), pa.array(found.scale)]
 
         level = coding.levels(rotated, self.num_bits)
@@ -314,8 +310,7 @@ class RabitQuantizer:
             columns.append(pa.array(coding.error_factors(rotated, self.metric)))
         if self.extra_bits:
             extra = (level & ((1 << self.extra_bits) - 1)).astype(np.uint8)
-            pack = packing.pack_in_sequence if self.has_sequential_codes else packing.pack_extra
-            columns.append(vector_list(pack(extra, self.extra_bits)))
+            columns.append(vector_list(packing.pack_extra(extra, self.extra_bits)))
             columns += factors_of(level, self.num_bits)
         return pa.RecordBatch.from_arrays(columns, schema=self.fields)
 
@@ -325,8 +320,7 @@ class RabitQuantizer:
         return packing.unpack_signs(signs) if self.packed else signs
 
     def _levels(self, signs: packing.Bytes, extra: packing.Bytes) -> LevelCodes:
-        unpack = packing.unpack_in_sequence if self.has_sequential_codes else packing.unpack_extra
-        level = unpack(extra, self.extra_bits, self.dimension).astype(
+        level = packing.unpack_extra(extra, self.extra_bits, self.dimension).astype(
             coding.level_type(self.num_bits), copy=False
         )
         bits = np.unpackbits(signs, axis=1, bitorder="little")

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
+from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import encode_tensor, parse_tensor
 
@@ -71,7 +72,7 @@ class FastRotation:
         """Return vectors of shape (rows, dimension), rotated."""
         values = np.asarray(vectors, np.float32)
         if self.dimension <= _DENSE_DIMENSION:
-            return values @ _transposed(self)
+            return products(values, _transposed(self))
         return self.in_rounds(values)
 
     def metadata(self, buffers: Sequence[int]) -> dict[str, Any]:
@@ -201,6 +202,6 @@ def _hadamard(values: Floats) -> Floats:
     rows, length = values.shape
     inner = _matrix(1 << (length.bit_length() // 2))
     outer = _matrix(length // len(inner))
-    along = values.reshape(-1, len(inner)) @ inner
+    along = products(values.reshape(-1, len(inner)), inner)
     both: Floats = outer @ along.reshape(rows, len(outer), len(inner))
     return both.reshape(rows, length)

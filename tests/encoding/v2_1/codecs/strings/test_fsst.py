@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lance_spark
+from lance_spark.encoding import compiled
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import decode_chunks, decode_values
 from lance_spark.encoding.v2_1.codecs import variable
@@ -272,10 +273,10 @@ def test_values_that_are_not_asked_for_are_not_expanded() -> None:
 def test_a_numba_that_does_not_work(
     monkeypatch: pytest.MonkeyPatch, problem: type[Exception]
 ) -> None:
-    def fail(*, cache: bool) -> Any:
+    def fail(*_: Any, cache: bool) -> Any:
         raise problem
 
-    monkeypatch.setattr(fsst_compiled, "_compiled", fail)
+    monkeypatch.setattr(compiled, "_compiled", fail)
     monkeypatch.setattr(fsst_compiled, "_loop", functools.cache(fsst_compiled._loop.__wrapped__))
     monkeypatch.setattr(fsst_compiled, "MIN_CODES", -1)
     block = decode_values(message_of([b"abc"]), block_of([b"\0\0", b"\xff!"]))
@@ -284,14 +285,14 @@ def test_a_numba_that_does_not_work(
 
 def test_a_damaged_cache_of_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    compiled = fsst_compiled._compiled
+    compile_function = compiled._compiled
 
-    def only_without_cache(*, cache: bool) -> Any:
+    def only_without_cache(*arguments: Any, cache: bool) -> Any:
         if cache:
             raise EOFError
-        return compiled(cache=cache)
+        return compile_function(*arguments, cache=cache)
 
-    monkeypatch.setattr(fsst_compiled, "_compiled", only_without_cache)
+    monkeypatch.setattr(compiled, "_compiled", only_without_cache)
     loop = fsst_compiled._loop.__wrapped__()
     assert loop is not None
     monkeypatch.setattr(fsst_compiled, "_loop", lambda: loop)

@@ -9,24 +9,21 @@ import threading
 import pytest
 
 from lance_spark.errors import UnsupportedFeatureError
-from lance_spark.scan.vectors.faiss_library import faiss_library, required_faiss
+from lance_spark.scan.vectors.graphs.faiss_library import faiss_library, required_faiss
 
 #: The parent computes in threads, then a child that it forks computes, as workers of Spark do.
 FORK = """
 import os, signal
 import numpy as np
-from lance_spark.scan.vectors.faiss_library import faiss_library
+from lance_spark.scan.vectors.graphs.faiss_library import faiss_library
 
-vectors = np.random.default_rng(1).random((20_000, 32), np.float32)
+vectors = np.random.default_rng(1).random((2_000, 16), np.float32)
 
 def work(threads=None):
     faiss = faiss_library(threads)
-    graph = faiss.IndexHNSWFlat(32, 8)
-    graph.add(vectors[:1_000])
-    faiss.Kmeans(32, 16, niter=2).train(vectors)
-    codes = faiss.ProductQuantizer(32, 4, 8)
-    codes.train(vectors)
-    codes.compute_codes(vectors)
+    graph = faiss.IndexHNSWFlat(16, 8)
+    graph.add(vectors[:500])
+    faiss.Kmeans(16, 16, niter=2).train(vectors)
     return faiss.omp_get_max_threads()
 
 if {loads}:
@@ -52,12 +49,8 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def number(threads: int | None = None) -> int:
         return int(required_faiss("graphs", threads).omp_get_max_threads())
 
-    for variable, threads in (("3", 3), ("2,1", 2), ("99", 16)):
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
-        assert number() == threads
-    for variable in ("", "many"):
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
-        assert 1 <= number() <= 16
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert number() == 3
     assert [number(1), number(2), number(0)] == [1, 2, 1]
     # Each thread has its own number.
     seen: list[int] = []

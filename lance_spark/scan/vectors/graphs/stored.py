@@ -33,7 +33,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, buffer_in, named
 from lance_spark.scan.vectors.files.layout import GRAPHS_KEY, INDEX, IVF_KEY, json_in, parsed_json
-from lance_spark.scan.vectors.graph import Graph, GraphParameters, Level
+from lance_spark.scan.vectors.graphs.graph import Graph, GraphParameters, Level
 from lance_spark.scan.vectors.ivf import Int64Array
 from lance_spark.scan.vectors.tensors import decode_ivf
 

@@ -1,0 +1,54 @@
+"""Loops over values that numba compiles, if it is installed (`lance-spark[numba]`).
+
+Each loop has a function of numpy that does the same. To load numba takes time and memory, so a
+process uses a loop only after it has done much of its work without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_LOG = logging.getLogger(__name__)
+
+
+def compiled_loop(
+    function: Callable[..., Any], signature: Callable[[Any], Any]
+) -> Callable[..., Any] | None:
+    """Compile a function by numba. Return None if numba is missing or cannot compile it.
+
+    Parameters
+    ----------
+    function : callable
+        It runs without the interpreter's lock, and its indices are not checked.
+    signature : callable
+        Returns the types of its arguments, given `numba.types`.
+    """
+    if sys.byteorder != "little":
+        return None
+    try:
+        return _compiled(function, signature, cache=True)
+    except ImportError:
+        return None
+    except Exception as error:
+        # The cache has no folder, is damaged, or does not fit on its disk.
+        _LOG.debug("numba cannot use its cache: %s", error)
+    try:
+        return _compiled(function, signature, cache=False)
+    except Exception as error:
+        # For example, the memory of the process is limited.
+        _LOG.warning("numba cannot compile %s: %s", function.__module__, error)
+        return None
+
+
+def _compiled(
+    function: Callable[..., Any], signature: Callable[[Any], Any], *, cache: bool
+) -> Callable[..., Any] | None:
+    from numba import config, njit, types
+
+    if getattr(config, "DISABLE_JIT", False):
+        return None
+    compiled: Callable[..., Any] = njit(signature(types), nogil=True, cache=cache)(function)
+    return compiled

@@ -1,0 +1,265 @@
+"""Vector search by indexes of pylance: the rows and distances of pylance."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import LanceError
+from lance_spark.proto import table_pb2
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.vectors.neighbors import merged
+from lance_spark.scan.vectors.query import parse_nearest
+from tests.interop.vectors.answers import check_equal, rows, vector_list
+
+#: Type of the index, metric and parameters.
+KINDS: list[tuple[str, str, dict[str, Any]]] = [
+    ("IVF_FLAT", "l2", {}),
+    ("IVF_FLAT", "cosine", {}),
+    ("IVF_FLAT", "dot", {}),
+    ("IVF_SQ", "l2", {}),
+    ("IVF_SQ", "dot", {}),
+    ("IVF_PQ", "l2", {"num_sub_vectors": 4}),
+    ("IVF_PQ", "cosine", {"num_sub_vectors": 4}),
+    ("IVF_PQ", "dot", {"num_sub_vectors": 4}),
+]
+#: What a search asks for.
+SEARCHES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"nprobes": 3}, {}),
+    ({"minimum_nprobes": 2, "maximum_nprobes": 4}, {}),
+    ({"search_effort": 0.25}, {}),
+    ({"search_effort": 0.8}, {}),
+    ({"nprobes": 20}, {}),
+    ({"nprobes": 20, "refine_factor": 3}, {}),
+    ({"nprobes": 20, "distance_range": (0.5, 14.0)}, {}),
+    ({"use_index": False}, {}),
+    ({"nprobes": 20}, {"filter": "number = 3"}),
+    ({"nprobes": 20}, {"filter": "number = 3", "prefilter": True}),
+    ({}, {"filter": "number = 3 AND id < 300", "prefilter": True}),
+    ({"nprobes": 20}, {"fast_search": True}),
+]
+
+
+def check_searches(path: Path, seed: int, metric: str = "l2", absolute: float = 1e-6) -> None:
+    """Check that both clients find the same rows with each kind of arguments."""
+    rng = np.random.default_rng(seed)
+    for options, arguments in SEARCHES:
+        for q in (rng.normal(size=16), rng.normal(size=(2, 16))):
+            nearest = {"column": "v", "q": q.astype(np.float32), "k": 10, **options}
+            check_equal(path, nearest, absolute=absolute, **arguments)
+    other = "dot" if metric != "dot" else "l2"
+    check_equal(path, {"column": "v", "q": q[0].astype(np.float32), "metric": other})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind[:2])))
+def test_kinds_and_metrics(kind: tuple[str, str, dict[str, Any]], tmp_path: Path) -> None:
+    name, metric, options = kind
+    path = tmp_path / "t.lance"
+    table = rows(np.random.default_rng(2), 0, 3000)
+    dataset = lance.write_dataset(table, str(path), max_rows_per_file=1000)
+    dataset.create_index("v", name, metric=metric, num_partitions=20, **options)
+    # A product of SQ codes is 1 less a difference of large numbers.
+    check_searches(path, 3, metric, 2e-5 if (name, metric) == ("IVF_SQ", "dot") else 1e-6)
+    (used,) = _plan(path, {"nprobes": 2}).indexes
+    assert used.name == "v_idx"
+
+
+@pytest.mark.parametrize("name", ["IVF_HNSW_SQ", "IVF_HNSW_FLAT"])
+def test_graphs(name: str, tmp_path: Path) -> None:
+    """Graphs find nearly all of the nearest rows, as with pylance."""
+    rng = np.random.default_rng(17)
+    path = tmp_path / "t.lance"
+    dataset = lance.write_dataset(rows(rng, 0, 3000), str(path), max_rows_per_file=1000)
+    dataset.create_index("v", name, metric="cosine", num_partitions=3)
+    dataset.delete("id % 5 = 1")
+    dataset = lance.dataset(str(path))
+    own = lance_spark.open_dataset(str(path))
+    searches: list[dict[str, Any]] = [
+        {},
+        {"filter": "number = 3", "prefilter": True},
+        {"filter": "number < 5", "prefilter": True},
+    ]
+    for arguments in searches:
+        found = [0, 0, 0]
+        for q in rng.normal(size=(20, 16)).astype(np.float32):
+            nearest = {"column": "v", "q": q, "k": 10, "metric": "cosine", "nprobes": 3}
+            exact = dataset.to_table(
+                columns=["id"], nearest={**nearest, "use_index": False}, **arguments
+            )
+            answers = [
+                client.to_table(columns=["id"], nearest=nearest, **arguments)
+                for client in (dataset, own)
+            ]
+            assert answers[1].num_rows == 10
+            for place, answer in enumerate(answers):
+                found[place] += len({*answer["id"].to_pylist()} & {*exact["id"].to_pylist()})
+        assert found[1] >= found[0] - 4
+        assert found[1] >= 180
+
+
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+@pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ"])
+def test_changed_tables(name: str, stable_row_ids: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    path = tmp_path / "t.lance"
+    dataset = lance.write_dataset(
+        rows(rng, 0, 2400),
+        str(path),
+        max_rows_per_file=800,
+        enable_stable_row_ids=stable_row_ids,
+    )
+    options: dict[str, Any] = {"num_sub_vectors": 4} if name == "IVF_PQ" else {}
+    dataset.create_index("v", name, num_partitions=10, **options)
+    dataset.delete("id % 7 = 3")
+    check_searches(path, 5)
+    lance.write_dataset(rows(rng, 2400, 600), str(path), mode="append")
+    check_searches(path, 6)
+    lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=0)
+    check_searches(path, 7)
+    changed = rows(rng, 0, 200)
+    merge = lance.dataset(str(path)).merge_insert("id").when_matched_update_all()
+    merge.execute(changed)
+    check_searches(path, 8)
+    lance.dataset(str(path)).optimize.compact_files(target_rows_per_fragment=1500)
+    check_searches(path, 9)
+    dataset = lance.dataset(str(path))
+    dataset.delete("id % 3 = 0")
+    if not stable_row_ids:
+        dataset.optimize.compact_files(target_rows_per_fragment=9000, defer_index_remap=True)
+    check_searches(path, 10)
+    _check_shares(path)
+
+
+def test_few_rows_remain(tmp_path: Path) -> None:
+    """Most of the nearest rows are deleted: further ones are found."""
+    path = tmp_path / "t.lance"
+    vectors = np.zeros((2000, 16), np.float32)
+    vectors[:, 0] = np.arange(2000)
+    table = pa.table({"id": range(2000), "v": vector_list(vectors)})
+    dataset = lance.write_dataset(table, str(path))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=4)
+    dataset.delete("id < 900 AND id != 400")
+    for k in (1, 5, 300):
+        check_equal(path, {"column": "v", "q": vectors[0], "k": k, "nprobes": 4})
+        check_equal(path, {"column": "v", "q": vectors[0], "k": k})
+
+
+def test_bits(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    path = tmp_path / "t.lance"
+    bits = rng.integers(0, 256, (2000, 8)).astype(np.uint8)
+    dataset = lance.write_dataset(
+        pa.table({"id": range(2000), "v": vector_list(bits)}), str(path), max_rows_per_file=900
+    )
+    dataset.create_index("v", "IVF_FLAT", metric="hamming", num_partitions=8)
+    for q in rng.integers(0, 256, (5, 8)).astype(np.uint8):
+        check_equal(path, {"column": "v", "q": q, "k": 30, "nprobes": 8})
+
+
+@pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ"])
+def test_multivectors(name: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    path = tmp_path / "t.lance"
+    lists = [
+        rng.normal(size=(1 + place % 3, 16)).astype(np.float32).tolist() for place in range(900)
+    ]
+    column = pa.array(lists, pa.list_(pa.list_(pa.float32(), 16)))
+    dataset = lance.write_dataset(pa.table({"id": range(900), "v": column}), str(path))
+    options: dict[str, Any] = {"num_sub_vectors": 4} if name == "IVF_PQ" else {}
+    dataset.create_index("v", name, metric="cosine", num_partitions=4, **options)
+    for _ in range(5):
+        q = rng.normal(size=(3, 16)).astype(np.float32)
+        check_equal(path, {"column": "v", "q": q, "k": 10, "nprobes": 4, "refine_factor": 4})
+        check_equal(path, {"column": "v", "q": q, "k": 10, "nprobes": 4})
+        check_equal(path, {"column": "v", "q": q[0], "k": 10, "nprobes": 4})
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "codes", "version", "type"])
+def test_damaged_indexes_are_left_out(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    dataset = lance.write_dataset(rows(np.random.default_rng(13), 0, 1500), str(path))
+    dataset.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
+    q = np.full(16, 0.25, np.float32)
+    nearest = {"column": "v", "q": q, "k": 20, "nprobes": 4}
+    expected = dataset.to_table(columns=["id"], nearest={**nearest, "use_index": False})
+    opened = lance_spark.open_dataset(str(path))
+    if damage in ("version", "type"):
+        section = table_pb2.IndexSection.FromString(opened._table.manifest.index_section or b"")
+        if damage == "version":
+            section.indices[0].index_version = 99
+        else:
+            section.indices[0].index_details.type_url = "/lance.index.pb.OtherDetails"
+        object.__setattr__(opened._table.manifest, "index_section", section.SerializeToString())
+    else:
+        (index,) = path.glob("_indices/*/index.idx")
+        (codes,) = path.glob("_indices/*/auxiliary.idx")
+        if damage == "missing":
+            index.unlink()
+        elif damage == "truncated":
+            index.write_bytes(index.read_bytes()[:-30])
+        else:
+            content = codes.read_bytes()
+            codes.write_bytes(content[:64] + bytes(len(content) - 464) + content[-400:])
+    found = opened.to_table(["id"], nearest=nearest)
+    if damage != "codes":
+        assert found["id"].equals(expected["id"])
+    with_refinement = opened.to_table(["id"], nearest={**nearest, "use_index": False})
+    assert with_refinement["id"].equals(expected["id"])
+
+
+def _plan(path: Path, options: dict[str, Any], q: Any = None) -> Any:
+    query = np.full(16, 0.25, np.float32) if q is None else q
+    dataset = lance_spark.open_dataset(str(path))
+    return dataset._plan_nearest(parse_nearest({"column": "v", "q": query, **options}))
+
+
+def _check_shares(path: Path) -> None:
+    """Check that shares of a search find the rows of the whole search, or nearer ones."""
+    dataset = lance_spark.open_dataset(str(path))
+    q = np.random.default_rng(14).normal(size=(6, 16)).astype(np.float32)
+    for options in ({"nprobes": 10}, {"nprobes": 10, "refine_factor": 2}, {"use_index": False}):
+        search = _plan(path, options, q)
+        schema = dataset._nearest_schema(["id"], None, is_batch=True)
+
+        def task(part: Any, schema: Any = schema) -> Any:
+            return pickle.loads(pickle.dumps(dataset._nearest_task(part, schema, (), ())))
+
+        whole = task(search).neighbors(ScanMetrics())
+        shares = search.shares(search.cost // 4)
+        assert len(shares) > 1
+        parts = [task(share).neighbors(ScanMetrics()) for share in shares]
+        found = merged(parts, 10)
+        assert len(found) == len(whole)
+        assert (found.distances <= whole.distances * (1 + 1e-6)).all()
+        if not search.measures_again:
+            assert np.array_equal(found.ids, whole.ids)
+        assert sum(batch.num_rows for batch in task(search).batches()) == len(whole)
+
+
+def test_fast_search_needs_the_index(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    dataset = lance.write_dataset(rows(np.random.default_rng(15), 0, 800), str(path))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=2)
+    (codes,) = path.glob("_indices/*/auxiliary.idx")
+    codes.unlink()
+    opened = lance_spark.open_dataset(str(path))
+    nearest = {"column": "v", "q": [0.5] * 16}
+    assert opened.to_table(nearest=nearest).num_rows == 10
+    assert opened.to_table(nearest=nearest, fast_search=True).num_rows == 0
+
+
+def test_errors_of_data_files_are_raised(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    lance.write_dataset(rows(np.random.default_rng(16), 0, 800), str(path))
+    (data,) = path.glob("data/*.lance")
+    data.write_bytes(data.read_bytes()[:-50])
+    with pytest.raises(LanceError):
+        lance_spark.open_dataset(str(path)).to_table(nearest={"column": "v", "q": [0.5] * 16})

@@ -1,0 +1,145 @@
+"""Exact search of vectors of any kind: the rows that distances in float64 choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from lance_spark.scan.vectors.columns import VectorType
+from lance_spark.scan.vectors.distances import measured, normalized, products
+from lance_spark.scan.vectors.flat import FlatSearch
+from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.neighbors import Neighbors, merged
+
+Vectors = npt.NDArray[Any]
+METRICS = (Metric.L2, Metric.DOT, Metric.COSINE)
+ROWS, DIMENSION, K = 5000, 24, 7
+
+
+def exact(metric: Metric, queries: Vectors, vectors: Vectors) -> npt.NDArray[np.float32]:
+    left, right = queries.astype(np.float64), vectors.astype(np.float64)
+    with np.errstate(all="ignore"):
+        if metric is Metric.L2:
+            squares: npt.NDArray[np.float64] = ((left[:, None] - right) ** 2).sum(axis=2)
+            return squares.astype(np.float32)
+        if metric is Metric.COSINE:
+            left /= np.sqrt((left**2).sum(axis=1))[:, None]
+            right /= np.sqrt((right**2).sum(axis=1))[:, None]
+        result: npt.NDArray[np.float32] = (1 - left @ right.T).astype(np.float32)
+        return result
+
+
+def drawn(kind: str, rng: np.random.Generator) -> Vectors:
+    """Return vectors of a kind that is hard to measure by products."""
+    vectors = rng.normal(size=(ROWS, DIMENSION))
+    if kind == "far from 0":
+        vectors += 1000
+    elif kind == "repeated":
+        vectors = vectors[rng.integers(0, 50, ROWS)]
+    elif kind == "not finite":
+        vectors[::3, 2] = np.nan
+        vectors[1::9] = np.inf
+        vectors[4::90] = 1e25
+    elif kind == "near":
+        vectors = vectors[:1] + vectors * 1e-4
+    elif kind == "zeros":
+        vectors[::2] = 0
+    elif kind == "large":
+        vectors *= 1e20
+    elif kind == "small":
+        vectors *= 1e-22
+    types = {"float64": np.float64, "float16": np.float16}
+    return vectors.astype(types.get(kind, np.float32))
+
+
+KINDS = (
+    "plain",
+    "far from 0",
+    "repeated",
+    "not finite",
+    "near",
+    "zeros",
+    "large",
+    "small",
+    "float64",
+    "float16",
+)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_an_exact_search(kind: str, metric: Metric) -> None:
+    rng = np.random.default_rng(1)
+    vectors = drawn(kind, rng)
+    dtype = VectorType(vectors.dtype.name, DIMENSION)
+    for num_queries in (1, 3, 40):
+        noise = rng.normal(size=(num_queries, DIMENSION)) * rng.choice([0, 1e-3, 1])
+        queries = vectors[rng.integers(0, ROWS, num_queries)].astype(np.float64) + noise
+        queries = dtype.query(queries, metric)
+        search = FlatSearch(dtype, metric, queries, K)
+        for first in range(0, ROWS, 1234):
+            part = vectors[first : first + 1234]
+            ids = np.arange(first, first + len(part), dtype=np.uint64)
+            items = pa.array(part.reshape(-1))
+            search.add(pa.FixedSizeListArray.from_arrays(items, DIMENSION), ids, ids)
+        found = search.neighbors()
+        distances = exact(metric, queries, vectors)
+        for number, own in enumerate(distances):
+            order = np.lexsort((np.arange(ROWS), own))
+            order = order[~np.isnan(own[order])][:K]
+            rows = found.at(found.queries == number)
+            np.testing.assert_allclose(rows.distances, own[order], rtol=1e-6, atol=1e-6)
+            if metric is not Metric.COSINE:
+                assert np.array_equal(rows.ids, order.astype(np.uint64))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_measured_distances(metric: Metric) -> None:
+    rng = np.random.default_rng(2)
+    vectors = np.concatenate([rng.normal(size=(300, 40)), rng.normal(size=(300, 40)) * 1e-3 + 5])
+    queries = np.concatenate([vectors[:4], vectors[300:304] + 1e-4])
+    for dtype in (np.float32, np.float64):
+        left, right = queries.astype(dtype), vectors.astype(dtype)
+        for rows in (left, left[:1]):
+            expected = exact(metric, rows, right)
+            np.testing.assert_allclose(
+                measured(metric, rows, right), expected, rtol=2e-5, atol=2e-6
+            )
+
+
+def test_bits_are_counted() -> None:
+    rng = np.random.default_rng(3)
+    queries, vectors = (rng.integers(0, 256, (count, 9)).astype(np.uint8) for count in (3, 50))
+    expected = np.unpackbits(queries[:, None] ^ vectors, axis=2).sum(axis=2)
+    assert np.array_equal(measured(Metric.HAMMING, queries, vectors), expected)
+
+
+def test_vectors_of_length_0_have_no_direction() -> None:
+    result = normalized(np.array([[3.0, 4.0], [0.0, 0.0]], np.float32))
+    np.testing.assert_allclose(result, [[0.6, 0.8], [np.nan, np.nan]])
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1), (100, 7, 5), (1000, 130, 70), (3, 300_000, 2)])
+def test_products_in_pieces(shape: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(4)
+    num_rows, dimension, num_columns = shape
+    left, right = rng.normal(size=(num_rows, dimension)), rng.normal(size=(dimension, num_columns))
+    np.testing.assert_allclose(products(left, right), left @ right, rtol=1e-9, atol=1e-9)
+
+
+def test_results_are_merged() -> None:
+    def rows(ids: list[int], distances: list[float], queries: list[int]) -> Neighbors:
+        words = np.array(ids, np.uint64)
+        numbers = np.array(queries, np.int32)
+        return Neighbors(numbers, np.array(distances, np.float32), words, words)
+
+    parts = [rows([4, 9, 1], [2, 1, 1], [0, 0, 1]), Neighbors.none(), rows([3, 2], [1, 1], [0, 1])]
+    best = merged(parts, 2)
+    assert best.queries.tolist() == [0, 0, 1, 1]
+    assert best.ids.tolist() == [3, 9, 1, 2]
+    assert merged([], 3).ids.tolist() == []
