@@ -7,7 +7,7 @@ rows must meet a prefilter, the rows of a partition are looked up before they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -353,6 +353,9 @@ def search_pairs(
     graphs = opened.graphs
     for first in range(0, len(numbers), _PARTITIONS):
         some = numbers[first : first + _PARTITIONS].tolist()
+        if graphs is None and len(vectors) == 1:
+            _measure_one(collector, opened.partitions(some), vectors, fragments, live)
+            continue
         opened_graphs = [None] * len(some) if graphs is None else graphs.open(some)
         partitions = zip(groups[first:], opened_graphs, opened.partitions(some), strict=False)
         for queries, graph, (ids, partition) in partitions:
@@ -394,6 +397,25 @@ def _looked_up(
         # A graph finds some rows only, and others if these are left out.
         return alive, num_found > np.bincount(alive.queries, minlength=num_queries)
     return alive, num_found == wanted
+
+
+def _measure_one(
+    collector: Collector,
+    partitions: Sequence[tuple[UInt64Array, Partition]],
+    vectors: Vectors,
+    fragments: BitMap,
+    live: LiveRows | None,
+) -> None:
+    """Collect the rows of the partitions of one query together: most of them are left out."""
+    if not partitions:
+        return
+    ids = np.concatenate([own for own, _ in partitions])
+    distances = np.concatenate([each.distances(vectors) for _, each in partitions], axis=1)
+    places = ids
+    if live is not None:
+        places, kept = live.addresses(ids, fragments)
+        distances[:, ~kept] = np.nan
+    collector.add(distances, np.zeros(1, np.int64), ids, places)
 
 
 def _measure(

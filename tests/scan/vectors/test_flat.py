@@ -24,11 +24,13 @@ def exact(metric: Metric, queries: Vectors, vectors: Vectors) -> npt.NDArray[np.
     left, right = queries.astype(np.float64), vectors.astype(np.float64)
     with np.errstate(all="ignore"):
         if metric is Metric.L2:
-            return ((left[:, None] - right) ** 2).sum(axis=2).astype(np.float32)
+            squares: npt.NDArray[np.float64] = ((left[:, None] - right) ** 2).sum(axis=2)
+            return squares.astype(np.float32)
         if metric is Metric.COSINE:
             left /= np.sqrt((left**2).sum(axis=1))[:, None]
             right /= np.sqrt((right**2).sum(axis=1))[:, None]
-        return (1 - left @ right.T).astype(np.float32)
+        result: npt.NDArray[np.float32] = (1 - left @ right.T).astype(np.float32)
+        return result
 
 
 def drawn(kind: str, rng: np.random.Generator) -> Vectors:

@@ -62,6 +62,8 @@ from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import decode_ivf
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: A column that early releases did not leave out.
+_PARTITION = "__ivf_part_id"
 #: Most bytes of the metadata of a quantizer: those of old releases have the codebook.
 _MAX_STORAGE = 1 << 26
 
@@ -221,13 +223,18 @@ def _read_model(files: IndexFiles) -> Model:
                 f"{name}: its {places.num_partitions} partitions are not the "
                 f"{model.num_partitions} of {INDEX}; rebuild the index"
             )
+        columns = [field.name for field in file.schema.fields]
+        if _PARTITION in columns:
+            raise UnsupportedFeatureError(
+                f"{name}: graphs of pylance up to 0.22 have rows without vectors; rebuild the index"
+            )
         ivf = Ivf(model.centroids, places.offsets, places.lengths, model.loss)
         stored = StoredModel(
             metadata=_storage(file),
             metric=metric,
             centroids=ivf.centroids,
             buffer=partial(buffer_of, file),
-            columns=[field.name for field in file.schema.fields],
+            columns=columns,
             name=name,
         )
         quantizer = open_quantizer(index_type, stored)
