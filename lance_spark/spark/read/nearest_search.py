@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.spark.pushdown.request import Top
     from lance_spark.spark.read.planning import Plan
 
 #: The metric of each function of distances, and whether the greatest values are the nearest.
@@ -79,13 +80,26 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
     return partitions or [LancePartition(None)], rows, plan.size(rows)
 
 
-def index_partitions(plan: Plan, filters: tuple[Predicate, ...]) -> list[LancePartition] | None:
+def ordered_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
     """Return partitions with the first rows by a distance, as an index finds them.
 
-    Parameters
-    ----------
-    filters : tuple of Predicate
-        All conditions of the read.
+    If no index has the distance, and in other cases, partitions give the exact answer.
+    """
+    filters, residual = plan.filters()
+    top = plan.request.top
+    # Spark passes a limit in place of first rows if the table is sorted.
+    if residual is None and plan.request.limit is None and top is not None:
+        partitions = _index_partitions(plan, top, filters)
+        if partitions is not None:
+            rows = top.rows * len(partitions)
+            return partitions, rows, plan.size(rows)
+    return plan.partitions()
+
+
+def _index_partitions(
+    plan: Plan, top: Top, filters: tuple[Predicate, ...]
+) -> list[LancePartition] | None:
+    """Return partitions that search an index.
 
     Returns
     -------
@@ -93,8 +107,7 @@ def index_partitions(plan: Plan, filters: tuple[Predicate, ...]) -> list[LancePa
         None if the answer has to be exact: the distance is not that of an index, the first rows are
         the farthest ones, or the read is of some fragments.
     """
-    top, options = plan.request.top, plan.options
-    assert top is not None
+    options = plan.options
     first = top.order[0]
     field = plan.ordered_field(first)
     if field is None or first.distance is None or not can_measure(field, first.distance):

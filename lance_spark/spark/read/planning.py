@@ -220,14 +220,6 @@ class Plan:
         if self.request.aggregates:
             return self._aggregates(scanned, residual)
         limit = self.request.limit
-        order = self.request.top if residual is None and limit is None else None
-        if order is not None and order.approximate is not None:
-            from lance_spark.spark.read.nearest_search import index_partitions
-
-            found = index_partitions(self, scanned)
-            if found is not None:
-                rows = order.rows * len(found)
-                return found, rows, self.size(rows)
         tasks = self._tasks(scanned, residual)
         top = self._top() if residual is None and limit is None else None
         if not filtered and self.request.top is not None and self._is_reversed(self.request.top):

@@ -113,6 +113,10 @@ class LanceReader(TaskObject, DataSourceReader):
             from lance_spark.spark.read.text_search import text_partitions
 
             partitions, rows, size = text_partitions(plan)
+        elif request.top is not None and request.top.approximate is not None:
+            from lance_spark.spark.read.nearest_search import ordered_partitions
+
+            partitions, rows, size = ordered_partitions(plan)
         else:
             partitions, rows, size = plan.partitions()
         for partition in partitions:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.encoding.compiled import CompiledLoop
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
@@ -37,6 +38,8 @@ _COLUMN = "__sq_code"
 _NUM_BITS = 8
 _MAX_CODE = 255
 _HALF = np.float32(128)
+#: Most items of a vector whose squared differences have a sum in 32 bits.
+_MAX_ITEMS = 1 << 15
 #: Codes that are measured in one step, so that they stay in the caches.
 _STEP_CODES = 1 << 18
 
@@ -114,7 +117,7 @@ class ScalarQuantizer:
 
     def open_partition(self, stored: pa.RecordBatch, centroid: Vectors) -> _ScalarPartition:
         """Return a partition of a file."""
-        around = (matrix(stored.column(0)) ^ int(_HALF)).view(np.int8)
+        around = _around(matrix(stored.column(0)))
         squares = np.empty(len(around), np.float32)
         step = max(1, _STEP_CODES // self.dimension)
         for first in range(0, len(around), step):
@@ -158,6 +161,9 @@ class _ScalarPartition:
         return self.around.nbytes + self.squares.nbytes
 
     def distances(self, queries: Vectors, rows: Int64Array | None = None) -> Distances:
+        alone = self._alone(queries) if rows is None else None
+        if alone is not None:
+            return alone
         measure = self._measure(queries)
         count = self.num_rows if rows is None else len(rows)
         found = np.empty((len(queries), count), np.float32)
@@ -165,6 +171,20 @@ class _ScalarPartition:
         for first in range(0, count, step):
             part = slice(first, min(first + step, count))
             found[:, part] = measure(part if rows is None else rows[part]).T
+        return found
+
+    def _alone(self, queries: Vectors) -> Distances | None:
+        """Return the distances of one query by the compiled loop; None without it."""
+        quantizer = self.quantizer
+        is_simple = len(queries) == 1 and quantizer.metric is not Metric.DOT
+        if not is_simple or quantizer.dimension > _MAX_ITEMS or not self.around.flags.c_contiguous:
+            return None
+        loop = LOOP.after(self.around.size)
+        if loop is None:
+            return None
+        found = np.empty((1, self.num_rows), np.float32)
+        loop(self.around, _around(quantizer._codes(queries))[0], found[0])
+        found *= np.float32(((quantizer.end - quantizer.start) / _MAX_CODE) ** 2)
         return found
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
@@ -206,3 +226,30 @@ class _ScalarPartition:
     def _products(self, rows: slice | Int64Array, factor: _Floats) -> Distances:
         found: Distances = products(self.around[rows].astype(np.float32), factor)
         return found
+
+
+def _around(codes: _Codes) -> npt.NDArray[np.int8]:
+    """Return codes less 128."""
+    return (codes ^ int(_HALF)).view(np.int8)
+
+
+def _squares(around: Any, query: Any, out: Any) -> None:
+    """Write the squared differences of vectors of numbers of 8 bits from one."""
+    for row in range(len(out)):
+        total = np.int32(0)
+        for item in range(len(query)):
+            difference = np.int32(around[row, item]) - np.int32(query[item])
+            total += difference * difference
+        out[row] = np.float32(total)
+
+
+def _signature(types: Any) -> Any:
+    return types.void(
+        types.Array(types.int8, 2, "C", readonly=True),
+        types.Array(types.int8, 1, "C", readonly=True),
+        types.Array(types.float32, 1, "C"),
+    )
+
+
+#: It compiles `_squares`: it takes a third of the time of products.
+LOOP = CompiledLoop(_squares, _signature, 1 << 28)

@@ -238,13 +238,7 @@ class Slots:
                     f"{segment.metadata.name!r} cannot be read any more; run the join again"
                 )
             order, distances = ranked(opened.ivf, opened.metric, unit)
-            probes = first_probes(
-                search.query,
-                opened.metric,
-                opened.index_type,
-                distances,
-                is_float32=search.dtype.items == "float32",
-            )
+            probes = first_probes(search.query, opened.metric, distances)
             is_probed = np.arange(order.shape[1]) < probes[:, None]
             query, place = np.nonzero(is_probed)
             pairs = np.unique(query * count + order[query, place] % count)

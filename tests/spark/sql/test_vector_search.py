@@ -1,0 +1,162 @@
+"""The table functions lance_vector_search and lance_hybrid_search, and `LanceTable.hybridSearch`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import InvalidInputError
+from lance_spark.spark.read.hybrid import Rerank
+from lance_spark.spark.table import LanceTable
+from tests.spark.sql.catalogs import TestCatalog
+from tests.spark.table.test_nearest import DIMENSION, column, vectors
+
+ROWS = 200
+#: In SQL.
+Q = vectors(31, 1)[0]
+VECTOR = "array(" + ", ".join(f"{item:.6f}" for item in Q) + ")"
+NAMED = f"query_vector => {VECTOR}, vector_column => 'v'"
+
+
+@pytest.fixture(scope="module")
+def catalog(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> TestCatalog:
+    root = tmp_path_factory.mktemp("vectors")
+    catalog = TestCatalog.of(spark, "vectors", root)
+    texts = [
+        f"note {'fox' if i % 10 == 0 else 'dog'} {'quick' if i % 15 == 0 else ''}"
+        for i in range(ROWS)
+    ]
+    table = pa.table({"id": range(ROWS), "text": texts, "v": column(vectors(30, ROWS))})
+    lance.write_dataset(table, str(root / "t.lance"))
+    lance_spark.open_dataset(str(root / "t.lance")).create_scalar_index("text", "INVERTED")
+    return catalog
+
+
+def nearest(catalog: TestCatalog, k: int, **options: Any) -> pa.Table:
+    search = {"column": "v", "q": Q, "k": k, **options.pop("nearest", {})}
+    return catalog.pylance("t").to_table(
+        columns=["id", "_distance"], nearest=search, prefilter=True, **options
+    )
+
+
+def test_vector_search(catalog: TestCatalog) -> None:
+    def found(arguments: str, function: str = "lance_vector_search") -> list[int]:
+        return [row.id for row in catalog.sql(f"SELECT * FROM {function}({arguments})")]
+
+    whole = nearest(catalog, 10)
+    ids = whole["id"].to_pylist()
+    named = f"table => 'vectors.t', {NAMED}"
+    for function in ("lance_vector_search", "VECTOR_SEARCH"):
+        assert found(named, function) == ids
+    rows = catalog.sql(
+        f"SELECT * FROM lance_vector_search('vectors.t', {VECTOR}, 3, vector_column => 'v')"
+    )
+    assert list(rows[0].asDict()) == ["id", "text", "v", "_distance"]
+    distances = whole["_distance"].to_pylist()[:3]
+    assert [row._distance for row in rows] == pytest.approx(distances, rel=1e-4)
+    path = catalog.root / "t.lance"
+    assert (
+        found(f"'{path}', {VECTOR}, vector_column => 'v', num_results => 4, offset => 2")
+        == ids[2:6]
+    )
+    even = nearest(catalog, 3, filter="id % 2 = 0")["id"].to_pylist()
+    assert found(f"{named}, k => 3, filter => 'id % 2 = 0'") == even
+    late = [number for number in ids if number % 2 == 0]
+    assert found(f"{named}, filter => 'id % 2 = 0', prefilter => false") == late
+    cosine = nearest(catalog, 5, nearest={"metric": "cosine"})["id"].to_pylist()
+    exact = "distance_type => 'COSINE', bypass_vector_index => true, nprobes => 2"
+    assert found(f"{named}, limit => 5, {exact}") == cosine
+    upper = distances[2]
+    assert found(f"{named}, upper_bound => {upper:.6f}") == ids[:2]
+    named_rows = catalog.sql(
+        f"SELECT * FROM vector_search({named}, columns => array('id'), with_row_id => true, k => 1)"
+    )
+    assert list(named_rows[0].asDict()) == ["id", "_distance", "_rowid"]
+    several = catalog.sql(
+        "SELECT * FROM vector_search('vectors.t', array("
+        f"{VECTOR}, {VECTOR}), 2, vector_column => 'v', columns => array('id'))"
+    )
+    assert [(row.query_index, row.id) for row in several] == [
+        (number, i) for number in (0, 1) for i in ids[:2]
+    ]
+
+
+def test_hybrid_search(spark: Any, catalog: TestCatalog) -> None:
+    rows = catalog.sql(
+        f"SELECT * FROM HYBRID_SEARCH(table => 'vectors.t', {NAMED}, query => 'quick fox', "
+        "columns => array('id'), candidates => 30, k => 50, rrf_k => 60.0)"
+    )
+    assert list(rows[0].asDict()) == ["id", "_distance", "_score", "_relevance_score"]
+    by_vector = nearest(catalog, 50)["id"].to_pylist()
+    texts = catalog.sql("SELECT id, _score FROM lance_search('vectors.t', 'quick fox', 50)")
+    ranks: dict[int, float] = {}
+    for found in (by_vector, [row.id for row in texts]):
+        for rank, number in enumerate(found):
+            ranks[number] = ranks.get(number, 0.0) + 1 / (rank + 60)
+    assert len(rows) == 50
+    relevance = [row._relevance_score for row in rows]
+    assert relevance == sorted(relevance, reverse=True)
+    for row in rows:
+        assert row._relevance_score == pytest.approx(ranks[row.id], rel=1e-5)
+        assert (row._distance is None) == (row.id not in by_vector)
+        assert (row._score is None) == (row.id not in {text.id for text in texts})
+    table = LanceTable.forPath(spark, str(catalog.root / "t.lance"))
+    same = table.hybridSearch("quick fox", Q, 50, column="v", columns=["id"], candidates=30)
+    assert [row.id for row in same.collect()] == [row.id for row in rows]
+
+    linear = table.hybridSearch(
+        "quick fox", Q, 12, column="v", columns=["id"], reranker="linear", weight=1.0
+    ).collect()
+    assert [row.id for row in linear[:11]] == nearest(catalog, 12)["id"].to_pylist()[:11]
+    assert linear[0]._relevance_score == 1.0
+
+    def by_id(candidates: pa.Table) -> Any:
+        return candidates["id"].to_numpy() % 50
+
+    chosen = table.hybridSearch("quick fox", Q, 4, column="v", reranker=by_id, candidates=9)
+    assert chosen.columns == ["id", "text", "v", "_distance", "_score", "_relevance_score"]
+    scores = [row._relevance_score for row in chosen.collect()]
+    assert scores == sorted(scores, reverse=True)
+    assert all(row._relevance_score == row.id % 50 for row in chosen.collect())
+
+
+def test_wrong_calls(spark: Any, catalog: TestCatalog) -> None:
+    for call, says in (
+        ("vector_search('vectors.t')", "argument query_vector is missing"),
+        ("vector_search('vectors.t', 'x')", "query_vector must be an array of numbers"),
+        ("vector_search('vectors.t', array(1, 2), vector_column => 'v')", "q must have 8 items"),
+        (f"vector_search('vectors.t', {VECTOR})", "no field 'vector'"),
+        (f"vector_search('vectors.t', {NAMED}, distance_type => 'x')", "metric must be one of"),
+        (f"vector_search('vectors.t', {NAMED}, y => 1)", "has no parameter y"),
+        (f"vector_search('vectors.t', {NAMED}, k => -1)", "limit must be a number of rows"),
+        (
+            f"vector_search('vectors.t', array({VECTOR}), vector_column => 'v', offset => 1)",
+            "query_vector must be one vector",
+        ),
+        (f"hybrid_search('vectors.t', {NAMED}, query => 'x', rrf_k => 0)", "rrf_k must be"),
+        (f"hybrid_search('vectors.t', {NAMED})", "argument query is missing"),
+    ):
+        with pytest.raises(Exception, match=re.escape(says)) as caught:
+            catalog.sql(f"SELECT * FROM {call}")
+        assert "Traceback" not in str(caught.value)
+    table = LanceTable.forPath(spark, str(catalog.root / "t.lance"))
+    for arguments, says in (
+        ({"reranker": "best"}, "reranker must be one of"),
+        ({"weight": 2.0}, "weight must be"),
+        ({"rrf_k": 0.0}, "rrf_k must be"),
+        ({"candidates": 0}, "candidates must be at least 1"),
+    ):
+        with pytest.raises(InvalidInputError, match=re.escape(says)):
+            table.hybridSearch("x", Q, column="v", **arguments)
+    with pytest.raises(InvalidInputError, match="one vector"):
+        table.hybridSearch("x", np.zeros((2, DIMENSION)), column="v")
+    rows = pa.table({"id": [1, 2]})
+    for values, says in (([1.0], "returned 1 numbers for 2 rows"), (["x", "y"], "a number")):
+        with pytest.raises(InvalidInputError, match=says):
+            Rerank(lambda _, given=values: given, ("id",))(rows)
