@@ -118,7 +118,7 @@ def test_repr_and_errors_show_no_secret(parse: Any) -> None:
         ("max_rows_pr_file", "max_rows_per_file"),
         ("aws_acces_key_id", "aws_access_key_id"),
         ("vec.arrow.fixed-size-list.sise", "vec.arrow.fixed-size-list.size"),
-        ("nearest", "vector search"),
+        ("nearst", "nearest"),
         ("location", "path"),
     ],
 )

@@ -112,6 +112,10 @@ READS = {
     "whole_fragments": ["maybe"],
     "fast_search": ["maybe"],
     "full_text_limit": ["x", "-1"],
+    "nearest": ["{", "[1]"],
+    "prefilter": ["maybe"],
+    "approximate_nearest": ["maybe"],
+    "nearest_shares": ["maybe"],
     "no_such_option": ["secret"],
 }
 WRITES = {
