@@ -244,7 +244,8 @@ class IndexMethods(HistoryMethods):
         pq_codebook : array of shape (num_sub_vectors, 2 ** num_bits, items), optional
             Codewords in place of trained ones. Needs `ivf_centroids`.
         num_sub_vectors : int, optional
-            Number of parts of a vector, which divides the dimension; required for ``PQ``.
+            Number of parts of a vector for ``PQ``, which divides the dimension; by default, parts
+            have 16 items, or 8.
         target_partition_size : int, optional
             Rows of a partition: 4,096 by default for ``FLAT`` and ``RQ``, 8,192 for ``SQ`` and
             ``PQ``, and 1,048,576 for types with graphs.

@@ -21,8 +21,16 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.field import Field
-from lance_spark.mutations.indexes.builders import BUILDERS
-from lance_spark.mutations.indexes.checks import btree, keyed, ngrams, rtree, texts, zoned
+from lance_spark.mutations.indexes.builders import BUILDERS, builder_of_segment
+from lance_spark.mutations.indexes.checks import (
+    btree,
+    keyed,
+    ngrams,
+    rtree,
+    texts,
+    vectors,
+    zoned,
+)
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings
 from lance_spark.mutations.indexes.column import naming_damaged_files, read_column
 from lance_spark.mutations.indexes.create import current_fragments
@@ -38,6 +46,7 @@ from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.scan.text.files.index import VERSIONS, open_index
 from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
 
@@ -50,6 +59,7 @@ _CHECKS: Mapping[str, Callable[[IndexFiles, CoveredRows, Findings], None]] = {
     "BLOOMFILTER": zoned.check_bloom_filter,
     "RTREE": rtree.check,
     INVERTED: texts.check,
+    VECTOR: vectors.check,
 }
 
 
@@ -274,7 +284,12 @@ def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
             f"{table.store.display}: index {segment.name!r} of type {index_type} cannot be "
             f"checked; the types are {', '.join(_CHECKS)}"
         )
-    builder = BUILDERS[index_type]
+    builder = builder_of_segment(segment) if index_type == VECTOR else BUILDERS[index_type]
+    if builder is None:
+        raise InvalidInputError(
+            f"{table.store.display}: index {segment.name!r} of type {index_type_of(segment)} "
+            "cannot be checked"
+        )
     known = {builder.version, builder.version_in(stable_row_ids=True)}
     if index_type == INVERTED:
         known |= set(VERSIONS)

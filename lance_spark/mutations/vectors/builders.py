@@ -19,8 +19,7 @@ from lance_spark.scan.vectors.details import TYPE_URL
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Index types, and their versions.
-_VERSIONS = {"IVF_FLAT": 1, "IVF_SQ": 1, "IVF_PQ": 1}
-_RQ_VERSION = 2
+_VERSIONS = {"IVF_FLAT": 1, "IVF_SQ": 1, "IVF_PQ": 1, "IVF_RQ": 2}
 
 
 def _write(

@@ -24,21 +24,18 @@ class VectorModel:
     centroids : array of shape (partitions, dimension)
         In the type of the column.
     quantizer : Quantizer
-    loss : float or None
-        Sum of the distances of the trained vectors from their centroids.
     """
 
     index_type: str
     metric: Metric
     centroids: Vectors
     quantizer: Quantizer
-    loss: float | None = None
 
     @classmethod
     def of(cls, segment: VectorSegment) -> VectorModel:
         """Return the model of an existing segment."""
-        ivf = segment.ivf
-        return cls(segment.index_type, segment.metric, ivf.centroids, segment.quantizer, ivf.loss)
+        centroids = segment.ivf.centroids
+        return cls(segment.index_type, segment.metric, centroids, segment.quantizer)
 
     def is_same(self, other: VectorModel) -> bool:
         """Return whether codes of the other model are codes of this one."""

@@ -8,7 +8,7 @@
 | `ivf_centroids` | all | trained |
 | `sample_rate` | all | 256 rows for each partition and codeword |
 | `max_iters` | all | 50 |
-| `num_sub_vectors` | PQ | required |
+| `num_sub_vectors` | PQ | dimension / 16, or dimension / 8; pylance requires it |
 | `num_bits` | PQ: 4 or 8; RQ: 1 to 9; SQ: 8 | 8; RQ: 5 |
 | `pq_codebook` | PQ, with `ivf_centroids` | trained |
 | `skip_transpose` | PQ | false |
@@ -52,6 +52,8 @@ _IGNORED = frozenset(
 _DEFAULT_BITS = {"PQ": 8, "RQ": 5, "SQ": 8}
 _BITS = {"PQ": (4, 8), "RQ": tuple(range(1, 10)), "SQ": (8,)}
 _PARTITION_ROWS = {"FLAT": 4096, "RQ": 4096, "SQ": 8192, "PQ": 8192}
+#: Items of a sub-vector by default, the first that divides the dimension.
+_SUB_VECTOR_ITEMS = (16, 8)
 _GRAPH_ROWS = 1 << 20
 _MAX_DEFAULT_PARTITIONS = 4096
 _MAX_NUMBER = 1 << 31
@@ -123,6 +125,19 @@ class VectorParameters:
         if size is None:
             size = _GRAPH_ROWS if self.has_graphs else _PARTITION_ROWS[self.quantizer]
         return max(1, min(num_rows // size, _MAX_DEFAULT_PARTITIONS))
+
+    def with_sub_vectors(self, dimension: int) -> VectorParameters:
+        """Return the parameters with a number of sub-vectors for `PQ`."""
+        if self.quantizer != "PQ" or self.num_sub_vectors is not None:
+            return self
+        for items in _SUB_VECTOR_ITEMS:
+            count, rest = divmod(dimension, items)
+            if not rest and not count * self.num_bits % 8:
+                return replace(self, num_sub_vectors=count)
+        raise InvalidOptionError(
+            f"{self.index_type} index: num_sub_vectors is required, because the dimension, "
+            f"{dimension}, is no multiple of {_SUB_VECTOR_ITEMS[-1]}: give a number that divides it"
+        )
 
     def without_arrays(self) -> VectorParameters:
         """Return the parameters that tasks and the manifest need."""
@@ -286,17 +301,15 @@ def _check_centroids(parameters: VectorParameters) -> None:
 
 def _checked_product(parameters: VectorParameters) -> VectorParameters:
     index_type, count = parameters.index_type, parameters.num_sub_vectors
-    if count is None:
-        raise InvalidOptionError(
-            f"{index_type} index: num_sub_vectors is required: a number that divides the dimension"
-        )
-    if count * parameters.num_bits % 8:
+    if count is not None and count * parameters.num_bits % 8:
         raise InvalidOptionError(
             f"{index_type} index: num_sub_vectors must be even with num_bits=4, not {count}"
         )
     codebook = parameters.pq_codebook
     if codebook is None:
         return parameters
+    if count is None:
+        raise InvalidOptionError(f"{index_type} index: pq_codebook needs num_sub_vectors, too")
     if parameters.ivf_centroids is None:
         raise InvalidOptionError(f"{index_type} index: pq_codebook needs ivf_centroids, too")
     words = 1 << parameters.num_bits

@@ -28,8 +28,8 @@ def items_of(dtype: pa.DataType) -> np.dtype[Any] | None:
     items = vector.value_type
     if not (pat.is_floating(items) or (pat.is_uint8(items) and not is_multi(dtype))):
         return None
-    dtype: np.dtype[Any] = np.dtype(items.to_pandas_dtype())
-    return dtype
+    result: np.dtype[Any] = np.dtype(items.to_pandas_dtype())
+    return result
 
 
 def dimension_of(dtype: pa.DataType) -> int:

@@ -35,11 +35,14 @@ class Part:
         Partition of each vector.
     ids : uint64 array
     codes : pa.RecordBatch
+    loss : float
+        Sum of the distances of the vectors from the centroids.
     """
 
     numbers: Numbers
     ids: UInt64Array
     codes: pa.RecordBatch
+    loss: float
 
 
 class Runs:

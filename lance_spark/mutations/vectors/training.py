@@ -31,6 +31,7 @@ from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
 from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
 from lance_spark.scan.vectors.quantizers.quantizer import Quantizer
+from lance_spark.scan.vectors.quantizers.rabit.quantizer import RabitQuantizer
 from lance_spark.scan.vectors.quantizers.scalar import ScalarQuantizer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
@@ -134,6 +135,7 @@ def train(
     CorruptFileError, CorruptTableError, StorageError
     """
     chosen: VectorParameters = parameters[PARAMETERS]
+    chosen = chosen.with_sub_vectors(dimension_of(value_type(path[-1])))
     _check_column(table, path, chosen)
     task = FragmentTask(
         uri=table.store.uri,
@@ -157,16 +159,15 @@ def _learned(sampler: _Sampler, parameters: VectorParameters) -> VectorModel | N
     words = 1 << parameters.num_bits if parameters.quantizer == "PQ" else 1
     if not len(sample) or (len(sample) < words and parameters.pq_codebook is None):
         return None
-    loss: float | None = None
     if parameters.ivf_centroids is not None:
         centroids = parameters.ivf_centroids.astype(sample.dtype)
     else:
         clusters = cluster(
             sample, min(count, len(sample)), parameters.metric, max_iters=parameters.max_iters
         )
-        centroids, loss = clusters.centroids.astype(sample.dtype), clusters.loss
+        centroids = clusters.centroids.astype(sample.dtype)
     quantizer = _quantizer(sample, centroids, parameters, random)
-    return VectorModel(parameters.index_type, parameters.metric, centroids, quantizer, loss)
+    return VectorModel(parameters.index_type, parameters.metric, centroids, quantizer)
 
 
 def _least_rows(parameters: VectorParameters) -> int:
@@ -188,9 +189,6 @@ def _quantizer(
     if parameters.quantizer == "SQ":
         return ScalarQuantizer(dimension, metric, float(sample.min()), float(sample.max()))
     if parameters.quantizer == "RQ":
-        # Imported late: other types do not need it.
-        from lance_spark.scan.vectors.quantizers.rabit import RabitQuantizer
-
         if parameters.rabitq_model is not None:
             return RabitQuantizer.given(
                 metric, dimension, parameters.num_bits, parameters.rabitq_model

@@ -58,14 +58,17 @@ def write(
 
     def encoded(batch: tuple[pa.Array, UInt64Array]) -> Part:
         vectors, ids = indexed_vectors(*batch, model.metric)
-        numbers = assignment.numbers(vectors)
-        return Part(numbers, ids, model.quantizer.encode(vectors, model.centroids[numbers]))
+        numbers, distances = assignment.nearest(vectors)
+        codes = model.quantizer.encode(vectors, model.centroids[numbers])
+        return Part(numbers, ids, codes, float(distances.sum(dtype=np.float64)))
 
     existing = [(source, _opened(source.files)) for source in sources]
+    loss = sum(segment.ivf.loss or 0 for _, segment in existing)
     with Runs(len(model.centroids), model.quantizer.fields) as runs:
         for part in each(encoded, batches):
             if len(part.ids):
                 runs.add(part)
+                loss += part.loss
         runs.finish()
         writer = VectorWriter(
             segment,
@@ -73,7 +76,7 @@ def write(
             model.metric,
             model.centroids,
             model.quantizer,
-            model.loss,
+            loss,
         )
         for number in range(len(model.centroids)):
             pieces = [_kept(number, *item) for item in existing] + runs.partition(number)

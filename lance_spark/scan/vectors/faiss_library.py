@@ -1,9 +1,8 @@
 """The package faiss (`lance-spark[vectors]`), which is loaded when it is needed.
 
-The package works without it, but for the construction of graphs. It computes in threads of OpenMP:
-their number is that of the variable `OMP_NUM_THREADS`, which Spark sets in its workers, or else
-that of the processors. Threads do not survive a fork. A process that was forked after its parent
-loaded the package would wait for them without end: it computes in one thread.
+The package works without it, but for the construction of graphs. It computes in threads of OpenMP,
+which do not survive a fork. A process that was forked after its parent loaded the package would
+wait for them without end: it computes in one thread.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import os
 from typing import Any
 
 from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.scan.vectors.threads import num_threads
 
-#: The most threads of a process, on machines with many processors.
-_MAX_THREADS = 16
 #: The process that imported this module. A worker of Spark is forked from it, or is it.
 _PROCESS = os.getpid()
 
@@ -26,7 +24,7 @@ def faiss_library(threads: int | None = None) -> Any | None:
     ----------
     threads : int, optional
         The most threads that functions of the package take when the calling thread calls them,
-        until it calls this function again. By default as OpenMP has it, and at most 16.
+        until it calls this function again; `threads.num_threads` by default.
 
     Examples
     --------
@@ -67,14 +65,4 @@ def required_faiss(purpose: str, threads: int | None = None) -> Any:
 def _num_threads(threads: int | None) -> int:
     if os.getpid() != _PROCESS:
         return 1
-    if threads is None:
-        # OpenMP takes a number for each level of nested loops.
-        first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-        threads = int(first) if first.isdecimal() else _num_processors()
-    return max(1, min(threads, _MAX_THREADS))
-
-
-def _num_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return num_threads() if threads is None else max(1, threads)

@@ -24,8 +24,9 @@ BoolArray = npt.NDArray[np.bool_]
 #: Nodes whose edges are followed in one step. A single node makes many small steps; more than these
 #: measure rows in vain.
 _NODES = 8
-#: Partitions of at most so many rows are measured whole, which takes less time.
-_FEW_ROWS = 500
+#: Partitions of at most so many rows, or `_MOST_SEEN` for each that a search keeps, are measured
+#: whole, which takes no more time.
+_FEW_ROWS = 4_096
 #: Where less than this part of the rows pass, these are measured. pylance has the same rule.
 _FEW_PASS = 0.1
 #: All rows that pass are measured if too many of the nearest rows do not pass: when a search has
@@ -176,7 +177,7 @@ class Graph:
         if num_passing == num_rows:
             passing = None
         near = None
-        if num_rows > max(_FEW_ROWS, ef) and num_passing >= int(num_rows * _FEW_PASS):
+        if num_rows > max(_FEW_ROWS, _MOST_SEEN * ef) and num_passing >= int(num_rows * _FEW_PASS):
             near = self._near(partition.measure(query), ef, passing, lower)
         if near is None:
             rows: Int64Array = np.arange(num_rows) if passing is None else passing.nonzero()[0]

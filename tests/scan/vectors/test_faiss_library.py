@@ -52,12 +52,8 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def number(threads: int | None = None) -> int:
         return int(required_faiss("graphs", threads).omp_get_max_threads())
 
-    for variable, threads in (("3", 3), ("2,1", 2), ("99", 16)):
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
-        assert number() == threads
-    for variable in ("", "many"):
-        monkeypatch.setenv("OMP_NUM_THREADS", variable)
-        assert 1 <= number() <= 16
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert number() == 3
     assert [number(1), number(2), number(0)] == [1, 2, 1]
     # Each thread has its own number.
     seen: list[int] = []

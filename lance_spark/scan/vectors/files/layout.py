@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
@@ -57,3 +58,8 @@ def text_in(file: DataFileReader, key: str, max_bytes: int = _MAX_TEXT) -> str:
             "the index"
         )
     return data.decode("utf-8", "replace")
+
+
+def json_text(content: Any) -> str:
+    """Return JSON as pylance writes it."""
+    return json.dumps(content, separators=(",", ":"))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,6 +18,7 @@ from lance_spark.scan.vectors.files.layout import (
     ROW_ID,
     STORAGE_KEY,
     TYPE_KEY,
+    json_text,
 )
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
@@ -101,11 +99,11 @@ class VectorWriter:
         codes.set_metadata(IVF_KEY, str(codes.add_global_buffer(places)))
         buffers = [codes.add_global_buffer(data) for data in self._quantizer.buffers()]
         codes.set_metadata(METRIC_KEY, self._metric.value)
-        codes.set_metadata(STORAGE_KEY, _json([_json(self._quantizer.metadata(buffers))]))
+        codes.set_metadata(STORAGE_KEY, json_text([json_text(self._quantizer.metadata(buffers))]))
         self._segment.complete(CODES)
         if GRAPHS not in self._index_type:
             index = self._segment.create(INDEX, _MARKER)
-            index.set_metadata(FLAT_KEY, _json([""] * len(self._centroids)))
+            index.set_metadata(FLAT_KEY, json_text([""] * len(self._centroids)))
             set_index_metadata(
                 index, self._index_type, self._metric, self._centroids, loss=self._loss
             )
@@ -136,9 +134,5 @@ def set_index_metadata(
         lengths = np.zeros(len(centroids), np.int64)
     offsets = np.cumsum(lengths) - lengths
     ivf = encode_ivf(offsets.tolist(), lengths.tolist(), centroids, loss)
-    writer.set_metadata(TYPE_KEY, _json({"type": index_type, "distance_type": metric.value}))
+    writer.set_metadata(TYPE_KEY, json_text({"type": index_type, "distance_type": metric.value}))
     writer.set_metadata(IVF_KEY, str(writer.add_global_buffer(ivf)))
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, separators=(",", ":"))

@@ -1,0 +1,162 @@
+"""Checks of vector indexes: each vector is in one partition, with the code that it must have.
+
+Codes that are not those of this package are measured: another client may round in another way, so a
+code is right if the distance of the vector from it is about that from the own code.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings, Flags
+from lance_spark.mutations.vectors.rows import indexed_vectors, is_multi, items_of
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
+from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.quantizers.columns import matrix
+
+#: Vectors that are measured together, each by its own code.
+_BLOCK_ROWS = 64
+#: Most codes of a partition that are measured.
+_MAX_MEASURED = 4096
+#: How much farther a code or a centroid may be, as a part of the distance from the centroid.
+_TOLERANCE, _RABIT_TOLERANCE = 0.02, 0.5
+
+
+def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
+    """Compare a segment of a vector index with its rows.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    """
+    if not files.segment.files and not len(rows):
+        return
+    segment = open_segment(files)
+    if segment is None:
+        raise CorruptFileError(
+            f"index {files.segment.name!r}: a file is missing or unknown; create the index again"
+        )
+    centroids = segment.ivf.centroids
+    if items_of(rows.values.type) != centroids.dtype:
+        raise CorruptFileError(
+            f"index {files.segment.name!r}: its vectors are of {centroids.dtype}, those of the "
+            f"column of type {rows.values.type}; create the index again"
+        )
+    numbers = np.arange(len(rows), dtype=np.uint64)
+    vectors, ids = indexed_vectors(rows.values, numbers, segment.metric)
+    positions = ids.astype(np.int64)
+    if vectors.shape[1] != centroids.shape[1]:
+        raise CorruptFileError(
+            f"index {files.segment.name!r}: its vectors have {centroids.shape[1]} items, those of "
+            f"the column {vectors.shape[1]}; create the index again"
+        )
+    expected = np.bincount(positions, minlength=len(rows))
+    found = np.zeros(len(rows), np.int64)
+    wrong = np.zeros(len(rows), np.bool_)
+    compared = None
+    if not is_multi(rows.values.type):
+        # The place of the vector of each row.
+        places = np.full(len(rows), -1, np.int64)
+        places[positions] = np.arange(len(positions))
+        nearest = Assignment(centroids, segment.metric).nearest(vectors)[1]
+        compared = _Compared(segment, vectors, places, nearest)
+    for number in range(segment.ivf.num_partitions):
+        words, stored = segment.stored(number)
+        where, is_live = rows.find(words)
+        findings.stale += int(np.count_nonzero(~is_live))
+        where = where[is_live].astype(np.int64)
+        found += np.bincount(where, minlength=len(rows))
+        if compared is not None and len(where):
+            is_wrong = compared.wrong(number, stored, where, np.flatnonzero(is_live))
+            wrong[where[is_wrong]] = True
+    repeated, missing = found > expected, found < expected
+    findings.wrong += int(np.count_nonzero(wrong | repeated))
+    findings.missing += int(np.count_nonzero(missing))
+    for flags, text in (
+        (missing, "the index does not have the row"),
+        (repeated, "the index has the row too often"),
+        (wrong & ~repeated, "the index has another vector of the row"),
+    ):
+        findings.add(rows.problem(position, text) for position in _first(flags))
+
+
+class _Compared:
+    """Compares the codes of partitions with those that the vectors must have.
+
+    Parameters
+    ----------
+    segment : VectorSegment
+    vectors : array of shape (vectors, dimension)
+    places : int64 array
+        The vector of each row; -1 for none.
+    nearest : float32 array
+        The distance of each vector from the nearest centroid.
+    """
+
+    def __init__(
+        self,
+        segment: VectorSegment,
+        vectors: Vectors,
+        places: Int64Array,
+        nearest: npt.NDArray[np.float32],
+    ) -> None:
+        self._segment, self._vectors, self._places = segment, vectors, places
+        self._nearest = nearest
+
+    def wrong(
+        self, number: int, stored: pa.RecordBatch, where: Int64Array, rows: Int64Array
+    ) -> Flags:
+        """Return which rows of a partition are wrong.
+
+        Parameters
+        ----------
+        number : int
+        stored : pa.RecordBatch
+            The partition.
+        where : int64 array
+            Positions of the rows to compare.
+        rows : int64 array
+            Their places in the partition.
+        """
+        segment, centroid = self._segment, self._segment.ivf.centroids[number]
+        places = self._places[where]
+        is_wrong = places < 0
+        vectors = self._vectors[np.maximum(places, 0)]
+        distances = Assignment(centroid[None], segment.metric).nearest(vectors)[1]
+        # The scale of a rounding: products of vectors have no least distance.
+        scale = np.abs(distances) + (segment.metric is Metric.DOT)
+        is_wrong |= distances > self._nearest[np.maximum(places, 0)] + _TOLERANCE * scale
+        own = segment.quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
+        codes = segment.quantizer.unstored(stored).take(pa.array(rows))
+        differs = _differ(codes, own) & ~is_wrong
+        doubtful = np.flatnonzero(differs)[:_MAX_MEASURED]
+        if len(doubtful):
+            partition = segment.quantizer.open_partition(stored, centroid)
+            mine = segment.quantizer.open_partition(segment.quantizer.stored(own), centroid)
+            tolerance = _RABIT_TOLERANCE if segment.quantizer.name == "RQ" else _TOLERANCE
+            for start in range(0, len(doubtful), _BLOCK_ROWS):
+                block = doubtful[start : start + _BLOCK_ROWS]
+                theirs = partition.distances(vectors[block], rows[block]).diagonal()
+                expected = mine.distances(vectors[block], block).diagonal()
+                is_wrong[block] = np.abs(theirs - expected) > tolerance * np.abs(scale[block])
+        return is_wrong
+
+
+def _differ(first: pa.RecordBatch, second: pa.RecordBatch) -> Flags:
+    """Return which rows of two batches of codes differ."""
+    differs = np.zeros(first.num_rows, np.bool_)
+    for one, other in zip(first.columns, second.columns, strict=True):
+        if pa.types.is_fixed_size_list(one.type):
+            differs |= (matrix(one) != matrix(other)).any(axis=1)
+    return differs
+
+
+def _first(flags: Flags) -> list[int]:
+    positions: list[int] = np.flatnonzero(flags)[:MAX_PROBLEMS].tolist()
+    return positions
