@@ -405,15 +405,26 @@ def _needs_reuse(manifest: Manifest) -> bool:
     # If the table has a fragment reuse index, it maps the addresses of BTREE indexes as well.
     has_reuse = fragment_reuse.find_entry(section) is not None
     return any(
-        not indexes.is_system(index) and (has_reuse or indexes.type_of_index(index) != "BTREE")
+        not indexes.is_system(index) and (has_reuse or not _is_rewritten(index))
         for index in section.indices
     )
+
+
+def _is_rewritten(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment gets the new addresses of rows when a compaction is committed."""
+    index_type = indexes.type_of_index(index)
+    if index_type != "VECTOR":
+        return index_type == "BTREE"
+    # Imported late, as below.
+    from lance_spark.mutations.compaction.remap_graphs import has_graphs
+
+    return has_graphs(index)
 
 
 def _remapped(
     paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], written: list[str]
 ) -> list[RewrittenIndex]:
-    """Rewrite the BTREE indexes that hold addresses, and add their paths to `written`."""
+    """Rewrite the BTREE indexes and graphs that hold addresses; add their paths to `written`."""
     # Imported late: tables without such an index do not need this module.
     from lance_spark.mutations.compaction.remap_btree import AddressMap, files_of, remap_btree
 
@@ -426,11 +437,18 @@ def _remapped(
     candidates = () if fragment_reuse.find_entry(section) is not None else section.indices
     for index in candidates:
         bitmap = indexes.fragment_bitmap(index)
-        if bitmap is None or bitmap.isdisjoint(old) or indexes.type_of_index(index) != "BTREE":
+        if bitmap is None or bitmap.isdisjoint(old) or not _is_rewritten(index):
             continue
         if indexes.holds_addresses(index, stable):
             address_map = address_map or AddressMap(paths, moves)
-            remapped = remap_btree(paths, index, address_map)
+            remapped: RewrittenIndex | None
+            if indexes.type_of_index(index) == "BTREE":
+                remapped = remap_btree(paths, index, address_map)
+            else:
+                from lance_spark.mutations.compaction.remap_graphs import remap_graphs
+
+                version = manifest.data_storage_version
+                remapped = remap_graphs(paths, index, address_map, version)
             if remapped is not None:
                 results.append(remapped)
                 written.extend(files_of(remapped))

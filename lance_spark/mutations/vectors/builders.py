@@ -20,6 +20,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Index types, and their versions.
 _VERSIONS = {"IVF_FLAT": 1, "IVF_SQ": 1, "IVF_PQ": 1, "IVF_RQ": 2}
+_VERSIONS |= dict.fromkeys(("IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"), 1)
 
 
 def _write(

@@ -28,11 +28,11 @@ DEFAULT_MAX_ITERS = 50
 
 #: Steps end when the loss falls by less than this part of it.
 _TOLERANCE = 5e-4
-#: More clusters are made in two levels.
-_MAX_FLAT = 256
-#: Vectors for each cluster in the first steps.
-_FIRST_VECTORS = 32
-#: Vectors for each cluster, and steps, that move the centroids of two levels.
+#: More clusters are made in two levels; in three, if a cluster gets a share of more.
+_MAX_FLAT, _MAX_LEVELS = 256, 3
+#: Vectors for each cluster in the first steps, and least number of vectors.
+_FIRST_VECTORS, _LEAST_VECTORS = 32, 8192
+#: Vectors for each cluster, and steps, that move the centroids of all levels.
 _LAST_VECTORS, _LAST_STEPS = 64, 2
 #: Two halves of a cluster differ by this part of the centroid.
 _HALVES = 1 / 1024
@@ -87,33 +87,40 @@ def cluster(
     [0.05, 5.05]
     """
     assert len(vectors) >= count > 0, "there are more clusters than vectors"
-    random = np.random.default_rng(seed)
-    # A part of shuffled vectors is a sample. It is as long as needed, and a view if possible.
-    shuffled = _shuffled(vectors, random)
-    if count > _MAX_FLAT:
-        centroids = _two_levels(shuffled, count, metric, max_iters, seed)
+    return _clustered(vectors, count, metric, max_iters, seed, _MAX_LEVELS)
+
+
+def _clustered(
+    vectors: Vectors, count: int, metric: Metric, max_iters: int, seed: int, levels: int
+) -> Clusters:
+    """Return clusters that are made in at most some levels."""
+    # A part of shuffled vectors is a sample.
+    shuffled = vectors[np.random.default_rng(seed).permutation(len(vectors))]
+    if count > _MAX_FLAT and levels > 1:
+        centroids = _divided(shuffled, count, metric, max_iters, seed, levels - 1)
         last = shuffled[: _LAST_VECTORS * count]
         return _steps(last, centroids, metric, min(_LAST_STEPS, max_iters))
-    first = shuffled[: _FIRST_VECTORS * count]
+    first = shuffled[: max(_FIRST_VECTORS * count, _LEAST_VECTORS)]
     result = _steps(first, first[:count], metric, max_iters)
     if len(first) < len(shuffled):
         result = _steps(shuffled, result.centroids, metric, max_iters)
     return result
 
 
-def _two_levels(vectors: Vectors, count: int, metric: Metric, max_iters: int, seed: int) -> Vectors:
+def _divided(
+    vectors: Vectors, count: int, metric: Metric, max_iters: int, seed: int, levels: int
+) -> Vectors:
     """Return the centroids of the clusters of clusters."""
-    groups = cluster(vectors, math.isqrt(count), metric, max_iters=max_iters, seed=seed)
+    groups = _clustered(vectors, math.isqrt(count), metric, max_iters, seed, 1)
     numbers, _ = _assigned(vectors, groups.centroids, metric)
     order, bounds = _by_cluster(numbers, len(groups.centroids))
     shares = _shares(np.diff(bounds), count)
 
-    def divided(number: int) -> Vectors:
+    def centroids(number: int) -> Vectors:
         own = vectors[order[bounds[number] : bounds[number + 1]]]
-        result: Vectors = cluster(own, int(shares[number]), metric, max_iters=max_iters).centroids
-        return result
+        return _clustered(own, int(shares[number]), metric, max_iters, seed, levels).centroids
 
-    return np.concatenate(list(each(divided, np.flatnonzero(shares).tolist())))
+    return np.concatenate(list(each(centroids, np.flatnonzero(shares).tolist())))
 
 
 def _shares(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -209,7 +216,3 @@ def _by_cluster(numbers: Numbers, count: int) -> tuple[npt.NDArray[np.int64], Ve
     narrow = numbers.astype(np.uint16) if count <= 1 << 16 else numbers
     order = np.argsort(narrow, kind="stable")
     return order, np.append(0, np.cumsum(np.bincount(numbers, minlength=count)))
-
-
-def _shuffled(vectors: Vectors, random: np.random.Generator) -> Vectors:
-    return vectors[random.permutation(len(vectors))]

@@ -28,6 +28,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidOptionError
 from lance_spark.mutations.vectors.kmeans import DEFAULT_MAX_ITERS
 from lance_spark.proto import index_pb2
+from lance_spark.scan.vectors.graph import GraphParameters
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric, parse_metric
 
@@ -57,7 +58,6 @@ _SUB_VECTOR_ITEMS = (16, 8)
 _GRAPH_ROWS = 1 << 20
 _MAX_DEFAULT_PARTITIONS = 4096
 _MAX_NUMBER = 1 << 31
-_LEAST_EDGES = 4
 #: Options of some quantizers and of graphs only.
 _OF_TYPES = {
     "num_sub_vectors": "PQ",
@@ -102,6 +102,13 @@ class VectorParameters:
     m: int = 20
     ef_construction: int = 150
     max_level: int = 7
+
+    @property
+    def graphs(self) -> GraphParameters | None:
+        """How graphs are built; None for types without graphs."""
+        if not self.has_graphs:
+            return None
+        return GraphParameters(self.m, self.ef_construction, self.max_level)
 
     @property
     def quantizer(self) -> str:
@@ -204,8 +211,8 @@ def parse(index_type: str, options: Mapping[str, Any]) -> VectorParameters:
     _check_centroids(parameters)
     if quantizer == "PQ":
         parameters = _checked_product(parameters)
-    if parameters.has_graphs:
-        _check_graphs(parameters)
+    if parameters.graphs is not None:
+        parameters.graphs.check()
     if metric is Metric.HAMMING and quantizer != "FLAT":
         raise InvalidOptionError(
             f"{index_type} index: metric hamming needs vectors of uint8, which only IVF_FLAT and "
@@ -322,15 +329,3 @@ def _checked_product(parameters: VectorParameters) -> VectorParameters:
             f"{count}), not {codebook.shape}"
         )
     return replace(parameters, pq_codebook=codebook)
-
-
-def _check_graphs(parameters: VectorParameters) -> None:
-    if parameters.m < _LEAST_EDGES:
-        raise InvalidOptionError(
-            f"{parameters.index_type} index: m must be at least {_LEAST_EDGES}, not {parameters.m}"
-        )
-    if parameters.ef_construction < parameters.m:
-        raise InvalidOptionError(
-            f"{parameters.index_type} index: ef_construction must be at least m, "
-            f"{parameters.m}, not {parameters.ef_construction}"
-        )

@@ -26,6 +26,7 @@ from lance_spark.mutations.vectors.rows import dimension_of, indexed_vectors, is
 from lance_spark.scan.fragment.row_meta import ROW_ID
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.faiss_library import required_faiss
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
@@ -135,6 +136,9 @@ def train(
     CorruptFileError, CorruptTableError, StorageError
     """
     chosen: VectorParameters = parameters[PARAMETERS]
+    if chosen.has_graphs:
+        # A missing package is found before rows are read.
+        required_faiss("graphs of vector indexes")
     chosen = chosen.with_sub_vectors(dimension_of(value_type(path[-1])))
     _check_column(table, path, chosen)
     task = FragmentTask(

@@ -6,15 +6,17 @@ written together (`runs`); those of other segments with the same model follow fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.builder import MODEL
-from lance_spark.mutations.indexes.merging.sources import Source
+from lance_spark.mutations.vectors.graph_build import build_graph
 from lance_spark.mutations.vectors.model import VectorModel
 from lance_spark.mutations.vectors.parameters import VectorParameters, of_details
 from lance_spark.mutations.vectors.rows import indexed_vectors
@@ -23,10 +25,15 @@ from lance_spark.mutations.vectors.training import PARAMETERS, with_partitions
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.vectors import details
 from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.files.graph_writer import BuiltGraph, GraphWriter
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.files.writer import VectorWriter
+from lance_spark.scan.vectors.graph import GraphParameters
 from lance_spark.scan.vectors.threads import each
 from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Returns the new ids of rows, and which of the rows stay.
+NewRows = Callable[[UInt64Array], tuple[UInt64Array, npt.NDArray[np.bool_]]]
 
 
 def write(
@@ -62,26 +69,113 @@ def write(
         codes = model.quantizer.encode(vectors, model.centroids[numbers])
         return Part(numbers, ids, codes, float(distances.sum(dtype=np.float64)))
 
-    existing = [(source, _opened(source.files)) for source in sources]
-    loss = sum(segment.ivf.loss or 0 for _, segment in existing)
+    existing = []
+    for source in sources:
+        rows = None if source.kept is None else source.kept.rows
+        existing.append(_Existing(_opened(source.files), rows))
+    loss = sum(item.segment.ivf.loss or 0 for item in existing)
     with Runs(len(model.centroids), model.quantizer.fields) as runs:
         for part in each(encoded, batches):
             if len(part.ids):
                 runs.add(part)
                 loss += part.loss
         runs.finish()
-        writer = VectorWriter(
-            segment,
-            model.index_type,
-            model.metric,
-            model.centroids,
-            model.quantizer,
-            loss,
-        )
-        for number in range(len(model.centroids)):
-            pieces = [_kept(number, *item) for item in existing] + runs.partition(number)
-            _write_partition(writer, number, [piece for piece in pieces if len(piece[0])])
-        writer.finish()
+        _write_files(segment, model, parameters[PARAMETERS], existing, runs, loss)
+
+
+def write_remapped(segment: SegmentWriter, files: IndexFiles, new_rows: NewRows) -> None:
+    """Write the files of an existing segment with other row ids.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+    files : IndexFiles
+        Of the existing segment.
+    new_rows : callable
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    """
+    existing = _opened(files)
+    model = VectorModel.of(existing)
+    parameters = of_details(model.index_type, details.details_of(files.segment))
+    with Runs(len(model.centroids), model.quantizer.fields) as none:
+        moved = [_Existing(existing, new_rows)]
+        _write_files(segment, model, parameters, moved, none, existing.ivf.loss or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Existing:
+    """A segment whose rows a new one gets; all of them, if `new_rows` is None."""
+
+    segment: VectorSegment
+    new_rows: NewRows | None
+
+    def partition(self, number: int) -> tuple[UInt64Array, pa.RecordBatch]:
+        """Return the rows of a partition that stay."""
+        ids, stored = self.segment.stored(number)
+        codes = self.segment.quantizer.unstored(stored)
+        if self.new_rows is None or not len(ids):
+            return ids, codes
+        ids, stays = self.new_rows(ids)
+        if stays.all():
+            return ids, codes
+        return ids[stays], codes.take(pa.array(np.flatnonzero(stays)))
+
+
+def _write_files(
+    segment: SegmentWriter,
+    model: VectorModel,
+    parameters: VectorParameters,
+    existing: Sequence[_Existing],
+    runs: Runs,
+    loss: float,
+) -> None:
+    writer = VectorWriter(
+        segment, model.index_type, model.metric, model.centroids, model.quantizer, loss
+    )
+    stored = _written(writer, existing, runs, len(model.centroids))
+    if parameters.graphs is not None:
+        _write_graphs(segment, model, parameters.graphs, loss, stored)
+    for _ in stored:
+        pass
+    writer.finish()
+
+
+def _written(
+    writer: VectorWriter, existing: Sequence[_Existing], runs: Runs, num_partitions: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Write the codes of one partition after the other; yield them as they are stored."""
+    for number in range(num_partitions):
+        pieces = [item.partition(number) for item in existing] + runs.partition(number)
+        pieces = [piece for piece in pieces if len(piece[0])]
+        if pieces:
+            ids = np.concatenate([ids for ids, _ in pieces])
+            codes = pa.concat_batches([codes for _, codes in pieces])
+            yield number, writer.write(number, ids, codes)
+
+
+def _write_graphs(
+    segment: SegmentWriter,
+    model: VectorModel,
+    parameters: GraphParameters,
+    loss: float,
+    stored: Iterator[tuple[int, pa.RecordBatch]],
+) -> None:
+    """Write a graph of each partition."""
+    # Partitions have a thread each; if there is only one, its graph has several.
+    threads = None if len(model.centroids) == 1 else 1
+
+    def built(partition: tuple[int, pa.RecordBatch]) -> tuple[int, BuiltGraph]:
+        number, codes = partition
+        opened = model.quantizer.open_partition(codes, model.centroids[number])
+        return number, build_graph(opened, model.quantizer, model.metric, parameters, threads)
+
+    graphs = GraphWriter(segment, model.index_type, model.metric, model.centroids, parameters, loss)
+    for number, graph in each(built, stored):
+        graphs.write(number, graph)
+    graphs.finish()
 
 
 def can_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:
@@ -120,25 +214,3 @@ def _opened(files: IndexFiles) -> VectorSegment:
             f"index {files.segment.name!r}: a file is missing or unknown; create the index again"
         )
     return segment
-
-
-def _kept(
-    number: int, source: Source, segment: VectorSegment
-) -> tuple[UInt64Array, pa.RecordBatch]:
-    """Return the rows of a partition of another segment that stay."""
-    ids, stored = segment.stored(number)
-    codes = segment.quantizer.unstored(stored)
-    if source.kept is None or not len(ids):
-        return ids, codes
-    ids, stays = source.kept.rows(ids)
-    if stays.all():
-        return ids, codes
-    return ids[stays], codes.take(pa.array(np.flatnonzero(stays)))
-
-
-def _write_partition(
-    writer: VectorWriter, number: int, pieces: Sequence[tuple[UInt64Array, pa.RecordBatch]]
-) -> None:
-    if pieces:
-        ids = np.concatenate([ids for ids, _ in pieces])
-        writer.write(number, ids, pa.concat_batches([codes for _, codes in pieces]))

@@ -1,0 +1,56 @@
+"""Vector indexes with graphs rewritten with the row addresses after a compaction.
+
+A graph has a node for each row. pylance cannot search it if rows of its partition are left out, as
+the fragment reuse index would do with deleted rows. So these indexes are written again: codes are
+copied, and graphs are built from them.
+"""
+
+from __future__ import annotations
+
+from lance_spark.mutations.compaction.remap_btree import AddressMap
+from lance_spark.mutations.vectors.writing import write_remapped
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.scan.vectors import details
+from lance_spark.scan.vectors.faiss_library import faiss_library
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.indexes.updates import RewrittenIndex
+from lance_spark.table.paths import TablePaths
+
+
+def has_graphs(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment has graphs that can be built again."""
+    return (
+        indexes.type_of_index(index) == details.VECTOR
+        and details.details_of(index).HasField("hnsw_index_config")
+        and faiss_library() is not None
+    )
+
+
+def remap_graphs(
+    paths: TablePaths,
+    index: table_pb2.IndexMetadata,
+    address_map: AddressMap,
+    version: tuple[int, int],
+) -> RewrittenIndex:
+    """Write the files of a segment with new row addresses.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    index : table_pb2.IndexMetadata
+        A segment with graphs.
+    address_map : AddressMap
+    version : tuple of int
+        File version of the table.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    """
+    with SegmentWriter(paths, version) as segment:
+        write_remapped(segment, IndexFiles(paths, index), address_map.new_addresses)
+        written = segment.finish()
+    message = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
+    message.index_details.CopyFrom(index.index_details)
+    return RewrittenIndex(index.uuid.uuid, segment.id.bytes, message)

@@ -1,0 +1,60 @@
+"""Vector indexes of `LanceTable` and of SQL: written by tasks, with one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.spark.table import LanceTable
+from tests.spark.sql.catalogs import TestCatalog
+
+ROWS, DIMENSION = 3000, 16
+
+
+def rows(first: int = 0, count: int = ROWS) -> pa.Table:
+    matrix = np.random.default_rng(first).normal(size=(count, DIMENSION)).astype(np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), DIMENSION)
+    return pa.table({"v": vectors, "id": np.arange(first, first + count)})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    lance.write_dataset(rows(), str(path), max_rows_per_file=ROWS // 4)
+    return path
+
+
+def statistics(path: Path, name: str = "v_idx") -> dict[str, Any]:
+    result: dict[str, Any] = lance.dataset(str(path)).stats.index_stats(name)
+    return result
+
+
+@pytest.mark.parametrize("index_type", ["IVF_PQ", "ivf_rq", "IVF_HNSW_SQ"])
+def test_tasks_write_segments_of_one_model(spark: Any, path: Path, index_type: str) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    table.createIndex("v", index_type, metric="cosine", num_partitions=6, num_segments=2)
+    stats = statistics(path)
+    first, second = stats["indices"]
+    assert first["index_type"] == index_type.upper()
+    assert first["centroids"] == second["centroids"]
+    assert len(first["partitions"]) == 6
+    assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (ROWS, 0)
+    query = {"column": "v", "q": np.ones(DIMENSION), "k": 5, "metric": "cosine"}
+    assert "ANNSubIndex" in lance.dataset(str(path)).scanner(nearest=query).explain_plan()
+    (row,) = table.indexes().collect()
+    assert (row.index_type, row.num_segments) == (index_type.upper(), 2)
+    lance.write_dataset(rows(ROWS, 500), str(path), mode="append")
+    table.optimizeIndices(num_indices_to_merge=2)
+    stats = statistics(path)
+    assert (len(stats["indices"]), stats["num_indexed_rows"]) == (1, ROWS + 500)
+    assert [row.is_valid for row in table.checkIndex("v_idx").collect()] == [True]
+
+
+def test_sql(spark: Any, tmp_path: Path, sql_catalog: TestCatalog) -> None:
+    pass
