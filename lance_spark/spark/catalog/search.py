@@ -149,8 +149,8 @@ class _Search:
         return {"steps": text_steps(limit), "alias": "texts", **_described(options)}
 
     def _nearest(self, k: int | None) -> dict[str, Any]:
-        if k is None:
-            raise InvalidInputError(f"{self._function}: limit must be a number of rows, not NULL")
+        # Only a search of texts can return all rows.
+        assert k is not None
         from lance_spark.scan.vectors.query import parse_nearest
 
         values = self._values

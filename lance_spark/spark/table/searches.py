@@ -195,7 +195,8 @@ class SearchMethods(TableBase):
         filter : str, optional
             Predicate in Spark's SQL; only rows for which it is true are returned.
         prefilter : bool
-            Whether the filter chooses rows before the nearest ones are chosen, or among these.
+            Whether the filter chooses rows before the nearest ones are chosen, or among these; then
+            it can only name columns that are returned.
         fast_search : bool
             Whether rows that no index covers are left out.
         with_row_id, with_row_address : bool
@@ -514,10 +515,13 @@ def _joined(vectors: DataFrame, texts: DataFrame, columns: Sequence[str]) -> Dat
 
 def _reranked(frame: DataFrame, reranker: Callable[[pa.Table], Any]) -> DataFrame:
     """Return candidates with the relevance that a function gives them."""
-    from pyspark.sql import functions
     from pyspark.sql.types import FloatType, StructField, StructType
 
     schema = StructType([*frame.schema.fields, StructField(hybrid.RELEVANCE, FloatType())])
-    # One task gets all candidates.
-    group = frame.groupBy(functions.lit(0))
-    return group.applyInArrow(hybrid.Rerank(reranker, tuple(frame.columns)), schema)
+    work = hybrid.Rerank(reranker, tuple(frame.columns))
+
+    def reranked(rows: pa.Table) -> pa.Table:
+        return work(rows)
+
+    # One task gets all candidates. Spark would pass the group, too, to an object.
+    return frame.groupBy().applyInArrow(reranked, schema)

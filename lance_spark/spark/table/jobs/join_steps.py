@@ -206,7 +206,7 @@ class ReadRows(TaskObject):
         if has_vector.any():
             own = vector.combine_chunks().drop_null()
             items[number[has_vector]] = join_rows.matrix_of(own, items)
-        best = found.best(slots.search.query.k)
+        best = found.best(slots.num_candidates)
         return searcher.measured(items, best).best(slots.k)
 
     def _joined(

@@ -92,17 +92,17 @@ def nearest_join(
             allowed = ranges_of(find_rows(handle, job, dataset, condition))
     join = Join(
         table=snapshot_of(dataset._table),
-        slots=Slots.of(search, dataset.fragments, parallelism(handle.spark), allowed),
+        slots=Slots.of(search, dataset.fragments, _WAVES * parallelism(handle.spark), allowed),
         columns=tuple(read),
         names=tuple(names),
         blob_handling=blob_handling,
         keeps_all=how == "left",
         vectors=given,
     )
-    return _joined(join, queries, vector, _WAVES * parallelism(handle.spark))
+    return _joined(join, queries, vector)
 
 
-def _joined(join: Join, queries: DataFrame, vector: Column, num_tasks: int) -> DataFrame:
+def _joined(join: Join, queries: DataFrame, vector: Column) -> DataFrame:
     from pyspark.sql import functions
     from pyspark.sql.types import FloatType, StructField, StructType
 
@@ -114,11 +114,11 @@ def _joined(join: Join, queries: DataFrame, vector: Column, num_tasks: int) -> D
     schema = StructType([*queries.schema.fields, *found, StructField(DISTANCE.name, FloatType())])
     given = queries.select(functions.struct("*").alias(ROW), vector.alias(VECTOR))
     probes = given.mapInArrow(AssignQueries(join), between)
-    routed = probes.repartition(max(num_tasks, join.slots.count), SLOT)
+    routed = probes.repartition(max(1, join.slots.count), SLOT)
     partial = routed.sortWithinPartitions(SLOT).mapInArrow(SearchSlots(join), between)
     # Partial results of a key come before its queries.
     is_query = functions.col(FOUND).isNull()
-    keyed = partial.repartition(num_tasks, FIRST, SECOND)
+    keyed = partial.repartition(FIRST, SECOND)
     keyed = keyed.sortWithinPartitions(FIRST, SECOND, is_query)
     return keyed.mapInArrow(ReadRows(join, schema), schema)
 

@@ -41,15 +41,17 @@ from lance_spark.table.rows.index import OFFSET_BITS
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.scan.vectors.ivf import Int64Array, Vectors
-    from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.scan.vectors.search import SearchedSegment, VectorSearch
     from lance_spark.scan.vectors.task import VectorScanTask
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Bytes of the vectors of a slot of rows, and of vectors that are measured again at once.
 _SLOT_BYTES = 64 * 1024 * 1024
-#: Rows of a segment that make another slot.
-_SLOT_ROWS = 1 << 20
+#: Most rows of a segment in a slot on average, and least ones of a slot that another core is worth.
+_SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 20, 1 << 16
+#: The same for rows whose vectors are compared.
+_LEAST_COMPARED_ROWS = 1 << 14
 _Ranges = tuple[tuple[int, int, int], ...]
 
 
@@ -115,7 +117,7 @@ class Slots:
         fragments : sequence of Fragment
             Of the table.
         num_tasks : int
-            How many tasks run at the same time.
+            How many slots are wanted.
         allowed : mapping, optional
         """
         query = search.query
@@ -123,15 +125,13 @@ class Slots:
         of_index = tuple(
             IndexSlot(number, share, count)
             for number, segment in enumerate(search.segments)
-            for count in [
-                min(segment.num_partitions, max(num_tasks, segment.num_rows // _SLOT_ROWS))
-            ]
+            for count in [_num_shares(segment, num_tasks)]
             for share in range(count)
         )
         uncovered = [fragment for fragment in fragments if fragment.id in search.uncovered]
         rows = max(1, _SLOT_BYTES // search.dtype.stored_bytes)
         total = sum(fragment.physical_rows for fragment in uncovered)
-        groups = pack(uncovered, max(1, min(rows, total // num_tasks)))
+        groups = pack(uncovered, min(rows, max(total // num_tasks, _LEAST_COMPARED_ROWS)))
         of_rows = tuple(
             tuple((piece.fragment.id, piece.start, piece.stop) for piece in group)
             for group in groups
@@ -162,6 +162,11 @@ class Slots:
     def metric(self) -> Metric:
         """The metric of the distances."""
         return self.search.metric
+
+    @property
+    def num_candidates(self) -> int:
+        """Rows of a query that are measured again: as many of each segment as a search has."""
+        return self.search.query.k * max(1, len(self.search.segments))
 
     @cached_property
     def item_type(self) -> np.dtype[Any]:
@@ -351,6 +356,12 @@ class SlotSearcher:
             for number, ranges in sorted(allowed.items())
         ]
         return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _num_shares(segment: SearchedSegment, num_tasks: int) -> int:
+    """Return the number of slots of a segment."""
+    wanted = min(num_tasks, segment.num_rows // _LEAST_SLOT_ROWS)
+    return max(1, min(segment.num_partitions, max(wanted, segment.num_rows // _SLOT_ROWS)))
 
 
 def ranges_of(rows: Mapping[int, BitMap]) -> dict[int, RowRanges]:

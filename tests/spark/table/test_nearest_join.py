@@ -1,0 +1,278 @@
+"""`LanceTable.nearestJoin`: the nearest rows of many queries, beside numpy and pylance."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import InvalidInputError
+from lance_spark.scan.vectors.neighbors import Neighbors
+from lance_spark.spark.table import LanceTable
+from lance_spark.spark.table.jobs import join_rows, nearest_slots
+from tests.spark.table.test_nearest import DIMENSION, column, vectors
+from tests.support.spark.messages import refusal
+
+ROWS, QUERIES, K = 2400, 60, 5
+
+
+@pytest.fixture(scope="module")
+def values() -> np.ndarray[Any, Any]:
+    return vectors(21, ROWS)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory, values: np.ndarray[Any, Any]) -> Path:
+    """A table with an index of two segments that does not cover the last fragment."""
+    path = tmp_path_factory.mktemp("join") / "t.lance"
+    for first in range(0, ROWS, 800):
+        rows = range(first, first + 800)
+        part = pa.table(
+            {
+                "id": pa.array(rows, pa.int64()),
+                "g": pa.array([i % 3 for i in rows], pa.int64()),
+                "st": pa.array([{"a": i, "b": str(i)} for i in rows]),
+                "v": column(values[first : first + 800]),
+            }
+        )
+        lance.write_dataset(part, str(path), mode="append" if first else "create")
+        dataset = lance.dataset(str(path))
+        if first == 0:
+            dataset.create_index("v", "IVF_PQ", num_partitions=6, num_sub_vectors=4)
+        elif first == 800:
+            dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(str(path)).delete("id % 40 = 3")
+    return path
+
+
+@pytest.fixture(scope="module")
+def queries(spark: Any) -> Any:
+    """Queries, of which the first two have equal vectors, and the last two have none."""
+    q = given_queries()
+    rows = [(number, f"q{number}", row.tolist()) for number, row in enumerate(q)]
+    rows[1] = (1, "q1", rows[0][2])
+    rows += [(QUERIES, "null", None), (QUERIES + 1, "nan", [float("nan")] * DIMENSION)]
+    return spark.createDataFrame(rows, "number long, name string, v array<float>").repartition(3)
+
+
+def given_queries() -> np.ndarray[Any, Any]:
+    return vectors(22, QUERIES)
+
+
+def nearest_ids(
+    values: np.ndarray[Any, Any], keep: Callable[[int], bool] = lambda _: True
+) -> list[list[int]]:
+    """Return the ids of the nearest rows of each query."""
+    q = given_queries()
+    q[1] = q[0]
+    distances = ((q[:, None, :].astype(np.float64) - values[None]) ** 2).sum(axis=2)
+    for number in range(ROWS):
+        if number % 40 == 3 or not keep(number):
+            distances[:, number] = np.inf
+    return [row.tolist() for row in np.argsort(distances, axis=1, kind="stable")[:, :K]]
+
+
+def found(joined: Any) -> dict[int, list[int]]:
+    """Return the ids of the rows of each query, the nearest first."""
+    result: dict[int, list[tuple[float, int]]] = {}
+    for row in joined if isinstance(joined, list) else joined.collect():
+        result.setdefault(row.number, []).append((row._distance, row.id))
+    return {number: [i for _, i in sorted(rows)] for number, rows in result.items()}
+
+
+def test_exact_join(spark: Any, path: Path, queries: Any, values: Any) -> None:
+    lance_spark.enable(spark)
+    table = LanceTable.forPath(spark, str(path))
+    joined = table.nearestJoin(queries, "v", K, use_index=False)
+    assert joined.columns == ["number", "name", "v", "id", "g", "st", "_distance"]
+    rows = joined.collect()
+    assert found(rows) == dict(enumerate(nearest_ids(values)))
+    for row in rows:
+        assert row.name == f"q{row.number}"
+        assert (row.st.a, row.st.b, row.g) == (row.id, str(row.id), row.id % 3)
+        q = np.array(row.v, np.float32)
+        assert row._distance == pytest.approx(((q - values[row.id]) ** 2).sum(), rel=1e-4)
+
+
+@pytest.fixture
+def small_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tasks search a segment, and the rows that no segment has."""
+    monkeypatch.setattr(nearest_slots, "_LEAST_SLOT_ROWS", 200)
+    monkeypatch.setattr(nearest_slots, "_LEAST_COMPARED_ROWS", 200)
+
+
+@pytest.mark.usefixtures("small_slots")
+def test_join_by_the_index(spark: Any, path: Path, queries: Any, values: Any) -> None:
+    lance_spark.enable(spark)
+    table = LanceTable.forPath(spark, str(path))
+    exact = dict(enumerate(nearest_ids(values)))
+    refined = table.nearestJoin(queries, "v", K, columns=["id"], nprobes=6, refine_factor=30)
+    assert found(refined) == exact
+    result = found(table.nearestJoin(queries, "v", K, columns=["id"], nprobes=2))
+    dataset = lance.dataset(str(path))
+    hits = others = 0
+    for number, q in enumerate(given_queries()):
+        if number == 1:
+            continue
+        nearest = {"column": "v", "q": q, "k": K, "nprobes": 2}
+        of_pylance = dataset.to_table(columns=["id"], nearest=nearest)["id"].to_pylist()
+        hits += len(set(result[number]) & set(exact[number]))
+        others += len(set(of_pylance) & set(exact[number]))
+    assert hits >= 0.97 * others
+    fast = table.nearestJoin(queries, "v", K, columns=["id"], fast_search=True)
+    assert max(max(ids) for ids in found(fast).values()) < 1600
+
+
+@pytest.mark.usefixtures("small_slots")
+def test_conditions_and_bounds(spark: Any, path: Path, queries: Any, values: Any) -> None:
+    lance_spark.enable(spark)
+    table = LanceTable.forPath(spark, str(path))
+    for options in ({"use_index": False}, {"refine_factor": 30}):
+        joined = table.nearestJoin(queries, "v", K, columns=["id"], filter="g = 1", **options)
+        assert found(joined) == dict(enumerate(nearest_ids(values, lambda i: i % 3 == 1))), options
+    # Few rows meet this condition: all of them are found.
+    rare = table.nearestJoin(queries, "v", K, columns=["id"], filter="id IN (8, 900, 2000, 43)")
+    sets = [set(ids) for ids in found(rare).values()]
+    assert sets == [{8, 900, 2000}] * QUERIES
+    near = table.nearestJoin(
+        queries,
+        "v",
+        ROWS,
+        columns=["id"],
+        distance_range=(1.0, 4.0),
+        nprobes=6,
+        refine_factor=30,
+        filter="id % 9 = 0",
+    )
+    rows = near.collect()
+    assert rows
+    assert all(1.0 <= row._distance < 4.0 and row.id % 9 == 0 for row in rows)
+
+
+def test_left_join_and_names(spark: Any, path: Path, queries: Any) -> None:
+    from pyspark.sql import functions as f
+
+    lance_spark.enable(spark)
+    table = LanceTable.forPath(spark, str(path))
+    others = queries.select(f.col("number").alias("id"), f.col("v").alias("taste"), "number")
+    joined = table.nearestJoin(
+        others,
+        ("taste", "v"),
+        2,
+        how="left",
+        columns=["id", "st.b"],
+        aliases={"id": "found"},
+        with_row_id=True,
+    )
+    assert joined.columns == ["id", "taste", "number", "found", "st", "_rowid", "_distance"]
+    rows = joined.collect()
+    assert len(rows) == 2 * QUERIES + 2
+    empty = [row for row in rows if row.found is None]
+    assert {row.id for row in empty} == {QUERIES, QUERIES + 1}
+    assert all(row.st is None and row._rowid is None and row._distance is None for row in empty)
+    assert all(row.st.asDict() == {"b": str(row.found)} for row in rows if row.st is not None)
+    # Queries are computed once: random rows have their own neighbours.
+    random = spark.range(40).select(f.array(*(f.rand() for _ in range(DIMENSION))).alias("v"))
+    every = table.nearestJoin(random, "v", 1, columns=["id"]).collect()
+    assert len(every) == 40
+
+
+def test_versions(spark: Any, path: Path, queries: Any) -> None:
+    old = LanceTable.forPath(spark, str(path), version=1)
+    assert max(max(ids) for ids in found(old.nearestJoin(queries, "v", 3)).values()) < 800
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda t, q: t.nearestJoin(q, "number"), "no field 'number'"),
+        (lambda t, q: t.nearestJoin(q, ("number", "v")), "must have arrays of numbers, not bigint"),
+        (lambda t, q: t.nearestJoin(q, ("v", "id")), "has no vectors"),
+        (lambda t, q: t.nearestJoin(q, "v", 0), "k must be at least 1"),
+        (lambda t, q: t.nearestJoin(q, "v", how="outer"), "how must be one of"),
+        (lambda t, q: t.nearestJoin(q, "v", columns=["id", "v"]), "column v is a column of"),
+        (lambda t, q: t.nearestJoin(q, "v", aliases={"x": "y"}), "aliases: 'x'"),
+        (lambda t, q: t.nearestJoin(q, "v", aliases={"id": "Number"}), "column Number is"),
+        (lambda t, q: t.nearestJoin(q, "v", metric="far"), "metric must be one of"),
+        (lambda t, q: t.nearestJoin(q, "v", filter="nope > 1"), "nope"),
+    ],
+)
+def test_wrong_arguments(
+    spark: Any, path: Path, queries: Any, call: Callable[[Any, Any], Any], says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(says)):
+        call(LanceTable.forPath(spark, str(path)), queries)
+
+
+def test_vectors_of_another_length(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    short = spark.sql("SELECT array(1.0f, 2.0f) AS v")
+    assert "column v has an array of 2 items; the vectors of the table have 8" in refusal(
+        lambda: table.nearestJoin(short, "v", columns=["id"]).collect()
+    )
+
+
+def test_rows_between_the_steps() -> None:
+    q = vectors(1, 9)
+    q[4] = q[2]
+    keys = join_rows.keys_of(q)
+    assert len(np.unique(keys, axis=0)) == 8
+    assert (keys[4] == keys[2]).all()
+    assert (join_rows.matrix_of(join_rows.vectors_as_binaries(q), q) == q).all()
+    some = join_rows.vectors_as_binaries(q).slice(3, 4)
+    assert (join_rows.matrix_of(some, q) == q[3:7]).all()
+    words = np.array([5, 6, 5, 7], np.uint64)
+    neighbors = Neighbors(
+        np.array([0, 0, 2, 2], np.int32), np.array([1, 2, 3, 4], np.float32), words, words + 10
+    )
+    packed = join_rows.found_as_binaries(neighbors, 4)
+    assert [len(value) for value in packed.to_pylist()] == [40, 0, 40, 0]
+    # A row that is there twice for one query is there once.
+    again = join_rows.found_of(packed, np.array([0, 1, 0, 3]))
+    assert again.queries.tolist() == [0, 0, 0]
+    assert again.ids.tolist() == [5, 6, 7]
+    assert again.addresses.tolist() == [15, 16, 17]
+
+
+def test_groups_and_runs() -> None:
+    """Partial results of a key are beside all its queries, however the rows are cut."""
+    rng = np.random.default_rng(3)
+    for size in (1, 2, 5, 100):
+        rows = []
+        for key in range(12):
+            rows += [(key, b"x")] * int(rng.integers(0, 4)) + [(key, None)] * int(
+                rng.integers(0, 5)
+            )
+        table = pa.table(
+            {
+                "first": pa.array([key for key, _ in rows], pa.int64()),
+                "second": pa.array([0] * len(rows), pa.int64()),
+                "found": pa.array([value for _, value in rows], pa.binary()),
+            }
+        )
+        batches = table.to_batches(max_chunksize=3)
+        seen = []
+        for group in join_rows.groups(iter(batches), size):
+            keys, values = group["first"].to_pylist(), group["found"].to_pylist()
+            for key in dict.fromkeys(
+                key for key, value in zip(keys, values, strict=True) if value is None
+            ):
+                own = [value for k, value in zip(keys, values, strict=True) if k == key]
+                assert own.count(b"x") == rows.count((key, b"x"))
+                seen += [key] * own.count(None)
+        assert seen == [key for key, value in rows if value is None]
+        slots = np.sort(rng.integers(0, 5, 40)).astype(np.int32)
+        runs = join_rows.Runs(size)
+        parts = []
+        for batch in pa.table({"slot": slots}).to_batches(max_chunksize=7):
+            parts += list(runs.add(batch))
+        parts += list(runs.finish())
+        assert all(part.num_rows <= size for _, part in parts)
+        assert [slot for slot, part in parts for _ in range(part.num_rows)] == slots.tolist()
