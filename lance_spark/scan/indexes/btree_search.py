@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.rows import Rows, distinct
 from lance_spark.errors import CorruptFileError, MissingFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
@@ -189,7 +189,7 @@ def _narrowed(data: DataFileReader, field: Field, rows: RowRanges, values: pa.Ar
         stops = np.minimum(firsts + step, np.repeat(rows.stops, counts))
         # A block ends before the first row of the next, or with the last row of its range.
         lasts = np.where(stops == np.repeat(rows.stops, counts), stops - 1, stops)
-        read = np.unique(np.concatenate([firsts, lasts]))
+        read = distinct(np.concatenate([firsts, lasts]))
         (bounds,) = data.read([field], read)
         low, high = (bounds.take(pa.array(np.searchsorted(read, part))) for part in (firsts, lasts))
         has_values = high.is_valid().to_numpy(zero_copy_only=False)

@@ -121,16 +121,17 @@ class TableRows:
         is_known = (self._ids[position] == ids) & covered[fragment]
         is_known &= offsets < np.diff(self.starts)[fragment]
         rows = self.starts[fragment[is_known]] + offsets[is_known]
-        return RowRanges.of_rows(np.unique(rows))
+        return RowRanges.of_rows(np.sort(rows))
 
     def by_fragment(self, rows: RowRanges) -> dict[int, RowRanges]:
         """Return rows by the id of their fragment, counted from its first row."""
         first = np.searchsorted(self.starts, rows.starts, "right") - 1
         last = np.searchsorted(self.starts, rows.stops - 1, "right") - 1
-        touched = RowRanges.of(map(range, first.tolist(), (last + 1).tolist()))
+        is_touched = np.zeros(len(self.fragments) + 1, np.int64)
+        np.add.at(is_touched, first, 1)
+        np.subtract.at(is_touched, last + 1, 1)
         result = {}
-        for positions in touched:
-            for position in positions:
-                start, stop = self.starts[position : position + 2].tolist()
-                result[self.fragments[position].id] = rows.within(start, stop).shifted(-start)
+        for position in np.flatnonzero(np.cumsum(is_touched)).tolist():
+            start, stop = self.starts[position : position + 2].tolist()
+            result[self.fragments[position].id] = rows.within(start, stop).shifted(-start)
         return result
