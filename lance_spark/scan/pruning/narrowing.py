@@ -8,7 +8,7 @@ from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.scan.task import FragmentSlice
 
 #: Each task searches whole segments, so that a task has many of their rows.
-_LEFT_ROWS = 8
+_LEFT_ROWS = 4
 
 
 def narrowed(

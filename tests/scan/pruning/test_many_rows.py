@@ -107,7 +107,7 @@ def test_tasks_find_the_rows_of_a_scan(tmp_path: Path, stable: bool, version: st
 def test_tasks_read_only_what_they_find(tmp_path: Path) -> None:
     dataset = made(tmp_path / "t", stable=False)
     tasks = dataset.plan(filter=TEXT, rows_per_task=500)
-    # An eighth of the rows is expected to be read, so that fewer tasks search.
+    # A quarter of the rows is expected to be read, so that fewer tasks search.
     assert len(tasks) == 2
     found = 0
     for task in tasks:
