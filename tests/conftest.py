@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -39,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = memory_folder()
     if folder and config.option.basetemp is None and TEMPORARY_ROOT not in os.environ:
         os.environ[TEMPORARY_ROOT] = str(folder)
+    # Each collection of garbage would look at all modules and tests that are loaded so far.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of later collections of garbage: they live until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
