@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 
 # Spark starts its Python workers with this interpreter.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
-WORKERS ?= 2
+# One more than the cores of CI: tests wait for servers, retries and other processes.
+WORKERS ?= 3
 PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
