@@ -21,7 +21,7 @@ FOUND_BY = {
     "late_names": 35,
     "sure_names": 148,
     "late_restores": 612,
-    "forgetful_clone": 3,
+    "forgetful_clone": 15,
 }
 #: A mistake must be found within so many schedules. A change of the package changes what each seed
 #: does: the seeds above only make it soon.
