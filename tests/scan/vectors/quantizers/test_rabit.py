@@ -197,7 +197,7 @@ def test_compiled_loops(num_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for least in (1 << 62, -1):
         monkeypatch.setattr(products, "MIN_ITEMS", least)
-        monkeypatch.setattr(lookup, "MIN_ITEMS", least)
+        monkeypatch.setattr(lookup.LOOP, "min_items", least)
         found.append(_opened(quantizer, vectors, vectors[0])[1].distances(queries))
     assert products._loop() is not None
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
