@@ -152,7 +152,7 @@ def _check_extra(
 @pytest.mark.parametrize("num_bits", [1, 5, 9])
 @pytest.mark.parametrize("metric", METRICS)
 def test_index_for_pylance(metric: str, num_bits: int, tmp_path: Path) -> None:
-    """pylance searches an index of this package, and finds as much as in its own."""
+    """pylance searches an index of this package, and finds as much as in its own of this model."""
     path, copy = tmp_path / "t.lance", tmp_path / "copy.lance"
     vectors, _ = _write(path, 40, rows=3000), _write(copy, 40, rows=3000)
     own = lance_spark.open_dataset(str(path)).create_index(
@@ -161,8 +161,16 @@ def test_index_for_pylance(metric: str, num_bits: int, tmp_path: Path) -> None:
     theirs = lance.dataset(str(path))
     plan = theirs.scanner(nearest={"column": "v", "q": vectors[0], "k": 3}).explain_plan()
     assert "ANNSubIndex" in plan
+    segment = _segment(path)
+    assert isinstance(segment.quantizer, RabitQuantizer)
     built = lance.dataset(str(copy)).create_index(
-        "v", "IVF_RQ", metric=metric, num_partitions=PARTITIONS, num_bits=num_bits
+        "v",
+        "IVF_RQ",
+        metric=metric,
+        num_partitions=PARTITIONS,
+        num_bits=num_bits,
+        ivf_centroids=segment.ivf.centroids,
+        rabitq_model=segment.quantizer.model(),
     )
     hits, both = np.zeros(2, int), 0
     queries = vectors[:60] + np.float32(0.2)
@@ -177,7 +185,7 @@ def test_index_for_pylance(metric: str, num_bits: int, tmp_path: Path) -> None:
     # pylance skips rows by the signs alone, and loses some near ones.
     assert both >= 0.99 * 10 * len(queries)
     ours, other = hits / (10 * len(queries))
-    assert ours > other - 0.06
+    assert ours >= other - 0.01
 
 
 def test_models(tmp_path: Path) -> None:

@@ -196,10 +196,10 @@ def test_compiled_loops(num_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     quantizer = RabitQuantizer.new(Metric.L2, 48, num_bits, seed=1)
     found = []
     for least in (1 << 62, -1):
-        monkeypatch.setattr(products, "MIN_ITEMS", least)
-        monkeypatch.setattr(lookup.LOOP, "min_items", least)
+        for loop in (products.LOOP, lookup.LOOP):
+            monkeypatch.setattr(loop, "min_items", least)
         found.append(_opened(quantizer, vectors, vectors[0])[1].distances(queries))
-    assert products._loop() is not None
+    assert products.LOOP.loop is not None
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
 
 

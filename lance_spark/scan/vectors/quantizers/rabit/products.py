@@ -1,29 +1,22 @@
 """Products of queries with the levels of stored vectors.
 
-If numba is installed, a compiled loop multiplies one query in a quarter of the time of numpy. A
-process loads numba after it has multiplied `MIN_ITEMS` levels.
+If numba is installed, a compiled loop multiplies one query in a quarter of the time of numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from lance_spark.encoding.compiled import compiled_loop
+from lance_spark.encoding.compiled import CompiledLoop
 from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.quantizers.rabit.codes import Levels
 from lance_spark.scan.vectors.quantizers.rabit.rotation import Floats
 
-#: Number of levels that a process multiplies before it loads numba.
-MIN_ITEMS = 1 << 28
-
 #: Items that are decoded in one step, so that they stay in the caches.
 _STEP_ITEMS = 1 << 18
-#: Number of levels that this process has multiplied.
-_seen = {"items": 0}
 
 
 def steps(num_rows: int, dimension: int) -> Iterator[slice]:
@@ -45,8 +38,7 @@ def level_products(levels: Levels, queries: Floats) -> Floats:
     found = np.empty((len(queries), num_rows), np.float32)
     is_single = len(queries) == 1
     if is_single and levels.dtype == np.uint8 and levels.flags.c_contiguous:
-        _seen["items"] += levels.size
-        loop = _loop() if _seen["items"] > MIN_ITEMS else None
+        loop = LOOP.after(levels.size)
         if loop is not None:
             loop(levels, np.ascontiguousarray(queries[0]), found[0])
             return found
@@ -76,15 +68,13 @@ def _multiply(levels: Any, query: Any, out: Any) -> None:
             out[row] += near + far
 
 
-@lru_cache(maxsize=1)
-def _loop() -> Callable[..., None] | None:
-    """Return `_multiply`, compiled by numba; None if numba is missing or cannot compile it."""
-    return compiled_loop(_multiply, _signature)
-
-
 def _signature(types: Any) -> Any:
     return types.void(
         types.Array(types.uint8, 2, "C", readonly=True),
         types.Array(types.float32, 1, "C", readonly=True),
         types.Array(types.float32, 1, "C"),
     )
+
+
+#: It compiles `_multiply`.
+LOOP = CompiledLoop(_multiply, _signature, 1 << 28)
