@@ -256,11 +256,7 @@ RELEASES = [
     (release, table)
     for release, notes in NOTES.items()
     for table, facts in notes["tables"].items()
-<<<<<<< HEAD
     # Their graphs have rows without vectors.
-=======
-    # Graphs of that release are not used.
->>>>>>> v4
     if table.startswith("hnsw") and facts.get("versions") and release != "0.20.0"
 ]
 
