@@ -277,50 +277,6 @@ class _Segment:
         self._done = np.maximum(self._done, stops)
 
 
-def nearest_of_pairs(
-    opened: VectorSegment,
-    fragments: BitMap,
-    live: LiveRows,
-    vectors: Vectors,
-    pairs: tuple[Int64Array, Int64Array],
-    k: int,
-    ef: int | None = None,
-    bounds: tuple[float | None, float | None] = (None, None),
-) -> Neighbors:
-    """Return the nearest live rows in some partitions of a segment.
-
-    Parameters
-    ----------
-    opened : VectorSegment
-    fragments : BitMap
-        The fragments that the segment covers.
-    live : LiveRows
-    vectors : array of shape (queries, dimension)
-        With `cosine`, of length 1.
-    pairs : tuple of int64 arrays
-        Numbers of queries, and of the partition that each of them searches.
-    k : int
-        Most rows of a query.
-    ef : int, optional
-        Rows that a graph search keeps.
-    bounds : tuple of float or None
-        Only rows with lower <= distance < upper.
-    """
-    if live.passing is None:
-        wanted = _MORE_FACTOR * k + _MORE_ROWS
-        collector = Collector(len(vectors), wanted, *bounds)
-        search_pairs(opened, fragments, vectors, pairs, collector, None, k, ef)
-        found, may_lack = _looked_up(
-            collector.neighbors(), len(vectors), opened, fragments, live, wanted
-        )
-        counts = np.bincount(found.queries, minlength=len(vectors))
-        if not (may_lack & (counts < k)).any():
-            return found.best(k)
-    collector = Collector(len(vectors), k, *bounds)
-    search_pairs(opened, fragments, vectors, pairs, collector, live, k, ef)
-    return collector.neighbors()
-
-
 def search_pairs(
     opened: VectorSegment,
     fragments: BitMap,
@@ -335,12 +291,21 @@ def search_pairs(
 
     Parameters
     ----------
+    opened : VectorSegment
+    fragments : BitMap
+        The fragments that the segment covers.
+    vectors : array of shape (queries, dimension)
+        With `cosine`, of length 1.
+    pairs : tuple of int64 arrays
+        Numbers of queries, and of the partition that each of them searches.
     collector : Collector
         Gets row ids in place of addresses if `live` is None.
     live : LiveRows, optional
         If set, only rows that may be found are measured.
-    opened, fragments, vectors, pairs, k, ef
-        As for `nearest_of_pairs`.
+    k : int
+        Rows that a graph has to find.
+    ef : int, optional
+        Rows that a graph search keeps.
     """
     query, number = pairs
     has_rows = opened.ivf.lengths[number] > 0

@@ -146,7 +146,7 @@ def check_queries(
             within = {key for key, v in values.items() if v is not None and word in v}
             _by_text(ours, theirs, f"array_has_any({name}, ['{word}'])", within)
         elif dtype == VECTOR:
-            _nearest(theirs, name, values, random)
+            _nearest(ours, theirs, name, values, random)
         elif pa.types.is_struct(dtype):
             child = random.choice(list(dtype))
             if child.type in (*INTEGERS, *STRINGS):
@@ -194,7 +194,13 @@ def _theirs(theirs: lance.LanceDataset, sql: str, expected: set[int]) -> None:
         )
 
 
-def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], random: Random) -> None:
+def _nearest(
+    ours: lance_spark.Dataset,
+    theirs: lance.LanceDataset,
+    name: str,
+    values: dict[int, Any],
+    random: Random,
+) -> None:
     query = [float(random.randrange(8)) for _ in range(4)]
     distances = {
         key: sum((a - b) ** 2 for a, b in zip(v, query, strict=True))
@@ -206,15 +212,18 @@ def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], rand
     nearest = sorted(distances.values())[:5]
     for use_index in (False, True):
         options = {"column": name, "q": query, "k": 5, "use_index": use_index, "metric": "L2"}
-        table = theirs.to_table(columns=["key", "_distance"], nearest=options)
-        pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
-        nearest_found = []
-        for key, distance in pairs:
-            assert distances.get(key) == distance, f"{key} is not {distance} from {query} in {name}"
-            nearest_found.append(distance)
-        assert sorted(nearest_found) == nearest, (
-            f"nearest in {name}, index {use_index}: {nearest_found}, not {nearest}"
-        )
+        for client in (ours, theirs):
+            table = client.to_table(columns=["key", "_distance"], nearest=options)
+            pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
+            found = []
+            for key, distance in pairs:
+                assert distances.get(key) == distance, (
+                    f"{key} is not {distance} from {query} in {name}"
+                )
+                found.append(distance)
+            assert sorted(found) == nearest, (
+                f"nearest in {name}, index {use_index}: {found}, not {nearest}"
+            )
 
 
 def _full_text(
