@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from lance_spark.scan.vectors import distances
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.quantizers.lookup import Positions, summed
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
 from lance_spark.scan.vectors.quantizers.rabit.codes import Factors, Levels, level_center
 from lance_spark.scan.vectors.quantizers.rabit.rotation import Floats, Rotation
@@ -29,47 +29,48 @@ class SignCodes:
 
     Attributes
     ----------
-    packed : uint8 array of shape (dimension / 8, rows)
+    positions : integer array of shape (dimension / 8, rows)
+        Where sums of 8 dimensions are (`lookup`). The low byte of each is that of the code.
     """
 
-    packed: npt.NDArray[np.uint8]
+    positions: Positions
 
     center = level_center(1)
 
     @property
     def num_rows(self) -> int:
         """Number of vectors."""
-        return len(self.packed[0])
+        return len(self.positions[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.packed.nbytes
+        return self.positions.nbytes
 
     def taken(self, rows: Int64Array) -> SignCodes:
         """Return the codes of some rows."""
-        return SignCodes(self.packed[:, rows])
+        return SignCodes(self.positions[:, rows])
 
     def values(self) -> Floats:
         """Return the value of each dimension, shape (rows, dimension)."""
-        bits = np.unpackbits(self.packed, axis=0, bitorder="little")
-        return np.subtract(bits.T, self.center, dtype=np.float32)
+        return self._levels(slice(None)) - np.float32(self.center)
 
     def products(self, queries: Floats) -> Floats:
         """Return the product of each query with the levels of each row."""
-        found = np.zeros((len(queries), self.num_rows), np.float32)
+        found = np.empty((len(queries), self.num_rows), np.float32)
         if len(queries) <= _FEW_QUERIES:
             for number, query in enumerate(queries):
-                tables = query.reshape(-1, 8) @ _BITS
-                for table, codes in zip(tables, self.packed, strict=True):
-                    found[number] += table.take(codes)
+                summed(query.reshape(-1, 8) @ _BITS, self.positions, found[number])
             return found
         factor = np.ascontiguousarray(queries.T)
-        for step in _steps(self.num_rows, 8 * len(self.packed)):
-            codes = np.ascontiguousarray(self.packed[:, step].T)
-            bits = np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
-            found[:, step] = distances.products(bits, factor).T
+        for step in _steps(self.num_rows, 8 * len(self.positions)):
+            found[:, step] = distances.products(self._levels(step), factor).T
         return found
+
+    def _levels(self, step: slice) -> Floats:
+        """Return the levels of some rows, shape (rows, dimension)."""
+        codes = np.ascontiguousarray(self.positions[:, step].T.astype(np.uint8))
+        return np.unpackbits(codes, axis=1, bitorder="little").astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
