@@ -15,7 +15,7 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.mutations.vectors import runs
 
-ROWS, DIMENSION, QUERIES, K = 4000, 16, 25, 10
+ROWS, DIMENSION, QUERIES, K = 2500, 16, 20, 10
 TYPES = {
     "IVF_FLAT": {},
     "IVF_SQ": {},
@@ -84,7 +84,7 @@ def test_recall_is_that_of_pylance(tmp_path: Path, index_type: str, metric: str)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     options = {"metric": metric, "num_partitions": 8, **TYPES[index_type]}
     for path in (ours, theirs):
-        lance.write_dataset(table(vectors()), path, max_rows_per_file=1500)
+        lance.write_dataset(table(vectors()), path, max_rows_per_file=900)
     dataset = lance_spark.open_dataset(str(ours)).create_index("v", index_type, **options)
     lance.dataset(theirs).create_index("v", index_type, **options)
     assert_used(ours, metric)
@@ -108,7 +108,7 @@ def test_recall_is_that_of_pylance(tmp_path: Path, index_type: str, metric: str)
     assert mine["loss"] == pytest.approx(other["loss"], rel=0.1)
     if "HNSW" not in index_type:
         # The search of a graph of few rows is a matter of luck, as are few partitions.
-        assert recall(ours, metric, nprobes=8) > recall(theirs, metric, nprobes=8) - 0.05
+        assert recall(ours, metric, nprobes=8) > recall(theirs, metric, nprobes=8) - 0.1
     assert recall(ours, metric, nprobes=8, refine_factor=10, ef=200) > 0.97
 
 
@@ -280,11 +280,11 @@ def test_keep_up(
 ) -> None:
     # Small runs are on the disk.
     monkeypatch.setattr(runs, "_RUN_BYTES", 20_000)
-    data = vectors(5000)
+    data = vectors(2500)
     lance.write_dataset(
-        table(data[:2000]), tmp_path, max_rows_per_file=700, enable_stable_row_ids=stable_row_ids
+        table(data[:1000]), tmp_path, max_rows_per_file=350, enable_stable_row_ids=stable_row_ids
     )
-    options = {"num_partitions": 5, **TYPES[index_type]}
+    options = {"num_partitions": 3, **TYPES[index_type]}
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset = dataset.create_index("v", index_type, num_segments=2, **options)
     assert_used(tmp_path, segments=2)
@@ -295,14 +295,14 @@ def test_keep_up(
         assert_used(tmp_path, segments=segments)
         stats = lance.dataset(tmp_path).stats.index_stats("v_idx")
         assert stats["num_unindexed_rows"] == 0
-        assert recall(tmp_path, nprobes=5, refine_factor=15, ef=300) > 0.97
+        assert recall(tmp_path, nprobes=3, refine_factor=15, ef=300) > 0.97
         return dataset
 
-    lance.write_dataset(table(data[2000:3000], 2000), tmp_path, mode="append")
+    lance.write_dataset(table(data[1000:1500], 1000), tmp_path, mode="append")
     dataset = lance_spark.open_dataset(str(tmp_path)).delete("id % 10 = 3")
     dataset.optimize_indices()
     dataset = assert_right(2)
-    lance.write_dataset(table(data[3000:4000], 3000), tmp_path, mode="append")
+    lance.write_dataset(table(data[1500:2000], 1500), tmp_path, mode="append")
     dataset = lance_spark.open_dataset(str(tmp_path)).optimize_indices(num_indices_to_merge=0)
     dataset = assert_right(3)
     dataset.compact_files()
@@ -312,7 +312,7 @@ def test_keep_up(
     dataset = assert_right(3)
     dataset.optimize_indices(num_indices_to_merge=9)
     assert_right(1)
-    lance.write_dataset(table(data[4000:], 4000), tmp_path, mode="append")
+    lance.write_dataset(table(data[2000:], 2000), tmp_path, mode="append")
     lance.dataset(tmp_path).optimize.optimize_indices()
     dataset = assert_right(1)
     dataset.optimize_indices(retrain=True)
