@@ -323,6 +323,7 @@ class IndexMethods(HistoryMethods):
         ...     "embedding", "IVF_PQ", num_partitions=256, num_sub_vectors=16
         ... )  # doctest: +SKIP
         """
+        from lance_spark.mutations.indexes.builders import builder_of
         from lance_spark.mutations.indexes.create import config_of
 
         given = {
@@ -334,6 +335,10 @@ class IndexMethods(HistoryMethods):
             "target_partition_size": target_partition_size,
         }
         config = config_of(index_type, options)
+        if builder_of(config.index_type).train is None:
+            raise InvalidInputError(
+                f"index type {config.index_type!r} is not one of vectors: use create_scalar_index"
+            )
         return self.create_scalar_index(
             _one_column(column),
             config.index_type,

@@ -9,9 +9,43 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 _LOG = logging.getLogger(__name__)
+
+
+class CompiledLoop:
+    """A loop that this process uses after much work without it.
+
+    Parameters
+    ----------
+    function, signature : callable
+        See `compiled_loop`.
+    min_items : int
+        Number of items after which numba is loaded.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Callable[[Any], Any],
+        min_items: int,
+    ) -> None:
+        self._function = function
+        self._signature = signature
+        self.min_items = min_items
+        self._seen = 0
+
+    @cached_property
+    def loop(self) -> Callable[..., Any] | None:
+        """The compiled function; None if numba is missing or cannot compile it."""
+        return compiled_loop(self._function, self._signature)
+
+    def after(self, items: int) -> Callable[..., Any] | None:
+        """Count items to work on, and return the compiled function if it is worthwhile."""
+        self._seen += items
+        return self.loop if self._seen > self.min_items else None
 
 
 def compiled_loop(

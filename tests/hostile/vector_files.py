@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -19,6 +20,7 @@ from google.protobuf.message import DecodeError
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.proto import index_pb2
+from lance_spark.scan.vectors.graphs import graph
 from lance_spark.table.indexes import sections
 from tests.hostile.index_files import worse_index, worse_words
 from tests.hostile.mutate import worse_bytes, worse_message
@@ -46,6 +48,8 @@ def _live(root: str) -> frozenset[int]:
     return frozenset(lance_spark.open_dataset(root).to_table(["id"])["id"].to_pylist())
 
 
+# Graphs of small partitions are followed, too.
+@mock.patch.multiple(graph, _FEW_ROWS=0, _MOST_SEEN=1)
 def searched(root: str) -> None:
     """Search by the index, which may be refused."""
     dataset = lance_spark.open_dataset(root)

@@ -12,7 +12,7 @@ from lance_spark.mutations.vectors.writing import write_remapped
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.vectors import details
-from lance_spark.scan.vectors.faiss_library import faiss_library
+from lance_spark.scan.vectors.graphs.faiss_library import faiss_library
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import TablePaths

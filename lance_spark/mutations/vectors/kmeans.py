@@ -27,7 +27,7 @@ from lance_spark.scan.vectors.threads import each
 DEFAULT_MAX_ITERS = 50
 
 #: Steps end when the loss falls by less than this part of it.
-_TOLERANCE = 5e-4
+_TOLERANCE = 1e-3
 #: More clusters are made in two levels; in three, if a cluster gets a share of more.
 _MAX_FLAT, _MAX_LEVELS = 256, 3
 #: Vectors for each cluster in the first steps, and least number of vectors.

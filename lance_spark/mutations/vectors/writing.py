@@ -32,6 +32,8 @@ from lance_spark.scan.vectors.graphs.writer import BuiltGraph, GraphWriter
 from lance_spark.scan.vectors.threads import each
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: Rows of an existing segment that are read at once, if partitions are not larger.
+_GROUP_ROWS = 1 << 14
 #: Returns the new ids of rows, and which of the rows stay.
 NewRows = Callable[[UInt64Array], tuple[UInt64Array, npt.NDArray[np.bool_]]]
 
@@ -112,16 +114,24 @@ class _Existing:
     segment: VectorSegment
     new_rows: NewRows | None
 
-    def partition(self, number: int) -> tuple[UInt64Array, pa.RecordBatch]:
-        """Return the rows of a partition that stay."""
-        ids, stored = self.segment.stored(number)
-        codes = self.segment.quantizer.unstored(stored)
+    def partitions(self) -> Iterator[tuple[UInt64Array, pa.RecordBatch]]:
+        """Yield the rows of each partition that stay."""
+        # A read costs a request, which small partitions share.
+        starts = np.cumsum(self.segment.ivf.lengths) - self.segment.ivf.lengths
+        groups = np.split(
+            np.arange(len(starts)), np.flatnonzero(np.diff(starts // _GROUP_ROWS)) + 1
+        )
+        for group in groups:
+            for ids, stored in self.segment.all_stored(group.tolist()):
+                yield self._kept(ids, self.segment.quantizer.unstored(stored))
+
+    def _kept(self, ids: UInt64Array, codes: pa.RecordBatch) -> tuple[UInt64Array, pa.RecordBatch]:
         if self.new_rows is None or not len(ids):
             return ids, codes
-        ids, stays = self.new_rows(ids)
+        new_ids, stays = self.new_rows(ids)
         if stays.all():
-            return ids, codes
-        return ids[stays], codes.take(pa.array(np.flatnonzero(stays)))
+            return new_ids, codes
+        return new_ids[stays], codes.take(pa.array(np.flatnonzero(stays)))
 
 
 def _write_files(
@@ -147,8 +157,9 @@ def _written(
     writer: VectorWriter, existing: Sequence[_Existing], runs: Runs, num_partitions: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Write the codes of one partition after the other; yield them as they are stored."""
+    others = [item.partitions() for item in existing]
     for number in range(num_partitions):
-        pieces = [item.partition(number) for item in existing] + runs.partition(number)
+        pieces = [next(other) for other in others] + runs.partition(number)
         pieces = [piece for piece in pieces if len(piece[0])]
         if pieces:
             ids = np.concatenate([ids for ids, _ in pieces])

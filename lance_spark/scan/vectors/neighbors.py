@@ -15,6 +15,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 _COLLECTED = 16 * 1024
 #: Rows of one query are looked through in advance if they are so many times as many as wanted.
 _SCATTERED = 4
+#: One distance of this number is looked at to leave out most of the others.
+_SAMPLED = 16
 
 Distances = npt.NDArray[np.float32]
 
@@ -151,8 +153,7 @@ class Collector:
         """
         limits = self.limits[queries]
         if len(queries) == 1 and len(ids) > _SCATTERED * self._k and self._lower is None:
-            # Most of the rows are farther than the last of the nearest ones.
-            limits = np.fmin(limits, np.partition(distances[0], self._k - 1)[self._k - 1])
+            limits = np.fmin(limits, _last_of(distances[0], self._k))
         query, row = np.nonzero(distances <= limits[:, None])
         self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
 
@@ -199,3 +200,14 @@ class Collector:
         # Rows of a query are together, the nearest first.
         last = np.cumsum(counts) - 1
         self.limits[full] = best.distances[last[full]]
+
+
+def _last_of(distances: Distances, count: int) -> np.float32:
+    """Return the greatest of the least distances; NaN if there are fewer."""
+    sample = distances[::_SAMPLED]
+    if len(sample) > count:
+        distances = distances[distances <= np.partition(sample, count - 1)[count - 1]]
+    if len(distances) < count:
+        return np.float32(np.nan)
+    last: np.float32 = np.partition(distances, count - 1)[count - 1]
+    return last

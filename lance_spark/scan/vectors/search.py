@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 VECTOR = "VECTOR"
 #: Versions of segments that are searched.
-VERSIONS = (1, 2)
+VERSIONS = (0, 1, 2)
 #: So many codes are measured in the time of one vector of a fragment.
 _CODES_OF_A_VECTOR = 8
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.row_ranges import RowRanges
@@ -95,7 +96,12 @@ class VectorScanTask(ScanTask):
         open_files: OpenFiles | None = None,
     ) -> pa.Table:
         """Return the columns of rows that were found, in their order."""
-        computed = {DISTANCE.id: found.distances, QUERY_INDEX.id: found.queries}
+        computed: dict[int, npt.NDArray[Any]] = {
+            DISTANCE.id: found.distances,
+            QUERY_INDEX.id: found.queries,
+            _ADDRESS.id: found.addresses,
+            row_meta.ROW_ID.id: found.ids,
+        }
         fields = self.lance_schema.fields
         read = replace(
             self.lance_schema, fields=tuple(field for field in fields if field.id not in computed)

@@ -175,7 +175,7 @@ def test_forms_of_a_query(path: Path) -> None:
 
 
 def test_bytes_and_short_floats_are_measured(tmp_path: Path) -> None:
-    """pylance stores them, but does not search them."""
+    """pylance stores them, but does not search them, nor uint8 by other metrics than hamming."""
     rng = np.random.default_rng(5)
     values = rng.integers(-100, 100, (300, 8)).astype(np.int8)
     shorts = (rng.normal(size=(300, 8)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -190,16 +190,26 @@ def test_bytes_and_short_floats_are_measured(tmp_path: Path) -> None:
         [
             pa.array(range(300)),
             vector_list(values),
+            vector_list(values.astype(np.uint8)),
             pa.FixedSizeListArray.from_arrays(items, type=field.type),
         ],
-        schema=pa.schema([("id", pa.int64()), ("v", pa.list_(pa.int8(), 8)), field]),
+        schema=pa.schema(
+            [
+                ("id", pa.int64()),
+                ("v", pa.list_(pa.int8(), 8)),
+                ("u", pa.list_(pa.uint8(), 8)),
+                field,
+            ]
+        ),
     )
     lance_spark.write_dataset(table, tmp_path / "t.lance")
     dataset = lance_spark.open_dataset(tmp_path / "t.lance")
     floats = (shorts.astype(np.uint32) << 16).view(np.float32)
-    for column, numbers in (("v", values.astype(np.float64)), ("b", floats.astype(np.float64))):
+    for column, stored in (("v", values), ("u", values.astype(np.uint8)), ("b", floats)):
+        numbers = stored.astype(np.float64)
         q = numbers[4] + 0.25
-        found = dataset.to_table(["id"], nearest={"column": column, "q": q, "k": 5})
+        nearest = {"column": column, "q": q, "k": 5, "metric": "l2"}
+        found = dataset.to_table(["id"], nearest=nearest)
         distances = ((numbers - q.astype(np.float32)) ** 2).sum(axis=1)
         order = np.lexsort((np.arange(300), distances.astype(np.float32)))[:5]
         assert found["id"].to_pylist() == order.tolist()

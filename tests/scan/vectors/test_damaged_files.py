@@ -115,9 +115,9 @@ def test_metadata_of_quantizers() -> None:
     ],
 )
 def test_metadata_of_another_form(index_type: str, changes: Any, message: str) -> None:
-    sound: dict[str, Any] = {"IVF_FLAT": {"dim": 8}, "IVF_SQ": SQ, "IVF_PQ": PQ}[index_type]
+    sound: dict[str, dict[str, Any]] = {"IVF_FLAT": {"dim": 8}, "IVF_SQ": SQ, "IVF_PQ": PQ}
     with pytest.raises(CorruptFileError, match=f"^f: {message}"):
-        open_quantizer(index_type, model_of({**sound, **changes}))
+        open_quantizer(index_type, model_of({**sound[index_type], **changes}))
 
 
 def test_types_that_are_not_known() -> None:
@@ -137,8 +137,8 @@ def legacy_file(**changes: Any) -> bytes:
         pb.VectorIndexStage(pq=pb.PQ(**{**pq, **changes.get("pq", {})})),
     ]
     index = pb.VectorIndex(stages=stages[: changes.get("stages", 2)], metric_type=pb.Cosine)
-    message = pb.Index(vector_index=index).SerializeToString()
-    start = changes.get("start", len(parts))
+    message: bytes = pb.Index(vector_index=index).SerializeToString()
+    start: int = changes.get("start", len(parts))
     footer = start.to_bytes(8, "little") + b"\0\0\1\0LANC"
     return parts + len(message).to_bytes(4, "little") + message + footer
 

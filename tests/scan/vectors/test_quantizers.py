@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers import lookup
+from lance_spark.scan.vectors.quantizers import lookup, scalar
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
 from lance_spark.scan.vectors.quantizers.lookup import positions_of, summed
 from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
@@ -86,9 +86,10 @@ def coded(quantizer: ScalarQuantizer, vector: Array) -> list[int]:
     return [min(max(int(item), 0), 255) for item in scaled]
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("metric", FLOATS)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), dtype=st.sampled_from(DTYPES))
 def test_distances_are_those_of_the_decoded_vectors(
     kind: str, metric: Metric, seed: int, dtype: Any
@@ -123,7 +124,7 @@ def test_distances_are_those_of_the_decoded_vectors(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), metric=st.sampled_from(FLOATS), dtype=st.sampled_from(DTYPES))
 def test_codes_are_the_nearest(kind: str, seed: int, metric: Metric, dtype: Any) -> None:
     rng = np.random.default_rng(seed)
@@ -148,7 +149,7 @@ def test_codes_are_the_nearest(kind: str, seed: int, metric: Metric, dtype: Any)
             np.testing.assert_allclose(chosen, distances[row].min(axis=1), rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_rows_of_codes_are_independent(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -194,8 +195,10 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Look up items by numpy, and by the loop that numba compiles."""
     if request.param:
         pytest.importorskip("numba")
-        assert lookup._loop() is not None
-    monkeypatch.setattr(lookup, "MIN_ITEMS", -1 if request.param else 1 << 62)
+        assert lookup.LOOP.loop is not None
+        assert scalar.LOOP.loop is not None
+    for module in (lookup, scalar):
+        monkeypatch.setattr(module.LOOP, "min_items", -1 if request.param else 1 << 62)
 
 
 @pytest.mark.usefixtures("compiled")

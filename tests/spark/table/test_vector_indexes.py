@@ -9,8 +9,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 
-from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 
@@ -76,5 +76,5 @@ def test_sql(spark: Any, tmp_path: Path) -> None:
     catalog.sql(f"INSERT INTO CAT.t SELECT id, {vector} FROM range(1000, 1010, 1, 1)")
     assert catalog.sql("ALTER TABLE CAT.t OPTIMIZE INDEX i") == [(2, "i")]
     assert [row[1] for row in catalog.sql("CALL CAT.system.check_index('t', 'i')")] == [True]
-    with pytest.raises(InvalidOptionError, match="num_bits must be one of 4, 8"):
+    with pytest.raises(AnalysisException, match="num_bits must be one of 4, 8"):
         catalog.sql("ALTER TABLE CAT.t CREATE INDEX i USING ivf_pq (v) WITH (num_bits = 5)")

@@ -62,6 +62,8 @@ from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import decode_ivf
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: A column that early releases did not leave out.
+_PARTITION = "__ivf_part_id"
 #: Most bytes of the metadata of a quantizer: those of old releases have the codebook.
 _MAX_STORAGE = 1 << 26
 
@@ -132,15 +134,16 @@ class VectorSegment:
         ------
         CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
         """
-        return self._read([number])[0]
+        return self.all_stored([number])[0]
 
     def _open(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, Partition]]:
         return [
             (ids, self.quantizer.open_partition(codes, self.ivf.centroids[number]))
-            for number, (ids, codes) in zip(numbers, self._read(numbers), strict=True)
+            for number, (ids, codes) in zip(numbers, self.all_stored(numbers), strict=True)
         ]
 
-    def _read(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, pa.RecordBatch]]:
+    def all_stored(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, pa.RecordBatch]]:
+        """Return what `stored` returns for some partitions, in one read."""
         if self.model.positions is not None:
             return read_legacy_rows(self.files, self.model, numbers)
         offsets = self.ivf.offsets[list(numbers)]
@@ -220,13 +223,18 @@ def _read_model(files: IndexFiles) -> Model:
                 f"{name}: its {places.num_partitions} partitions are not the "
                 f"{model.num_partitions} of {INDEX}; rebuild the index"
             )
+        columns = [field.name for field in file.schema.fields]
+        if _PARTITION in columns:
+            raise UnsupportedFeatureError(
+                f"{name}: graphs of pylance up to 0.22 have rows without vectors; rebuild the index"
+            )
         ivf = Ivf(model.centroids, places.offsets, places.lengths, model.loss)
         stored = StoredModel(
             metadata=_storage(file),
             metric=metric,
             centroids=ivf.centroids,
             buffer=partial(buffer_of, file),
-            columns=[field.name for field in file.schema.fields],
+            columns=columns,
             name=name,
         )
         quantizer = open_quantizer(index_type, stored)

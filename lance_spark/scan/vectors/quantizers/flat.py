@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.scan.vectors.distances import measured
+from lance_spark.scan.vectors.columns import as_floats
+from lance_spark.scan.vectors.distances import measured, normalized
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
@@ -111,8 +112,24 @@ class _FlatPartition:
         return measured(self.metric, queries, self.items if rows is None else self.items[rows])
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
-        queries = query[None]
-        return lambda rows: self.distances(queries, rows)[0]
+        if self.metric is Metric.HAMMING:
+            return lambda rows: self.distances(query[None], rows)[0]
+        items, metric = self.items, self.metric
+        factors = normalized(query[None])[0] if metric is Metric.COSINE else as_floats(query)
+
+        def found(rows: Int64Array) -> Distances:
+            vectors = as_floats(items[rows])
+            if metric is Metric.L2:
+                vectors = vectors - factors
+                squares: Distances = np.einsum("ij,ij->i", vectors, vectors)
+                return squares.astype(np.float32, copy=False)
+            products: Distances = np.einsum("ij,j->i", vectors, factors)
+            if metric is Metric.COSINE:
+                # Their lengths are 1 but for the last digits.
+                products /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+            return (1 - products).astype(np.float32, copy=False)
+
+        return found
 
     def vectors(self) -> Vectors:
         if self.metric is Metric.HAMMING:

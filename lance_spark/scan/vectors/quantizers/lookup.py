@@ -4,31 +4,24 @@ A table has 256 items for each byte of a vector's codes. A position is the place
 those of all tables: 256 * number of the byte + byte.
 
 If numba is installed, a compiled loop adds them up in a third of the time of numpy. A process loads
-numba after it has looked up `MIN_ITEMS` items.
+numba after it has looked up 256 million items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.encoding.compiled import compiled_loop
+from lance_spark.encoding.compiled import CompiledLoop
 
 #: Positions of shape (bytes of a vector, vectors).
 Positions = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
-#: Number of items that a process looks up before it loads numba.
-MIN_ITEMS = 1 << 28
-
 _BYTES = 256
 #: Positions that are looked up in one step, so that they stay in the caches.
 _STEP = 1 << 16
-#: Number of items that this process has looked up.
-_seen = {"items": 0}
 
 
 def positions_of(columns: npt.NDArray[np.uint8]) -> Positions:
@@ -52,12 +45,11 @@ def summed(tables: npt.NDArray[np.float32], positions: Positions, out: Any) -> N
     """
     flat = np.ascontiguousarray(tables.reshape(-1))
     count, num_rows = positions.shape
-    if positions.dtype == np.uint16 and positions.flags.c_contiguous:
-        _seen["items"] += positions.size
-        loop = _loop() if _seen["items"] > MIN_ITEMS else None
-        if loop is not None:
-            loop(flat, positions, out)
-            return
+    is_simple = positions.dtype == np.uint16 and positions.flags.c_contiguous
+    loop = LOOP.after(positions.size) if is_simple else None
+    if loop is not None:
+        loop(flat, positions, out)
+        return
     step = max(1, _STEP // count)
     for first in range(0, num_rows, step):
         # Positions are in range, so that "wrap" only saves their check.
@@ -82,15 +74,13 @@ def _sum(flat: Any, positions: Any, out: Any) -> None:
             out[row] += flat[last[row]]
 
 
-@lru_cache(maxsize=1)
-def _loop() -> Callable[..., None] | None:
-    """Return `_sum`, compiled by numba; None if numba is missing or cannot compile it."""
-    return compiled_loop(_sum, _signature)
-
-
 def _signature(types: Any) -> Any:
     return types.void(
         types.Array(types.float32, 1, "C", readonly=True),
         types.Array(types.uint16, 2, "C", readonly=True),
         types.Array(types.float32, 1, "C"),
     )
+
+
+#: It compiles `_sum`.
+LOOP = CompiledLoop(_sum, _signature, 1 << 28)

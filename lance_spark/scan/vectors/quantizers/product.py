@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.scan.vectors.assignment import nearest_codewords
+from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
@@ -48,8 +49,8 @@ _BITS = (4, 8)
 #: Values of a byte.
 _BYTES = 256
 _MAX_DIMENSION = 1 << 20
-#: Items of decoded vectors that are measured in one step.
-_STEP_ITEMS = 1 << 20
+#: Items of decoded vectors, and distances, of one step: they stay in the caches.
+_STEP_ITEMS = 1 << 18
 #: With more queries than this number, vectors are decoded.
 _FEW_QUERIES = 16
 
@@ -265,19 +266,21 @@ class _ProductPartition:
     def _by_vectors(self, queries: _Floats, positions: Positions) -> Distances:
         """Return the distances of decoded vectors."""
         found = np.empty((len(queries), positions.shape[1]), np.float32)
-        lengths = np.einsum("ij,ij->i", queries, queries)[:, None]
-        step = max(1, _STEP_ITEMS // self.quantizer.dimension)
+        lengths = np.einsum("ij,ij->i", queries, queries)
+        factor = np.ascontiguousarray(queries.T)
+        if self.centroid is not None:
+            factor *= -2
+        step = max(1, min(_STEP_ITEMS // self.quantizer.dimension, _STEP_ITEMS // len(queries)))
         for first in range(0, positions.shape[1], step):
             vectors = self._decoded(positions[:, first : first + step])
-            distances = found[:, first : first + step]
-            np.matmul(queries, vectors.T, out=distances)
+            distances = products(vectors, factor)
             if self.centroid is None:
                 np.subtract(1, distances, out=distances)
-                continue
-            distances *= -2
-            distances += np.einsum("ij,ij->i", vectors, vectors)
-            distances += lengths
-            np.maximum(distances, 0, out=distances)
+            else:
+                distances += np.einsum("ij,ij->i", vectors, vectors)[:, None]
+                distances += lengths
+                np.maximum(distances, 0, out=distances)
+            found[:, first : first + step] = distances.T
         return found
 
 

@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.encoding.compiled import CompiledLoop
 from lance_spark.errors import CorruptFileError
+from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
@@ -35,6 +37,9 @@ from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 _COLUMN = "__sq_code"
 _NUM_BITS = 8
 _MAX_CODE = 255
+_HALF = np.float32(128)
+#: Most items of a vector whose squared differences have a sum in 32 bits.
+_MAX_ITEMS = 1 << 15
 #: Codes that are measured in one step, so that they stay in the caches.
 _STEP_CODES = 1 << 18
 
@@ -112,7 +117,13 @@ class ScalarQuantizer:
 
     def open_partition(self, stored: pa.RecordBatch, centroid: Vectors) -> _ScalarPartition:
         """Return a partition of a file."""
-        return _ScalarPartition(matrix(stored.column(0)), self)
+        around = _around(matrix(stored.column(0)))
+        squares = np.empty(len(around), np.float32)
+        step = max(1, _STEP_CODES // self.dimension)
+        for first in range(0, len(around), step):
+            part = around[first : first + step].astype(np.float32)
+            np.einsum("ij,ij->i", part, part, out=squares[first : first + step])
+        return _ScalarPartition(around, squares, self)
 
     def _codes(self, vectors: Vectors) -> _Codes:
         """Return the code of each item."""
@@ -132,66 +143,113 @@ class ScalarQuantizer:
 
 @dataclass(frozen=True, slots=True)
 class _ScalarPartition:
-    codes: _Codes
+    """Codes less 128, and the squared lengths of these vectors.
+
+    Numbers around zero have squares of few digits: sums of 1024 of them are exact in 32 bits.
+    """
+
+    around: npt.NDArray[np.int8]
+    squares: _Floats
     quantizer: ScalarQuantizer
 
     @property
     def num_rows(self) -> int:
-        return len(self.codes)
+        return len(self.around)
 
     @property
     def nbytes(self) -> int:
-        return self.codes.nbytes
+        return self.around.nbytes + self.squares.nbytes
 
     def distances(self, queries: Vectors, rows: Int64Array | None = None) -> Distances:
-        codes = self.codes if rows is None else self.codes[rows]
+        alone = self._alone(queries) if rows is None else None
+        if alone is not None:
+            return alone
         measure = self._measure(queries)
-        found = np.empty((len(queries), len(codes)), np.float32)
-        step = max(1, _STEP_CODES // self.quantizer.dimension)
-        for first in range(0, len(codes), step):
-            found[:, first : first + step] = measure(codes[first : first + step])
+        count = self.num_rows if rows is None else len(rows)
+        found = np.empty((len(queries), count), np.float32)
+        step = max(1, _STEP_CODES // max(self.quantizer.dimension, len(queries)))
+        for first in range(0, count, step):
+            part = slice(first, min(first + step, count))
+            found[:, part] = measure(part if rows is None else rows[part]).T
+        return found
+
+    def _alone(self, queries: Vectors) -> Distances | None:
+        """Return the distances of one query by the compiled loop; None without it."""
+        quantizer = self.quantizer
+        is_simple = len(queries) == 1 and quantizer.metric is not Metric.DOT
+        if not is_simple or quantizer.dimension > _MAX_ITEMS or not self.around.flags.c_contiguous:
+            return None
+        loop = LOOP.after(self.around.size)
+        if loop is None:
+            return None
+        found = np.empty((1, self.num_rows), np.float32)
+        loop(self.around, _around(quantizer._codes(queries))[0], found[0])
+        found *= np.float32(((quantizer.end - quantizer.start) / _MAX_CODE) ** 2)
         return found
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         measure = self._measure(query[None])
-        return lambda rows: measure(self.codes[rows])[0]
+        return lambda rows: measure(rows)[:, 0]
 
     def vectors(self) -> Vectors:
         quantizer = self.quantizer
-        vectors = self.codes.astype(np.float32)
+        vectors = self.around.astype(np.float32)
+        vectors += _HALF
         vectors *= np.float32((quantizer.end - quantizer.start) / _MAX_CODE)
         vectors += np.float32(quantizer.start)
         return vectors
 
-    def _measure(self, queries: Vectors) -> Callable[[_Codes], Distances]:
-        """Return a function that measures codes."""
+    def _measure(self, queries: Vectors) -> Callable[[slice | Int64Array], Distances]:
+        """Return a function of rows, whose result has a column for each query."""
         quantizer = self.quantizer
         width = (quantizer.end - quantizer.start) / _MAX_CODE
         if quantizer.metric is Metric.DOT:
-            factors = np.asarray(queries, np.float32)
-            offsets = 1 - np.float32(quantizer.start) * factors.sum(axis=1, keepdims=True)
-            factors = factors * np.float32(-width)
-            return lambda codes: factors @ codes.T.astype(np.float32) + offsets
-        coded = quantizer._codes(queries).astype(np.float32)
+            factor = np.ascontiguousarray(queries.T, np.float32)
+            offsets = 1 - factor.sum(axis=0) * np.float32(quantizer.start + _HALF * width)
+            factor = factor * np.float32(-width)
+            return lambda rows: self._products(rows, factor) + offsets
+        coded = quantizer._codes(queries).astype(np.float32) - _HALF
+        offsets = np.einsum("ij,ij->i", coded, coded)
+        factor = np.ascontiguousarray(coded.T) * -2
         scale = np.float32(width**2)
-        measure = _differences if len(coded) == 1 else _products
-        return lambda codes: measure(coded, codes) * scale
+
+        def measured(rows: slice | Int64Array) -> Distances:
+            found = self._products(rows, factor)
+            found += self.squares[rows, None]
+            found += offsets
+            np.maximum(found, 0, out=found)
+            found *= scale
+            return found
+
+        return measured
+
+    def _products(self, rows: slice | Int64Array, factor: _Floats) -> Distances:
+        found: Distances = products(self.around[rows].astype(np.float32), factor)
+        return found
 
 
-def _differences(query: _Floats, codes: _Codes) -> Distances:
-    """Return the squared differences of codes from those of one query."""
-    difference = codes - query
-    found: Distances = np.einsum("ij,ij->i", difference, difference)
-    return found[None]
+def _around(codes: _Codes) -> npt.NDArray[np.int8]:
+    """Return codes less 128."""
+    return (codes ^ int(_HALF)).view(np.int8)
 
 
-def _products(queries: _Floats, codes: _Codes) -> Distances:
-    """Return the squared differences of codes from those of queries."""
-    # Numbers around zero have squares of fewer digits.
-    half = np.float32(_MAX_CODE // 2 + 1)
-    around, query_around = codes - half, queries - half
-    found: Distances = query_around @ around.T
-    found *= -2
-    found += np.einsum("ij,ij->i", around, around)
-    found += np.einsum("ij,ij->i", query_around, query_around)[:, None]
-    return np.maximum(found, 0, out=found)
+def _squares(around: Any, query: Any, out: Any) -> None:
+    """Write the squared differences of vectors of numbers of 8 bits from one."""
+    for row in range(len(out)):
+        total = np.int32(0)
+        for item in range(len(query)):
+            difference = np.int32(around[row, item]) - np.int32(query[item])
+            total += difference * difference
+        out[row] = np.float32(total)
+
+
+def _signature(types: Any) -> Any:
+    return types.void(
+        types.Array(types.int8, 2, "C", readonly=True),
+        types.Array(types.int8, 1, "C", readonly=True),
+        types.Array(types.float32, 1, "C"),
+    )
+
+
+#: It compiles `_squares`: it takes a third of the time of products.
+LOOP = CompiledLoop(_squares, _signature, 1 << 28)

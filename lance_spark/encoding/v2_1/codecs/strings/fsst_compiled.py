@@ -2,26 +2,21 @@
 
 The loop writes each symbol as eight bytes, of which the next symbol overwrites those after its
 length. It takes about a third of the time of numpy's and Arrow's functions (`fsst`). A process
-loads numba, which takes time and memory, after it has expanded `MIN_CODES` codes.
+loads numba, which takes time and memory, after it has expanded 32 Mi codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.encoding.compiled import compiled_loop
+from lance_spark.encoding.compiled import CompiledLoop
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes
 
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-
-#: Number of codes that a process expands before it loads numba.
-MIN_CODES = 32 << 20
 
 _ESCAPE = 255
 _MAX_SYMBOL = 8
@@ -29,14 +24,11 @@ _MAX_SYMBOL = 8
 _MAX_ROOM = 256 << 20
 _NO_SYMBOL, _SPLIT_ESCAPE = -1, -2
 _INT32_MAX = (1 << 31) - 1
-#: Number of codes that this process was asked to expand.
-_seen = {"codes": 0}
 
 
 def is_worthwhile(codes: int) -> bool:
     """Return whether codes are to be expanded by the compiled loop; count them."""
-    _seen["codes"] += codes
-    return _seen["codes"] > MIN_CODES and _loop() is not None
+    return LOOP.after(codes) is not None
 
 
 def expand(
@@ -60,7 +52,7 @@ def expand(
     CorruptFileError
         A code has no symbol, or a value ends in the middle of an escape.
     """
-    loop = _loop()
+    loop = LOOP.loop
     assert loop is not None
     room = len(codes) * _MAX_SYMBOL
     if room > _MAX_ROOM:
@@ -114,12 +106,6 @@ def _write(
     return size
 
 
-@lru_cache(maxsize=1)
-def _loop() -> Callable[..., int] | None:
-    """Return `_write`, compiled by numba; None if numba is missing or cannot compile it."""
-    return compiled_loop(_write, _signature)
-
-
 def _signature(types: Any) -> Any:
     def constant(item: Any) -> Any:
         return types.Array(item, 1, "C", readonly=True)
@@ -132,3 +118,7 @@ def _signature(types: Any) -> Any:
         types.Array(types.uint64, 1, "A", aligned=False),
         types.Array(types.int64, 1, "C"),
     )
+
+
+#: It compiles `_write`.
+LOOP = CompiledLoop(_write, _signature, 32 << 20)

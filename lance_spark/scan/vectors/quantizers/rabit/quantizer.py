@@ -46,6 +46,7 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedF
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
+from lance_spark.scan.vectors.quantizers.lookup import positions_of
 from lance_spark.scan.vectors.quantizers.rabit import codes as coding
 from lance_spark.scan.vectors.quantizers.rabit import packing
 from lance_spark.scan.vectors.quantizers.rabit.codes import Factors, Levels
@@ -281,7 +282,7 @@ class RabitQuantizer:
     def open_partition(self, stored: pa.RecordBatch, centroid: Vectors) -> RabitPartition:
         """Return a partition of a file."""
         signs, names = self._signs(stored), (ADD, SCALE)
-        codes: SignCodes | LevelCodes = SignCodes(np.ascontiguousarray(signs.T))
+        codes: SignCodes | LevelCodes = SignCodes(positions_of(np.ascontiguousarray(signs.T)))
         if self.extra_bits:
             names = (EXTRA_ADD, EXTRA_SCALE)
             codes = self._levels(signs, matrix(stored.column(EXTRA_CODES)))
@@ -325,7 +326,7 @@ class RabitQuantizer:
         )
         bits = np.unpackbits(signs, axis=1, bitorder="little")
         level |= bits.astype(level.dtype, copy=False) << self.extra_bits
-        return LevelCodes(level, coding.level_center(self.num_bits))
+        return LevelCodes(np.ascontiguousarray(level.T), coding.level_center(self.num_bits))
 
 
 def _parsed(model: str) -> Mapping[str, Any]:

@@ -4,7 +4,6 @@ are tested: by functions of numpy and Arrow, and by a loop that numba compiles.
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +47,7 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     if compiled:
         pytest.importorskip("numba")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fsst_compiled, "MIN_CODES", -1 if compiled else 1 << 62)
+        patch.setattr(fsst_compiled.LOOP, "min_items", -1 if compiled else 1 << 62)
         assert fsst_compiled.is_worthwhile(1) is compiled
         yield
 
@@ -277,8 +276,8 @@ def test_a_numba_that_does_not_work(
         raise problem
 
     monkeypatch.setattr(compiled, "_compiled", fail)
-    monkeypatch.setattr(fsst_compiled, "_loop", functools.cache(fsst_compiled._loop.__wrapped__))
-    monkeypatch.setattr(fsst_compiled, "MIN_CODES", -1)
+    loop = compiled.CompiledLoop(fsst_compiled._write, fsst_compiled._signature, -1)
+    monkeypatch.setattr(fsst_compiled, "LOOP", loop)
     block = decode_values(message_of([b"abc"]), block_of([b"\0\0", b"\xff!"]))
     assert strings_of(block) == [b"abcabc", b"!"]
 
@@ -293,9 +292,8 @@ def test_a_damaged_cache_of_numba(monkeypatch: pytest.MonkeyPatch) -> None:
         return compile_function(*arguments, cache=cache)
 
     monkeypatch.setattr(compiled, "_compiled", only_without_cache)
-    loop = fsst_compiled._loop.__wrapped__()
-    assert loop is not None
-    monkeypatch.setattr(fsst_compiled, "_loop", lambda: loop)
-    monkeypatch.setattr(fsst_compiled, "MIN_CODES", -1)
+    loop = compiled.CompiledLoop(fsst_compiled._write, fsst_compiled._signature, -1)
+    assert loop.loop is not None
+    monkeypatch.setattr(fsst_compiled, "LOOP", loop)
     block = decode_values(message_of([b"abc"]), block_of([b"\0\0", b"\xff!"]))
     assert strings_of(block) == [b"abcabc", b"!"]
