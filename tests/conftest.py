@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support.cells import ALL_CELLS
 from tests.support.memory_folder import memory_folder
 
-# Timing is unreliable on machines that run tests in parallel.
-settings.register_profile("lance_spark", deadline=None)
+# Timing is unreliable on machines that run tests in parallel. A run of CI tries the same examples
+# each time, so that it fails only because of a change; `make test-long` tries others each time.
+settings.register_profile("lance_spark", deadline=None, derandomize=not ALL_CELLS)
 settings.load_profile("lance_spark")
 
 TESTS = Path(__file__).parent
@@ -39,6 +42,15 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = memory_folder()
     if folder and config.option.basetemp is None and TEMPORARY_ROOT not in os.environ:
         os.environ[TEMPORARY_ROOT] = str(folder)
+    # Each collection of garbage would look at all modules and tests that are loaded so far.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of later collections of garbage: they live until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -73,7 +73,7 @@ def run(name: str, folder: Path) -> str:
 def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
     """Return the folder of examples that share one start of Spark, and the output of each."""
     folder = tmp_path_factory.mktemp("examples")
-    names = ("quickstart", "lance_table", "tiers", "streaming", "sql")
+    names = ("quickstart", "lance_table", "tiers", "streaming", "sql", "search")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
     for name in names:
         (folder / name).mkdir()
@@ -171,6 +171,21 @@ def test_sql(together: tuple[Path, dict[str, str]]) -> None:
     customers.validate()
     assert customers.count_rows() == 5
     assert customers.schema.names == ["id", "name", "home", "orders", "embedding"]
+
+
+def test_search(together: tuple[Path, dict[str, str]]) -> None:
+    output = together[1]["search"]
+    nearest, hybrid, pairs = output.split("nearest to ")[1].split("+\n\n")[:3]
+    assert ".atan" in nearest
+    assert "numpy.arctan " in hybrid
+    assert len(re.findall(r"\|pyspark\S+ +\|numpy\S+ +\|", pairs)) == 8
+    recall = float(re.search(r"recall=([\d.]+)", output)[1])
+    assert 0.3 < recall <= 1
+    table = lance.dataset(together[0] / "search" / "search")
+    assert {index.name for index in table.describe_indices()} == {"vector_idx", "text_idx"}
+    names = table.to_table(["name", "vector"], filter="name = 'numpy.arctan2'")
+    query = {"column": "vector", "q": names["vector"][0].values.to_numpy(), "k": 3}
+    assert "numpy.arctan2" in table.to_table(["name"], nearest=query)["name"].to_pylist()
 
 
 def test_quickstart(together: tuple[Path, dict[str, str]]) -> None:

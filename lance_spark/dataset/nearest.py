@@ -112,6 +112,7 @@ class NearestMethods(PlanMethods):
         use_scalar_index: bool = True,
     ) -> VectorScanTask:
         """Return the task of a search, or of a share of it; see `VectorScanTask`."""
+        from lance_spark.scan.pruning.narrowing import narrowed
         from lance_spark.scan.vectors.task import VectorScanTask
 
         manifest = self._table.manifest
@@ -123,8 +124,10 @@ class NearestMethods(PlanMethods):
         numbers = search.fragments
         fragments = [fragment for fragment in self.fragments if fragment.id in numbers]
         groups = [tuple(FragmentSlice(part, 0, part.physical_rows) for part in fragments)]
-        if use_scalar_index and prefilter:
-            groups, _ = self._narrowed(groups, prefilter, 1 << 62)
+        if use_scalar_index and prefilter and manifest.index_section is not None:
+            candidates = self._candidates(prefilter)
+            if candidates is not None:
+                groups = narrowed(groups, candidates.rows, 1 << 62, candidates.left)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(self.fragments))
         return VectorScanTask(

@@ -37,9 +37,8 @@ from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    from lance_spark.scan.plan import UsedIndex
     from lance_spark.scan.predicates.tree import Predicate
-    from lance_spark.scan.pruning.candidates import TableIndexes
+    from lance_spark.scan.pruning.candidates import Candidates, IndexSearch, TableIndexes
     from lance_spark.scan.text.queries import QueryLike
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.text.task import TextScanTask
@@ -250,51 +249,64 @@ class PlanMethods(HistoryMethods):
                 min_partitions,
                 max(len(schema.fields), 1),
             )
+        candidates: Candidates | None = None
+        if use_scalar_index and conditions and manifest.index_section is not None:
+            candidates = self._candidates(conditions)
+        left = frozenset() if candidates is None else candidates.left
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
-            selected = row_meta.light(selected, read)
-        uri, base_paths = self.uri, manifest.base_paths
+            # Tasks that search indexes find rows by their ids.
+            selected = row_meta.light(selected, (*read, *((row_meta.ROW_ID,) if left else ())))
         groups = pack(selected, rows_per_task, whole_fragments=whole_fragments)
-        used: tuple[UsedIndex, ...] = ()
-        if use_scalar_index and conditions:
-            groups, used = self._narrowed(groups, conditions, rows_per_task)
+        if candidates is not None:
+            from lance_spark.scan.pruning.narrowing import narrowed
+
+            groups = narrowed(groups, candidates.rows, rows_per_task, left)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
         tasks = [
             ScanTask(
-                uri=uri,
+                uri=self.uri,
                 lance_schema=schema,
                 slices=slices,
                 batch_size=batch_size,
                 filters=tuple(conditions),
-                base_paths=base_paths,
+                base_paths=manifest.base_paths,
                 storage_options=self._storage_options,
+                index_search=self._search_by_task(conditions, slices, left) if left else None,
             )
             for slices in groups
         ]
-        return ScanPlan(tasks, used)
+        return ScanPlan(tasks, () if candidates is None else candidates.used)
 
-    def _narrowed(
-        self,
-        groups: list[tuple[FragmentSlice, ...]],
-        conditions: Sequence[Condition],
-        rows_per_task: int,
-    ) -> tuple[list[tuple[FragmentSlice, ...]], tuple[UsedIndex, ...]]:
-        """Return groups of slices without the rows that indexes rule out, and these indexes."""
-        manifest = self._table.manifest
-        if manifest.index_section is None:
-            return groups, ()
+    def _candidates(self, conditions: Sequence[Condition]) -> Candidates | None:
+        """Return the rows that indexes leave; see `TableIndexes.candidates`."""
         from lance_spark.scan.pruning.candidates import TableIndexes
-        from lance_spark.scan.pruning.narrowing import narrowed
+        from lance_spark.scan.pruning.column_indexes import Searcher
+        from lance_spark.table.indexes.sections import read_section
 
         if self._indexes is None:
+            manifest = self._table.manifest
             self._indexes = TableIndexes(
-                self._table.paths, manifest, self.fragments, self._find_rows
+                self._table.paths,
+                read_section(manifest),
+                manifest.flags.stable_row_ids,
+                self.fragments,
+                self._find_rows,
             )
-        candidates = self._indexes.candidates(conditions)
-        if candidates is None:
-            return groups, ()
-        return narrowed(groups, candidates.rows, rows_per_task), candidates.used
+        return self._indexes.candidates(conditions, Searcher.DRIVER)
+
+    def _search_by_task(
+        self,
+        conditions: Sequence[Condition],
+        slices: Sequence[FragmentSlice],
+        left: Collection[int],
+    ) -> IndexSearch | None:
+        """Return the search of a task for those of its fragments that are left to tasks."""
+        ids = {piece.fragment.id for piece in slices if piece.fragment.id in left}
+        if not ids or self._indexes is None:
+            return None
+        return self._indexes.search_by_task(conditions, ids)
 
     def _plan_text(
         self, query: QueryLike, *, fast_search: bool, use_index: bool = True

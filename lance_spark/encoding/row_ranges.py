@@ -42,8 +42,8 @@ class RowRanges:
 
     @classmethod
     def of_rows(cls, rows: RowNumbers) -> RowRanges:
-        """Return some rows, given as increasing numbers."""
-        breaks = np.flatnonzero(np.diff(rows) != 1)
+        """Return some rows, given as sorted numbers, which may be repeated."""
+        breaks = np.flatnonzero(np.diff(rows) > 1)
         if not len(rows):
             return cls(rows, rows)
         return cls(rows[np.append(0, breaks + 1)], rows[np.append(breaks, len(rows) - 1)] + 1)
@@ -170,6 +170,8 @@ def _covered(sets: Sequence[RowRanges], count: int) -> RowRanges:
         return sets[0]
     starts = np.concatenate([NO_ROWS.starts, *(rows.starts for rows in sets)])
     stops = np.concatenate([NO_ROWS.stops, *(rows.stops for rows in sets)])
+    if count == 1:
+        return _union(starts, stops)
     rows, position = np.unique(np.concatenate([starts, stops]), return_inverse=True)
     changes = np.bincount(position[: len(starts)], minlength=len(rows)) - np.bincount(
         position[len(starts) :], minlength=len(rows)
@@ -177,6 +179,17 @@ def _covered(sets: Sequence[RowRanges], count: int) -> RowRanges:
     is_inside = np.cumsum(changes) >= count
     edges = np.flatnonzero(np.diff(is_inside, prepend=False))
     return RowRanges(rows[edges[::2]], rows[edges[1::2]])
+
+
+def _union(starts: RowNumbers, stops: RowNumbers) -> RowRanges:
+    is_filled = starts < stops
+    starts, stops = starts[is_filled], stops[is_filled]
+    # The sets are mostly in order, which a stable sort takes advantage of.
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(stops[order])
+    is_first = np.append(True, starts[1:] > ends[:-1])[: len(starts)]
+    lasts = np.append(np.flatnonzero(is_first)[1:], len(starts)) - 1
+    return RowRanges(starts[is_first], ends[lasts] if len(starts) else ends)
 
 
 def _is_normal(rows: RowRanges) -> bool:

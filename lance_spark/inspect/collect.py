@@ -173,7 +173,7 @@ def _facts_of(
     problems = [f"{file.path}: {file.problem}" for file in read if file.problem]
     indexes: tuple[IndexFacts, ...] = ()
     try:
-        indexes = index_facts(dataset, current)
+        indexes = index_facts(dataset, current, problems)
     except LanceError as error:
         problems.append(f"indexes: {error}")
     return TableFacts(

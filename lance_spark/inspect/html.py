@@ -27,12 +27,20 @@ from lance_spark.inspect.formatting import (
     version_rows,
 )
 from lance_spark.inspect.plots import MAX_BARS, Bar, columns_plot, rows_plot, shared
-from lance_spark.inspect.report import FragmentFacts, IndexFacts, TableFacts, VersionFacts
+from lance_spark.inspect.report import (
+    FragmentFacts,
+    IndexFacts,
+    PartitionFacts,
+    TableFacts,
+    VersionFacts,
+)
 
 #: Fragments, columns and data files that the page lists.
 _MAX_FRAGMENTS = 500
 _MAX_COLUMNS = 60
 _MAX_FILES = 64
+#: Segments of an index whose partitions the page shows.
+_MAX_PLOTS = 8
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #667085; --line: #e3e6ea; --ground: #fff;
@@ -275,7 +283,30 @@ def _further_tables(facts: TableFacts) -> str:
 
 def _segments(index: IndexFacts) -> str:
     title = f"{index.name}: {counted(index.num_segments, 'segment')}"
-    return _details(title, _table(SEGMENT_NAMES, segment_rows(index), "crrrrnt"))
+    plots = [
+        _partitions(segment.uuid, segment.partitions)
+        for segment in index.segments[:_MAX_PLOTS]
+        if segment.partitions is not None
+    ]
+    return _details(title, _table(SEGMENT_NAMES, segment_rows(index), "crrrrnt")) + "".join(plots)
+
+
+def _partitions(uuid: str, partitions: PartitionFacts) -> str:
+    """Return a plot of the rows of each partition, the largest first."""
+    rows = sorted(partitions.rows, reverse=True)
+
+    def title_of(first: int, stop: int) -> str:
+        return f"partitions {first + 1} to {stop} by size"
+
+    bars = [Bar(count, 0, f"{number(count)} rows") for count in rows]
+    text = (
+        f"segment {uuid[:8]}, {partitions.metric}: rows of {counted(len(rows), 'partition')}, "
+        f"{number(sum(rows))} in all; {number(rows.count(0))} are empty"
+    )
+    if partitions.loss is not None:
+        text += f"; loss {partitions.loss:.4g}"
+    plot = columns_plot(shared(bars, title_of), _short_number, "rows of each partition")
+    return f"<p>{escape(text)}</p>{plot}"
 
 
 def _problem(text: str) -> str:

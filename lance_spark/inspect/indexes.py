@@ -1,8 +1,9 @@
 """Collection of the facts about indexes: coverage, size, age and stale entries.
 
-Reads the manifest only. A segment names the fragments that it covers. Rows of them that were
-deleted, fragments that were removed, and old addresses of rows that a deferred compaction moved,
-stay in the files of the segment until the index is extended or created again.
+Reads the manifest, and of vector indexes how many rows each partition has. A segment names the
+fragments that it covers. Rows of them that were deleted, fragments that were removed, and old
+addresses of rows that a deferred compaction moved, stay in the files of the segment until the index
+is extended or created again.
 """
 
 from __future__ import annotations
@@ -13,14 +14,32 @@ from collections.abc import Mapping
 from pyroaring import BitMap
 
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.inspect.report import FragmentFacts, IndexFacts, SegmentFacts, VersionFacts
+from lance_spark.errors import LanceError
+from lance_spark.inspect.report import (
+    FragmentFacts,
+    IndexFacts,
+    PartitionFacts,
+    SegmentFacts,
+    VersionFacts,
+)
 from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.vectors.files.segment import open_segment
 from lance_spark.table.indexes import sections
 from lance_spark.table.indexes.sections import FragmentIds
 
 
-def index_facts(dataset: Dataset, version: VersionFacts) -> tuple[IndexFacts, ...]:
+def index_facts(
+    dataset: Dataset, version: VersionFacts, problems: list[str]
+) -> tuple[IndexFacts, ...]:
     """Return the facts about the indexes of a version.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    version : VersionFacts
+    problems : list of str
+        Gets a text for each file that cannot be read.
 
     Raises
     ------
@@ -32,19 +51,42 @@ def index_facts(dataset: Dataset, version: VersionFacts) -> tuple[IndexFacts, ..
         sections.uuid_of(index): sections.fragment_bitmap(index) or BitMap()
         for index in sections.section_of(dataset._table.manifest).indices
     }
+    partitions = _partitions(dataset, problems)
     return tuple(
-        _index(description, fragments, named, now) for description in dataset.describe_indices()
+        _index(description, fragments, named, partitions, now)
+        for description in dataset.describe_indices()
     )
+
+
+def _partitions(dataset: Dataset, problems: list[str]) -> dict[str, PartitionFacts]:
+    """Return the partitions of segments of vector indexes, by the uuid of the segment."""
+    facts = {}
+    for index in sections.read_section(dataset._table.manifest).indices:
+        if sections.type_of_index(index) != "VECTOR":
+            continue
+        try:
+            segment = open_segment(IndexFiles(dataset._table.paths, index))
+        except LanceError as error:
+            problems.append(f"index {index.name}: {error}")
+            continue
+        if segment is not None:
+            rows = tuple(segment.ivf.lengths.tolist())
+            facts[sections.uuid_of(index)] = PartitionFacts(
+                segment.metric.value, rows, segment.ivf.loss
+            )
+    return facts
 
 
 def _index(
     description: IndexDescription,
     fragments: Mapping[int, FragmentFacts],
     named: Mapping[str, BitMap],
+    partitions: Mapping[str, PartitionFacts],
     now: datetime.datetime,
 ) -> IndexFacts:
     segments = tuple(
-        _segment(segment, fragments, named[segment.uuid], now) for segment in description.segments
+        _segment(segment, fragments, named[segment.uuid], partitions.get(segment.uuid), now)
+        for segment in description.segments
     )
     live = BitMap(fragments)
     covered = BitMap()
@@ -77,6 +119,7 @@ def _segment(
     segment: IndexSegment,
     fragments: Mapping[int, FragmentFacts],
     named: BitMap,
+    partitions: PartitionFacts | None,
     now: datetime.datetime,
 ) -> SegmentFacts:
     # A bitmap of few bytes can have millions of ids, most of which no fragment has.
@@ -94,6 +137,7 @@ def _segment(
         num_rows=sum(fragment.num_rows - fragment.num_deleted_rows for fragment in existing),
         num_removed_fragments=len((named & covered) - live),
         num_moved_fragments=len(named - covered),
+        partitions=partitions,
     )
 
 

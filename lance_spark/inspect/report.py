@@ -242,6 +242,25 @@ class PastVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """The partitions of a segment of a vector index.
+
+    Attributes
+    ----------
+    metric : str
+    rows : tuple of int
+        Rows of each partition in the files. Deleted rows are counted until the index is extended.
+    loss : float or None
+        Sum of the distances of the trained vectors from the centres of their partitions, if it is
+        recorded.
+    """
+
+    metric: str
+    rows: tuple[int, ...]
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """A segment of an index.
 
@@ -267,6 +286,8 @@ class SegmentFacts:
         Fragments that it covers, but the version does not have: their rows are still in its files.
     num_moved_fragments : int
         Fragments of which it has old row addresses, because a deferred compaction moved the rows.
+    partitions : PartitionFacts or None
+        For an index of vectors whose files can be read.
     """
 
     uuid: str
@@ -279,6 +300,7 @@ class SegmentFacts:
     num_rows: int
     num_removed_fragments: int
     num_moved_fragments: int
+    partitions: PartitionFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

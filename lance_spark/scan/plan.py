@@ -47,15 +47,21 @@ class UsedIndex(NamedTuple):
     column : str
     num_rows : int
         Rows of the fragments that it covers for which a comparison of the column can hold.
+    left : int
+        Segments that are left to tasks; `num_rows` are those of the others.
     """
 
     name: str
     index_type: str
     column: str
     num_rows: int
+    left: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.index_type}): {self.num_rows} rows"
+        answers = [f"{self.num_rows} rows"] if self.num_rows or not self.left else []
+        if self.left:
+            answers.append(f"tasks search {self.left} of its segments")
+        return f"{self.name} ({self.index_type}): {', '.join(answers)}"
 
 
 class ScanPlan(NamedTuple):

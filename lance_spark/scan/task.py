@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -68,6 +68,18 @@ class FragmentSlice(NamedTuple):
         return self._replace(start=start, stop=end, rows=None if self.rows is None else rows)
 
 
+class RowSearch(Protocol):
+    """A search for the rows that filters can hold for, which a task makes before it reads."""
+
+    def narrowed(
+        self,
+        paths: TablePaths,
+        slices: Sequence[FragmentSlice],
+        conditions: Sequence[Condition],
+    ) -> Sequence[FragmentSlice]:
+        """Return the slices without rows that do not meet all conditions."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScanTask:
     """Slices of fragments of one version that one worker reads.
@@ -89,6 +101,8 @@ class ScanTask:
     base_paths : mapping of int to BasePath
         The table's base paths, by id.
     storage_options : mapping, not shown by `repr`
+    index_search : RowSearch, optional
+        Leaves some rows of the slices out.
     """
 
     uri: str = field(repr=False)
@@ -98,6 +112,7 @@ class ScanTask:
     filters: tuple[Condition, ...] = ()
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    index_search: RowSearch | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Each fragment is pickled once, and the slices as columns of numbers.
@@ -114,6 +129,7 @@ class ScanTask:
             self.filters,
             self.base_paths,
             self.storage_options,
+            self.index_search,
         )
         columns = tuple(list(column) for column in zip(*slices, strict=True))
         return _unpickle, (packed(fragments), columns, options)
@@ -192,10 +208,13 @@ class ScanTask:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows in pieces of about a window's bytes, as they are read."""
         small = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
-        for fragment, group in groupby(self.slices, key=attrgetter("fragment")):
-            slices = list(group)
-            source = Whole(fragment, slices[0].first_position)
-            rows = in_any(piece.ranges for piece in slices) or NO_ROWS
+        slices: Sequence[FragmentSlice] = self.slices
+        if self.index_search is not None:
+            slices = self.index_search.narrowed(paths, slices, self.filters)
+        for fragment, group in groupby(slices, key=attrgetter("fragment")):
+            pieces = list(group)
+            source = Whole(fragment, pieces[0].first_position)
+            rows = in_any(piece.ranges for piece in pieces) or NO_ROWS
             if rows.num_rows == fragment.physical_rows and small.fits(fragment):
                 yield from small.add(source)
                 continue

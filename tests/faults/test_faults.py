@@ -21,10 +21,13 @@ FOUND_BY = {
     "late_names": 35,
     "sure_names": 148,
     "late_restores": 612,
-    "forgetful_clone": 3,
+    "forgetful_clone": 15,
 }
-#: A mistake must be found within so many schedules.
-ENOUGH = 40
+#: A mistake must be found within so many schedules. A change of the package changes what each seed
+#: does: the seeds above only make it soon.
+ENOUGH = 400
+#: Schedules that run before the test looks at their result.
+STEP = 10
 
 
 def test_schedules() -> None:
@@ -55,5 +58,8 @@ def test_a_seed_is_a_schedule() -> None:
 
 @pytest.mark.parametrize("mutation", FOUND_BY)
 def test_the_checker_reports_every_mutation(mutation: str) -> None:
-    result = run_all(FOUND_BY[mutation], ENOUGH, store_kind="s3", mutation=mutation)
-    assert result["failed"], mutation
+    first = FOUND_BY[mutation]
+    assert any(
+        run_all(seed, STEP, store_kind="s3", mutation=mutation)["failed"]
+        for seed in range(first, first + ENOUGH, STEP)
+    ), mutation

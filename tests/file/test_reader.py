@@ -260,7 +260,7 @@ def small_file(version: str, path) -> bytes:
 
 def attempt(data: bytes) -> None:
     """Read everything in a file; any fault must be raised as LanceError, soon and cheaply."""
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         reader = FileReader.open(MemorySource(data))
         rows = range(min(reader.num_rows, 1000))
@@ -268,7 +268,7 @@ def attempt(data: bytes) -> None:
             reader.read([field], rows)
     except LanceError as error:
         assert str(error)  # noqa: PT017
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_truncated_files(version, tmp_path) -> None:

@@ -6,6 +6,7 @@ import datetime
 from pathlib import Path
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -99,3 +100,33 @@ def test_indexes_that_cover_no_rows(tmp_path: Path) -> None:
 )
 def test_durations(seconds: int, text: str) -> None:
     assert duration(datetime.timedelta(seconds=seconds)) == text
+
+
+def test_partitions_of_vector_indexes(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).normal(size=(600, 8)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(vectors.ravel(), 8)
+    dataset = lance.write_dataset(pa.table({"v": column}), str(tmp_path / "t"))
+    dataset.create_index("v", "IVF_FLAT", metric="cosine", num_partitions=5)
+    index = facts(tmp_path / "t")["v_idx"]
+    partitions = index.segments[0].partitions
+    assert partitions is not None
+    statistics = dataset.stats.index_stats("v_idx")["indices"][0]
+    assert partitions.metric == statistics["metric_type"] == "cosine"
+    assert list(partitions.rows) == [item["size"] for item in statistics["partitions"]]
+    assert partitions.loss == pytest.approx(statistics["loss"])
+    page = as_html(facts_of(lance_spark.open_dataset(str(tmp_path / "t"))))
+    assert "cosine: rows of 5 partitions, 600 in all; 0 are empty; loss " in page
+    assert f"<title>{max(partitions.rows)} rows</title>" in page
+
+
+def test_vector_index_with_a_damaged_file(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).normal(size=(100, 8)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(vectors.ravel(), 8)
+    dataset = lance.write_dataset(pa.table({"v": column}), str(tmp_path / "t"))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=2)
+    (file,) = (tmp_path / "t").glob("_indices/*/index.idx")
+    file.write_bytes(file.read_bytes()[:100])
+    report = facts_of(lance_spark.open_dataset(str(tmp_path / "t")))
+    (index,) = report.indexes
+    assert index.segments[0].partitions is None
+    assert any("index.idx" in problem for problem in report.problems)

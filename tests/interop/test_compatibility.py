@@ -22,7 +22,7 @@ from tests.interop.compatibility import (
     check,
     parse,
 )
-from tests.support.interop.tables import ALL_CELLS
+from tests.support.cells import ALL_CELLS
 
 RELEASE, CELLS = parse(PAGE.read_text())
 PART = 3

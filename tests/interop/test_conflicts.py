@@ -14,7 +14,7 @@ import pytest
 
 from tests.interop.conflict_changes import CHANGES
 from tests.interop.conflicts import DIFFERENCES, PAGE, Tables, page, try_pair
-from tests.support.interop.tables import ALL_CELLS
+from tests.support.cells import ALL_CELLS
 
 _ROW = re.compile(r"\| (\d+) ([^|]+) \| (.+) \|")
 

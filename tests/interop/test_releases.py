@@ -19,7 +19,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError
 from tests.fixtures.tables import Fixture, Unpack, Version, fixtures, unpack
-from tests.support.interop.tables import ALL_CELLS
+from tests.support.cells import ALL_CELLS
 
 ALL = fixtures()
 each_table = pytest.mark.parametrize("fixture", ALL, ids=str)

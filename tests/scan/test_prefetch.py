@@ -106,16 +106,16 @@ def test_fast_items_start_no_thread() -> None:
 
 
 def test_producer_and_consumer_overlap() -> None:
-    def slow() -> Generator[int, None, None]:
-        for number in range(5):
-            time.sleep(0.05)
+    made = [threading.Event() for _ in range(5)]
+
+    def numbers() -> Generator[int, None, None]:
+        for number, event in enumerate(made):
+            event.set()
             yield number
 
-    begun = time.monotonic()
-    for _ in read_ahead(slow(), 1_000_000):
-        time.sleep(0.05)
-    # One after the other they take 0.5 s.
-    assert time.monotonic() - begun < 0.45
+    for number in read_ahead(numbers(), 0):
+        # The producer makes the next item while this one is in use.
+        assert number == 4 or made[number + 1].wait(30)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ import pytest
 
 from lance_spark.__main__ import main
 from tests.support import pages
+from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import JAVA_OPTIONS, environment
 from tests.support.spark.versions import SPARK
 from tests.support.stores.azurite import free_port
@@ -206,6 +207,7 @@ def thrift_server(
         server.wait(SECONDS)
 
 
+@pytest.mark.skipif(not ALL_CELLS, reason="make test-long has all clients of the page of SQL")
 @pytest.mark.skipif(SPARK < (4, 3), reason="the page of SQL is written for Spark 4.3")
 @pytest.mark.skipif(not (PROGRAMS / "beeline").exists(), reason="beeline is not installed")
 def test_clients_of_a_thrift_server_run_the_page_of_sql(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.rows import distinct
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled, input_schema
 from lance_spark.file.schema.field import Field
@@ -183,7 +184,7 @@ def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: U
     InvalidInputError
         An address occurs twice, or is in a bitmap already.
     """
-    unique = np.unique(addresses)
+    unique = distinct(addresses)
     repeated = len(unique) < len(addresses)
     for number, offsets in offsets_by_fragment(unique):
         new = bitmap_of(offsets)

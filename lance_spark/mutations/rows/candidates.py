@@ -9,6 +9,7 @@ from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.pruning.candidates import TableIndexes
 from lance_spark.scan.take import RowFinder
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes.sections import read_section
 from lance_spark.table.open import OpenTable
 
 #: Physical rows by the id of the fragment; None for all rows.
@@ -29,7 +30,8 @@ def candidate_rows(
         return None
     indexes = TableIndexes(
         table.paths,
-        table.manifest,
+        read_section(table.manifest),
+        table.manifest.flags.stable_row_ids,
         fragments,
         lambda row_ids: RowFinder(table, fragments).find(row_ids),
     )

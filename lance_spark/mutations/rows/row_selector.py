@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lance_spark.encoding.rows import distinct
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.scan.fragment.selection import live_to_physical
@@ -84,8 +85,8 @@ class RowSelector:
         if addresses is None:
             fragments = counted_fragments(table.paths, table.manifest)
             exists, found_addresses = RowFinder(table, fragments).find(self._ids)
-            return dict(offsets_by_fragment(np.unique(found_addresses[exists])))
-        rows = dict(offsets_by_fragment(np.unique(addresses)))
+            return dict(offsets_by_fragment(distinct(found_addresses[exists])))
+        rows = dict(offsets_by_fragment(distinct(addresses)))
         self._check_exists(table, rows)
         self._check_not_moved(table, rows)
         return rows
@@ -130,9 +131,7 @@ class RowSelector:
 
 def _addresses_of(table: OpenTable, indices: Any) -> UInt64Array:
     fragments = counted_fragments(table.paths, table.manifest)
-    positions = np.unique(
-        parse_positions(indices, sum(fragment.num_rows for fragment in fragments))
-    )
+    positions = distinct(parse_positions(indices, sum(fragment.num_rows for fragment in fragments)))
     parts = [np.empty(0, np.int64)]
     for fragment, rows in by_fragment(fragments, positions):
         offsets = live_to_physical(rows, read_deletions(table.paths, fragment))

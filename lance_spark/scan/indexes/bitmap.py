@@ -27,7 +27,7 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.comparing import matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.order import order_of
-from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "bitmap_page_lookup.lance"
@@ -45,9 +45,7 @@ _FIRST_SETS = 8
 _BATCH_ROWS = 4096
 
 
-def search(
-    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
-) -> UInt64Array | None:
+def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids for which a comparison holds; see `search.Search`."""
     keys = cached_keys(files)
     if keys is None or keys.type != dtype:
@@ -67,8 +65,9 @@ def search(
     for part in (rows[:_FIRST_SETS], rows[_FIRST_SETS:]):
         sets += read_sets(files, part)
         # Two values never have the same row.
-        if sum(found.num_rows for found in sets) > limit:
-            return None
+        num_rows = sum(found.num_rows for found in sets)
+        if num_rows > limit:
+            return TooMany(num_rows)
     return RowSet.union(sets).words()
 
 

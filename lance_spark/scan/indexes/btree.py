@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.rows import RowNumbers
+from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
@@ -190,7 +190,7 @@ def _pages_of_data(data: DataFileReader, batch_size: int) -> Pages:
     rows = all_rows(data)
     bounds = np.append(np.arange(0, len(rows), batch_size), len(rows))
     field = data.schema.fields[0]
-    edges = np.unique(np.concatenate([bounds[:-1], bounds[1:] - 1])) if rows else bounds[:0]
+    edges = distinct(np.concatenate([bounds[:-1], bounds[1:] - 1])) if rows else bounds[:0]
     (values,) = data.read([field], edges)
     first, last = (np.searchsorted(edges, row) for row in (bounds[:-1], bounds[1:] - 1))
     low, high = (values.take(pa.array(places)) for places in (first, last))

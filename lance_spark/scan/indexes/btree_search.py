@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
-from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.rows import Rows, distinct
 from lance_spark.errors import CorruptFileError, MissingFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages, ids_field
 from lance_spark.scan.indexes.comparing import filled, holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
+from lance_spark.scan.indexes.row_sets import Answer, TooMany, limited
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 OPS = frozenset(
@@ -39,9 +40,7 @@ _FEW_ROWS = 16 * 1024
 _Flags = npt.NDArray[np.bool_]
 
 
-def search(
-    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
-) -> UInt64Array | None:
+def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids for which a comparison holds; see `search.Search`."""
     pages = cached_pages(files)
     if pages is None or pages.low.type != dtype:
@@ -49,13 +48,15 @@ def search(
     if op in ("is_null", "is_not_null"):
         nulls = int(pages.nulls.sum())
         of_op = range(nulls) if op == "is_null" else range(nulls, pages.num_rows)
-        return _ids(files, of_op) if len(of_op) <= limit else None
+        return _ids(files, of_op) if len(of_op) <= limit else TooMany(len(of_op))
     value = typed(op, value, dtype)
     if value is None:
         return None
     possible, full = _possible(pages, op, value), _full(pages, op, value)
-    if op != "in" and int(np.diff(pages.bounds)[full].sum()) > limit:
-        return None
+    in_full = int(np.diff(pages.bounds)[full].sum())
+    if op != "in" and in_full > limit:
+        page = int(np.flatnonzero(full)[0])
+        return TooMany(in_full, _ids(files, range(*pages.bounds[page : page + 2].tolist())))
     edges = np.flatnonzero(possible & ~full)
     if len(edges) <= _FEW_PAGES:
         parts = [_of_page(files, pages, number, op, value) for number in edges.tolist()]
@@ -64,15 +65,14 @@ def search(
         # The first and the last page of a range may have few matching rows.
         in_edges = 2 * int(np.diff(pages.bounds).max(initial=0)) * rows.num_ranges
         if op != "in" and rows.num_rows > min(limit + in_edges, _MAX_READ):
-            return None
+            return TooMany(rows.num_rows - in_edges)
         found = _matching_ids(files, dtype, rows, op, value)
         if found is None:
             return None
         parts = [found]
     for rows_of_pages in RowRanges.of_blocks(pages.bounds, full):
         parts.append(_ids(files, rows_of_pages))
-    ids = np.concatenate([np.empty(0, np.uint64), *parts])
-    return ids if len(ids) <= limit else None
+    return limited(np.concatenate([np.empty(0, np.uint64), *parts]), limit)
 
 
 def _possible(pages: Pages, op: str, value: Any) -> _Flags:
@@ -189,7 +189,7 @@ def _narrowed(data: DataFileReader, field: Field, rows: RowRanges, values: pa.Ar
         stops = np.minimum(firsts + step, np.repeat(rows.stops, counts))
         # A block ends before the first row of the next, or with the last row of its range.
         lasts = np.where(stops == np.repeat(rows.stops, counts), stops - 1, stops)
-        read = np.unique(np.concatenate([firsts, lasts]))
+        read = distinct(np.concatenate([firsts, lasts]))
         (bounds,) = data.read([field], read)
         low, high = (bounds.take(pa.array(np.searchsorted(read, part))) for part in (firsts, lasts))
         has_values = high.is_valid().to_numpy(zero_copy_only=False)

@@ -20,7 +20,7 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes import bitmap
 from lance_spark.scan.indexes.comparing import typed, with_both_zeros
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
-from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 OPS = frozenset({"has_any", "has_all"})
@@ -30,9 +30,7 @@ NULLS = "lance:label_list_nulls"
 _MAX_ITEMS = 64
 
 
-def search(
-    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
-) -> UInt64Array | None:
+def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids of lists that have one or all of some items; see `search.Search`."""
     keys = bitmap.cached_keys(files)
     if keys is None or not _is_list(dtype) or keys.type != dtype.value_type:
@@ -49,7 +47,7 @@ def search(
             for number in range(len(items))
         )
         sets = RowSet.intersection(unions)
-    return sets.words() if sets.num_rows <= limit else None
+    return sets.words() if sets.num_rows <= limit else TooMany(sets.num_rows)
 
 
 def _sets(files: IndexFiles, keys: pa.Array, items: pa.Array) -> list[RowSet]:

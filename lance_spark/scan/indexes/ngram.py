@@ -28,6 +28,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.ngram_tokens import Tokenizer, tokens_of_text
+from lance_spark.scan.indexes.row_sets import Answer, TooMany
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "ngram_postings.lance"
@@ -49,9 +50,7 @@ SCHEMA = pa.schema(
 )
 
 
-def search(
-    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
-) -> UInt64Array | None:
+def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids whose text may have a part; see `search.Search`."""
     wanted = tokens_of_text(value) if isinstance(value, str) else []
     if not wanted:
@@ -66,7 +65,9 @@ def search(
     if not len(tokens) or (tokens[places] != wanted_tokens).any():
         return np.empty(0, np.uint64)
     rows = BitMap64.intersection(*read_postings(files, np.sort(places)))
-    return np.frombuffer(rows.to_array(), np.uint64) if len(rows) <= limit else None
+    if len(rows) > limit:
+        return TooMany(len(rows))
+    return np.frombuffer(rows.to_array(), np.uint64)
 
 
 def read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from pyroaring import BitMap
@@ -29,6 +30,30 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ENTRY = struct.Struct("<II")
 _COUNT = struct.Struct("<I")
+
+
+class TooMany(NamedTuple):
+    """The rows that a search finds exceed its limit.
+
+    Attributes
+    ----------
+    num_rows : int
+        The rows that are known to exceed it: all, or fewer.
+    sample : uint64 array, optional
+        Ids or addresses of some of them, which follow one another in the index.
+    """
+
+    num_rows: int
+    sample: UInt64Array | None = None
+
+
+#: The result of a search: row ids or addresses; None if the index does not decide.
+Answer = UInt64Array | TooMany | None
+
+
+def limited(words: UInt64Array, limit: int) -> UInt64Array | TooMany:
+    """Return the rows that a search has found, if they do not exceed its limit."""
+    return words if len(words) <= limit else TooMany(len(words))
 
 
 @dataclass(frozen=True, slots=True)

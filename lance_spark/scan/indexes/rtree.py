@@ -42,7 +42,7 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, number_in
-from lance_spark.scan.indexes.row_sets import RowSet
+from lance_spark.scan.indexes.row_sets import Answer, RowSet, TooMany, limited
 from lance_spark.scan.predicates.spatial.boxes import Boxes
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -89,13 +89,11 @@ class Pages:
         return int(self.bounds.nbytes + sum(side.nbytes for side in self.boxes))
 
 
-def search(
-    files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int
-) -> UInt64Array | None:
+def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids of geometries whose boxes intersect a box; see `search.Search`."""
     if op == "is_null":
         nulls = files.cached(NULLS_FILE, read_nulls, lambda rows: len(rows.encode()))
-        return None if nulls is None or nulls.num_rows > limit else nulls.words()
+        return None if nulls is None else limited(nulls.words(), limit)
     pages = files.cached(FILE, read_pages, lambda pages: pages.nbytes)
     if pages is None:
         return None
@@ -103,8 +101,9 @@ def search(
     possible = box.intersect(value)
     inside = possible & (box.xmin >= value.xmin) & (box.xmax <= value.xmax)
     inside &= (box.ymin >= value.ymin) & (box.ymax <= value.ymax)
-    if int(np.diff(pages.bounds)[inside].sum()) > limit:
-        return None
+    num_inside = int(np.diff(pages.bounds)[inside].sum())
+    if num_inside > limit:
+        return TooMany(num_inside)
     found, count = [np.empty(0, np.uint64)], 0
     ranges = RowRanges.of_blocks(pages.bounds, possible)
     if ranges.num_rows:
@@ -115,7 +114,7 @@ def search(
                     found.append(ids[boxes.intersect(value)])
                     count += len(found[-1])
                     if count > limit:
-                        return None
+                        return TooMany(max(count, num_inside))
     return np.concatenate(found)
 
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from lance_spark.scan.indexes import bitmap, btree_search, label_list, ngram, rtree
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.table.rows.u64_segments import UInt64Array
+from lance_spark.scan.indexes.row_sets import Answer
 
 #: Searches a segment.
 #:
 #: Takes the files of the segment, the type of the column, operator and value as a
 #: `conditions.RangePruner`, and the most rows of an answer that is worth its cost. Returns the row
 #: ids or addresses of all rows in the segment for which the comparison holds, and maybe others;
-#: None if there are too many, or if the index does not decide.
-Search = Callable[[IndexFiles, pa.DataType, str, Any, int], "UInt64Array | None"]
+#: `TooMany` if they are more; None if the index does not decide.
+Search = Callable[[IndexFiles, pa.DataType, str, Any, int], Answer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class _Steps(Order):
         return ordinal * self._step
 
     def ordinals(self, value: Any) -> tuple[int, int]:
+        if self._step == 1 and isinstance(value, int):
+            return self._within(value), self._within(value + 1)
         steps = Fraction(value) / self._step
         first, after = math.ceil(steps), math.floor(steps) + 1
         return self._within(first), self._within(after)

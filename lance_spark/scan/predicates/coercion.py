@@ -361,6 +361,11 @@ def _in_parts(
     uncast, dtype = Column(column.path), kernel_type(dtype_of(column.field))
     valid = [literal for literal in literals if literal.value is not None]
     spark_type, order = type_of(uncast), order_of(dtype)
+    types = {dtype, common, *(literal.dtype for literal in valid)}
+    if order is not None and all(map(pat.is_integer, types)):
+        # A cast to a wider integer changes no value; other values equal none of the column.
+        numbers = [item.value for item in valid if order.low <= item.value <= order.high]
+        return [In(uncast, pa.array(numbers, dtype), len(valid) < len(literals))]
     values: list[pa.Scalar] = []
     ranges: list[Predicate] = []
     for literal in valid:

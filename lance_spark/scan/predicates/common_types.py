@@ -26,6 +26,7 @@ than 38 digits keeps the digits before the point. Other pairs have no common typ
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -108,7 +109,8 @@ def list_type(
                 "which is not supported; write literals of one type"
             )
     common = pa.null()
-    for dtype in dtypes:
+    # Lists of thousands of values have few types.
+    for dtype, _ in itertools.groupby(dtypes):
         common = wider_type(common, dtype, settings)
     return common
 

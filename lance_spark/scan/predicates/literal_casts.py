@@ -194,13 +194,12 @@ def _to_number(value: int | Decimal | Fraction, dtype: pa.DataType) -> Any:
     """Cast an exact number."""
     if pat.is_floating(dtype):
         return to_float32(value) if pat.is_float32(dtype) else to_float64(value)
-    exact = Fraction(value)
     if pat.is_decimal(dtype):
-        units = half_up(exact, dtype.scale)
+        units = half_up(Fraction(value), dtype.scale)
         if abs(units) >= 10**dtype.precision:
             raise FailedCastError("it has more digits than the type")
         return decimal_of(units, dtype.scale)
-    integer = math.trunc(exact)
+    integer = value if isinstance(value, int) else math.trunc(Fraction(value))
     limit = 1 << dtype.bit_width - 1
     if not -limit <= integer < limit:
         raise FailedCastError("it is out of range")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.scan.task import FragmentSlice
+
+#: Each task searches whole segments, so that a task has many of their rows.
+_LEFT_ROWS = 4
 
 
 def narrowed(
     groups: Sequence[tuple[FragmentSlice, ...]],
     rows: Mapping[int, RowRanges],
     target_rows: int,
+    left: Collection[int] = (),
 ) -> list[tuple[FragmentSlice, ...]]:
     """Return groups of slices without the rows that are ruled out.
 
@@ -22,14 +26,20 @@ def narrowed(
         The rows to keep, by the fragment's id.
     target_rows : int
         Consecutive groups are joined up to this number of rows that are decoded.
+    left : collection of int
+        Ids of the fragments for which the task searches indexes. It is expected to decode one row
+        in `_LEFT_ROWS` of them.
     """
     result: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
     size = 0
     for group in groups:
-        remaining = [part for piece in group for part in _narrowed(piece, rows)]
+        remaining = [part for piece in group for part in narrowed_slices(piece, rows)]
         count = sum(
-            piece.num_rows if piece.rows is None else piece.rows.num_decoded for piece in remaining
+            piece.num_rows // (_LEFT_ROWS if piece.fragment.id in left else 1)
+            if piece.rows is None
+            else piece.rows.num_decoded
+            for piece in remaining
         )
         if current and size + count > target_rows:
             result.append(tuple(current))
@@ -41,10 +51,10 @@ def narrowed(
     return result
 
 
-def _narrowed(piece: FragmentSlice, rows: Mapping[int, RowRanges]) -> Iterator[FragmentSlice]:
-    kept = rows.get(piece.fragment.id)
-    if kept is None:
-        return
+def narrowed_slices(piece: FragmentSlice, rows: Mapping[int, RowRanges]) -> Iterator[FragmentSlice]:
+    """Yield the slice of the rows that are kept, if there are any; see `narrowed`."""
+    kept = in_all((rows.get(piece.fragment.id, NO_ROWS), piece.rows))
+    assert kept is not None
     kept = kept.within(piece.start, piece.stop)
     if kept.num_ranges:
         start, stop = int(kept.starts[0]), int(kept.stops[-1])

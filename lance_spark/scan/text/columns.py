@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.encoding.rows import RowNumbers
+from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import (
     CorruptError,
     InvalidInputError,
@@ -431,7 +431,7 @@ class ColumnSearch:
             if len(repeated):
                 addresses, is_live = self._live_rows(repeated, fragments)
                 live.append(addresses[is_live])
-        return np.unique(np.concatenate(live))
+        return distinct(np.concatenate(live))
 
     @cached_property
     def _flat(self) -> FlatPart | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.encoding.rows import distinct
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 Scores = npt.NDArray[np.float64]
@@ -82,7 +83,7 @@ def joined(hits: Sequence[Hits]) -> Hits:
 
 def combined(hits: Sequence[Hits], combine: np.ufunc) -> Hits:
     """Return the rows of any of several results."""
-    addresses = np.unique(np.concatenate([np.empty(0, np.uint64), *(h.addresses for h in hits)]))
+    addresses = distinct(np.concatenate([np.empty(0, np.uint64), *(h.addresses for h in hits)]))
     scores = np.zeros(len(addresses))
     for result in hits:
         _, own = result.at(addresses)

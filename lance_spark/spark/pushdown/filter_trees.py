@@ -53,6 +53,12 @@ _DTYPES: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
     "time(6)": TIME,
 }
+#: Types of lists of literals that are parsed together.
+_PARSED = {
+    dtype: name
+    for name, dtype in _DTYPES.items()
+    if name in ("tinyint", "smallint", "int", "bigint", "string")
+}
 _INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Each level takes several frames of Python's stack, and more when a predicate is pickled.
@@ -145,6 +151,27 @@ def _value(text: str, dtype: pa.DataType) -> Any:
     return microseconds
 
 
+def _texts_of(items: list[Any], dtype: pa.DataType) -> list[str | None] | None:
+    """Return the texts of literals of a type whose texts Arrow parses; None for other items."""
+    name = _PARSED.get(dtype)
+    if name is None or not all(
+        isinstance(item, dict) and item.get("type") == name and len(item) == 2 and "lit" in item
+        for item in items
+    ):
+        return None
+    texts = [item["lit"] for item in items]
+    return texts if all(text is None or isinstance(text, str) for text in texts) else None
+
+
+def _array(texts: list[str], dtype: pa.DataType, tree: object) -> pa.Array:
+    """Return literals of a type of `_PARSED`."""
+    try:
+        values = pa.array(texts, pa.string())
+        return values if pat.is_string(dtype) else values.cast(dtype)
+    except pa.ArrowException as error:
+        raise refused(f"a literal is not of type {_PARSED[dtype]} ({error})", tree) from None
+
+
 class _TreeParser:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -219,11 +246,16 @@ class _TreeParser:
         if len(args) < 2 or not _is_column(args[0]):
             raise refused("a filter is malformed", tree)
         column = self._column(args[0])
-        items = [self._column(item) if _is_column(item) else literal(item) for item in args[1:]]
         dtype = coercion.dtype_of(column.field)
+        texts = _texts_of(args[1:], dtype)
+        if texts is not None:
+            # Lists of thousands of values are common.
+            values = [text for text in texts if text is not None]
+            return In(column, _array(values, dtype, tree), len(values) < len(texts))
+        items = [self._column(item) if _is_column(item) else literal(item) for item in args[1:]]
         literals = [item for item in items if isinstance(item, Typed) and item.dtype.equals(dtype)]
         if len(literals) == len(items):
-            # Without coercion of each item: lists of thousands of values are common.
+            # Without coercion of each item.
             values = [literal.value for literal in literals if literal.value is not None]
             return In(column, pa.array(values, dtype), len(values) < len(items))
         return coercion.is_in(column, items)

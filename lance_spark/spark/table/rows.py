@@ -186,7 +186,8 @@ class RowMethods(TableBase):
         ----------
         source : DataFrame
             Columns are matched by name; nullable columns may be missing. All rows must meet the
-            condition. It is read once for each attempt.
+            condition. Each attempt reads it once, and
+            may read its first 10,000 rows before.
         condition : str or Column
             Condition on columns of the table, as in `delete`.
         commit_message, transaction_properties, conflict_retries
@@ -239,7 +240,8 @@ class RowMethods(TableBase):
         Parameters
         ----------
         source : DataFrame
-            Any DataFrame; it may read this table too. It is read once for each attempt.
+            Any DataFrame; it may read this table too. Each attempt reads it once, and
+            may read its first 10,000 rows before.
         condition : str or Column
             Selects the pairs of rows that match, as in ``target.id = source.id``. A pair for which
             it is null does not match.

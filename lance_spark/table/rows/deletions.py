@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.encoding.rows import distinct
 from lance_spark.errors import CorruptFileError, CorruptTableError, StorageError
 from lance_spark.storage.source import Bytes
 from lance_spark.storage.store import ObjectStore
@@ -126,7 +127,7 @@ def decode_arrow(data: Bytes, name: str, max_rows: int = MAX_PHYSICAL_ROWS) -> O
         raise CorruptFileError(f"{name}: column row_id has {column.null_count} nulls, not 0")
     if len(column) > max_rows:
         raise CorruptFileError(f"{name}: the file deletes {len(column)} rows of {max_rows}")
-    return np.unique(column.to_numpy()).astype(np.int64)
+    return distinct(column.to_numpy()).astype(np.int64)
 
 
 def _check_types(types: Sequence[pa.DataType], name: str) -> None:

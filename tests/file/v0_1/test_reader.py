@@ -204,7 +204,7 @@ def read_all(data: bytes) -> None:
 def survives(data: bytes, note: str) -> None:
     """Reads return values or raise an error of this package, soon, and with little memory."""
     tracemalloc.start()
-    started = time.monotonic()
+    started = time.process_time()
     try:
         read_all(data)
     except LanceError:
@@ -213,7 +213,7 @@ def survives(data: bytes, note: str) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 64 << 20, note
-    assert time.monotonic() - started < 5, note
+    assert time.process_time() - started < 5, note
 
 
 def test_truncated_files(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """Every type x pattern x nulls x size, both ways between this package and pylance.
 
-Half of the large tables are tried, each in one of the versions. `LANCE_SPARK_TEST_CELLS=all` tries
-all of them in all versions, as `make test-long` does.
+`make test` tries cells in which each pair of version, pattern, nulls and size occurs;
+`LANCE_SPARK_TEST_CELLS=all` tries all cells, as `make test-long` does.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 
 import lance_spark
 from tests.interop.conftest import Pylance
+from tests.support.cells import cells
 from tests.support.interop.tables import (
-    ALL_CELLS,
     NESTED,
     NULLS,
     PATTERNS,
@@ -32,22 +32,7 @@ ALL = {**SCALARS, **VECTORS, **NESTED}
 STRUCTS = {name for name, dtype in ALL.items() if "struct" in str(dtype)}
 
 VERSIONS = ("2.0", "2.1", "2.2")
-LARGE = max(SIZES)
-
-
-def is_chosen(version: int, pattern: int, nulls: int, rows: int) -> bool:
-    """Return whether to try a cell, from the numbers of its version, pattern and nulls."""
-    return ALL_CELLS or rows < LARGE or (version + pattern + 3 * nulls) % 6 == 0
-
-
-CELLS = [
-    (version, pattern, nulls, rows)
-    for a, version in enumerate(VERSIONS)
-    for b, pattern in enumerate(PATTERNS)
-    for c, nulls in enumerate(NULLS)
-    for rows in SIZES
-    if is_chosen(a, b, c, rows)
-]
+CELLS = cells(VERSIONS, list(PATTERNS), list(NULLS), SIZES)
 
 
 def matrix_table(pattern: str, nulls: str, rows: int, version: str) -> pa.Table:

@@ -1,5 +1,4 @@
-"""Six hundred tables of random nested types for every file version, both ways between this package
-and pylance.
+"""Tables of random nested types for every file version, both ways between this package and pylance.
 
 A seed is all it takes to see a failure again: ``random_table(seed)``; seeds count up from 0.
 `LANCE_SPARK_TEST_TABLES` sets how many are tried; `make test-long` tries ten thousand. Version 2.3

@@ -17,7 +17,7 @@ import pytest
 
 import lance_spark
 from lance_spark.query import MatchQuery
-from tests.support.interop.tables import ALL_CELLS
+from tests.support.cells import ALL_CELLS
 
 ROWS = 1_200
 #: Column, type of its index, and filters that the index answers.

@@ -22,7 +22,7 @@ import lance_spark
 from lance_spark.errors import UnsupportedTypeError
 from tests.interop.indexes import tables
 from tests.interop.indexes.random_predicates import Predicate, Predicates
-from tests.support.interop.tables import ALL_CELLS
+from tests.support.cells import ALL_CELLS
 
 PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_INDEX_PREDICATES", "2"))
 ROWS = 3_000

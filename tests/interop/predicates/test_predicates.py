@@ -76,16 +76,19 @@ def test_random(harness: Harness, check: Check, seed: int) -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_listed(harness: Harness, check: Check, subject: str) -> None:
-    """Try all texts by Spark's defaults, and some texts in another session. A long run tries all
-    texts in all sessions.
+    """Try two thirds of the texts by Spark's defaults, and the others in another session. A long
+    run tries all texts in all sessions.
     """
     position = list(SUBJECTS).index(subject)
     trees = [Tree(text) for text in SUBJECTS[subject]]
     report = Report()
     for seed, session in enumerate(SESSIONS):
         table = harness.tables[(position + seed) % len(harness.tables)]
-        if LONG or seed == 0:
+        if LONG:
             report.add(harness.run(seed, trees, table, session))
+        elif seed == 0:
+            usual = [tree for place, tree in enumerate(trees) if place % 3 != position % 3]
+            report.add(harness.run(seed, usual, table, session))
         elif seed == 1 + position % (len(SESSIONS) - 1):
             report.add(harness.run(seed, trees[position % 3 :: 3], table, session))
     check(report)

@@ -13,7 +13,7 @@ from tests.spark.table.tables import copied, write_large
 
 @pytest.fixture(scope="session")
 def large_source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
-    """A table of two million rows in 50 fragments, and its rows."""
+    """The large table of 50 fragments, and its rows."""
     path = tmp_path_factory.mktemp("large") / "t.lance"
     return path, write_large(path)
 

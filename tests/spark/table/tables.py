@@ -16,8 +16,11 @@ import pytest
 from lance_spark.dataset.write import write_dataset
 from tests.support.tables.stored_files import files, named
 
-ROWS = 2_000_000
+#: Rows of the large table: 2,000,000 by `make test-long`.
+ROWS = int(os.environ.get("LANCE_SPARK_TEST_ROWS", "400000"))
 FRAGMENTS = 50
+#: Rows of each of its fragments.
+PART = ROWS // FRAGMENTS
 
 
 def large_rows(rows: int = ROWS) -> pa.Table:
@@ -40,7 +43,7 @@ def large_rows(rows: int = ROWS) -> pa.Table:
 def write_large(path: Path) -> pa.Table:
     """Write the table of 50 fragments; return its rows."""
     rows = large_rows()
-    write_dataset(rows, str(path), max_rows_per_file=ROWS // FRAGMENTS)
+    write_dataset(rows, str(path), max_rows_per_file=PART)
     return rows
 
 

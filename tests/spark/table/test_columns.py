@@ -327,7 +327,7 @@ def test_tables_with_a_mem_wal_are_refused(spark: Any, path: Path) -> None:
     assert lance.dataset(str(path)).version == 3
 
 
-def test_two_million_rows(spark: Any, large: Large) -> None:
+def test_large_table(spark: Any, large: Large) -> None:
     path, expected = large("t.lance")
     lance.dataset(path).delete("id % 1000 = 5")
     before = files(path)

@@ -17,7 +17,7 @@ from lance_spark import LanceTable
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mutations.rows import delete as delete_rows
-from tests.spark.table.tables import checked, delete_meanwhile, left_over
+from tests.spark.table.tables import PART, checked, delete_meanwhile, left_over
 
 Large = Callable[..., tuple[Path, pa.Table]]
 
@@ -110,11 +110,11 @@ def test_both_ways_on_a_large_table(
     table = LanceTable.forPath(spark, str(path))
     files = {file.name for file in (path / "data").iterdir()}
     # Delete a whole fragment, and some rows of all other fragments.
-    condition = "g = 17 OR id BETWEEN 40000 AND 79999"
+    condition = f"g = 17 OR id BETWEEN {PART} AND {2 * PART - 1}"
     result = table.delete(condition if with_rule else f"({condition}) AND pmod(id, 2) >= 0")
     id_, g = rows["id"], rows["g"]
     gone = pc.or_kleene(
-        pc.equal(g, 17), pc.and_(pc.greater_equal(id_, 40_000), pc.less(id_, 80_000))
+        pc.equal(g, 17), pc.and_(pc.greater_equal(id_, PART), pc.less(id_, 2 * PART))
     )
     gone = pc.fill_null(gone, False)
     dataset = checked(path)
@@ -175,10 +175,10 @@ def test_whole_fragments_and_some(spark: Any, large: Large) -> None:
         return sorted(tuple(row) for row in tasks)
 
     chosen = seen(fragment_ids="3,7-8", whole_fragments=True, target_rows_per_partition=1000)
-    assert chosen == [(3, 40_000, True), (7, 40_000, True), (8, 40_000, True)]
-    assert sum(rows for _, rows, _ in seen(fragment_ids="49")) == 40_000
+    assert chosen == [(3, PART, True), (7, PART, True), (8, PART, True)]
+    assert sum(rows for _, rows, _ in seen(fragment_ids="49")) == PART
     frame = spark.read.format("lance").option("fragment_ids", "3").load(str(path))
-    assert frame.count() == 40_000
+    assert frame.count() == PART
     with pytest.raises(Exception, match="no fragment 50"):
         seen(fragment_ids="50")
 

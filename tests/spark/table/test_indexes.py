@@ -198,3 +198,18 @@ def test_json_indexes(spark: Any, tmp_path: Path) -> None:
         expected = lance.dataset(path).count_rows(filter=text)
         assert dataset.count_rows(text) == expected > 0
     assert all(row.is_valid for row in checks(LanceTable.forPath(spark, path), "by_a"))
+
+
+def test_tasks_search_an_index_that_leaves_many_rows(spark: Any, tmp_path: Path) -> None:
+    lance_spark.enable(spark)
+    path, count = str(tmp_path / "t"), 3_000_000
+    lance_spark.write_dataset(pa.table({"id": np.arange(count), "v": np.arange(count) % 7}), path)
+    lance_spark.open_dataset(path).create_scalar_index("id", "BTREE")
+    lance_spark.open_dataset(path).delete("id % 1000 = 1")
+    frame = LanceTable.forPath(spark, path).toDF(driver_read_bytes=0)
+    found = frame.where("id BETWEEN 1000000 AND 1150000").selectExpr("id + 0 AS id")
+    ids = np.sort([row.id for row in found.collect()])
+    expected = np.arange(1_000_000, 1_150_001)
+    assert np.array_equal(ids, expected[expected % 1000 != 1])
+    plan = str(found._jdf.queryExecution().executedPlan().toString())
+    assert "indexes=[id_idx (BTREE): tasks search 1 of its segments]" in plan

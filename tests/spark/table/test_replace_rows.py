@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lance_spark import LanceTable
 from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from lance_spark.mutations.rows import partial_overwrite
-from tests.spark.table.tables import checked
+from tests.spark.table.tables import PART, checked
 
 Large = Callable[..., tuple[Path, pa.Table]]
 
@@ -170,16 +170,16 @@ def test_concurrent_commits(spark: Any, path: Path, monkeypatch: pytest.MonkeyPa
     assert {k: v[1] for k, v in content(path).items()} == expected
 
 
-def test_two_million_rows(spark: Any, large: Large) -> None:
+def test_large_table(spark: Any, large: Large) -> None:
     path, expected = large()
     table = LanceTable.forPath(spark, str(path))
     # Spark has no nanoseconds.
     new = table.toDF(["id", "g", "text", "vector"]).where("g = 17 AND id % 2 = 0")
     new = new.withColumn("text", F.lit("new"))
-    result = table.replaceWhere(new, "g = 17 OR pmod(id, 40000) < 3")
+    result = table.replaceWhere(new, f"g = 17 OR pmod(id, {PART}) < 3")
     ids = expected["id"].to_numpy()
     hit = pc.fill_null(pc.equal(expected["g"], 17), False).to_numpy()
-    gone = hit | (ids % 40_000 < 3)
+    gone = hit | (ids % PART < 3)
     replaced = hit & (ids % 2 == 0)
     assert result.num_deleted_rows == gone.sum()
     assert result.num_inserted_rows == replaced.sum()

@@ -265,7 +265,7 @@ def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert checked(path).version == 4
 
 
-def test_two_million_rows(spark: Any, large: Large) -> None:
+def test_large_table(spark: Any, large: Large) -> None:
     path, expected = large()
     lance.dataset(path).delete("id % 1000 = 5")
     table = LanceTable.forPath(spark, str(path))

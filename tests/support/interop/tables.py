@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 Vector = np.ndarray
 
 #: Random tables in each suite.
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "200"))
-#: Whether all cells of the matrices of types are tried.
-ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "120"))
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
     "constant": lambda n, rng: np.full(n, 12345, dtype=np.int64),

@@ -28,7 +28,7 @@ from lance_spark.encoding.arrow_blocks import (
     validity_of,
 )
 from lance_spark.encoding.levels import BoolArray
-from lance_spark.encoding.rows import RowNumbers, Rows, expanded
+from lance_spark.encoding.rows import RowNumbers, Rows, distinct, expanded
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
 from lance_spark.encoding.v2_0.page import GAP, Decoder, NewBuffers, PageBuffers, open_encoding
@@ -90,7 +90,7 @@ def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents
         if (edges[1:] < edges[:-1]).any():
             raise CorruptFileError("the ends of the page's values decrease")
         return Extents.between(edges, None if valid is None else valid[before:])
-    end_rows = np.unique(np.concatenate([rows - 1, rows]))
+    end_rows = distinct(np.concatenate([rows - 1, rows]))
     end_rows = end_rows[int(end_rows[0] < 0) :]
     array = yield from ends.read(end_rows)
     numbers, valid = _adjusted(array, adjustment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.rows import RowNumbers
+from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.checks.rows import (
     MAX_PROBLEMS,
@@ -83,7 +83,7 @@ class _Pairs:
         self._values = encoded.dictionary
         #: Number of the value of each set.
         self._codes = codes[: len(keys)]
-        self._expected = np.unique(codes[len(keys) :] * self._count + positions)
+        self._expected = distinct(codes[len(keys) :] * self._count + positions)
         self._is_found = np.zeros(len(self._expected), np.bool_)
         self._is_wrong: Flags = np.zeros(len(rows), np.bool_)
 

@@ -205,9 +205,12 @@ class _Parser(TypeParser):
 
     def _arguments(self, end: str = ")") -> list[Node]:
         """Parse expressions separated by commas, and the closing bracket."""
-        arguments = [self._logic()]
-        while self._accept(","):
-            arguments.append(self._logic())
+        arguments: list[Node] = []
+        while not arguments or self._accept(","):
+            # Lists of thousands of literals are common.
+            is_literal = self._current.category in ("number", "string")
+            is_short = is_literal and self._peek().is_sign(",", end) and self._level < MAX_DEPTH - 1
+            arguments.append(self._operand() if is_short else self._logic())
         self._expect(end)
         return arguments
 

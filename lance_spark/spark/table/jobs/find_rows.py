@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.encoding.rows import distinct
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import RowsByFragment, delete_once, union_rows
@@ -51,7 +52,7 @@ class FindRows:
         """Yield the row offsets by fragment id, as encoded Roaring bitmaps."""
         rows_by_fragment: dict[int, BitMap] = {}
         for batch in batches:
-            for fragment_id, offsets in offsets_by_fragment(np.unique(addresses_of(batch))):
+            for fragment_id, offsets in offsets_by_fragment(distinct(addresses_of(batch))):
                 rows = rows_by_fragment.setdefault(fragment_id, BitMap())
                 rows |= bitmap_of(offsets)
         if rows_by_fragment:

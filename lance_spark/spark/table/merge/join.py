@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blobs.fields import has_blobs
@@ -53,6 +53,8 @@ class Join:
         For each clause, new values by column of the table.
     source_columns : sequence of int
         Indexes of the columns of the source that clauses with all columns write.
+    filter_tree : mapping, optional
+        Condition that rows of the table meet if they match a row of the source; see `keys`.
     """
 
     handle: TableBase
@@ -62,6 +64,7 @@ class Join:
     clauses: Sequence[Clause]
     clause_values: Sequence[Mapping[str, Column]]
     source_columns: Sequence[int]
+    filter_tree: Mapping[str, Any] | None = None
 
     def rows(self, names: Sequence[str]) -> DataFrame:
         """Return the rows to which a clause applies: address, clause, and values of columns.
@@ -170,7 +173,7 @@ class Join:
         from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
         condition = to_column(self.condition, "merge condition")
-        target = frame(self.handle, self.dataset, columns)
+        target = frame(self.handle, self.dataset, columns, filter_tree=self.filter_tree)
         target = target.select("*", F.col(ROW_ADDRESS.name).alias(ADDRESS))
         if self.handle.alias_name is None:
             target = target.alias(TARGET)

@@ -15,7 +15,7 @@ number of partitions at run time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
@@ -30,10 +30,12 @@ from lance_spark.spark.table.merge.clauses import (
     TARGET,
     Action,
     Clause,
+    Rows,
     TaskClause,
     assigned_columns,
 )
 from lance_spark.spark.table.merge.join import ADDRESS, SOURCE_COLUMN, VALUE, Join, expressions_of
+from lance_spark.spark.table.merge.keys import kept_source, key_tree
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -117,8 +119,14 @@ def merge_frame(
     ]
     names = tuple(name for name in schema.names if any(name in columns for columns in values))
     indexes = sorted(source_indexes.values())
-    join = Join(handle, dataset, source, condition, clauses, values, indexes)
-    rows = _distributed(handle.spark, join.rows(names), clauses, names, key)
+    needs_all = any(clause.rows is Rows.NOT_MATCHED_BY_SOURCE for clause in clauses)
+    kept = None if needs_all else kept_source(source, dataset)
+    join = Join(handle, dataset, kept or source, condition, clauses, values, indexes)
+    rows = join.rows(names)
+    tree = None if kept is None else key_tree(rows, kept, dataset)
+    if tree is not None:
+        rows = replace(join, filter_tree=tree).rows(names)
+    rows = _distributed(handle.spark, rows, clauses, names, key)
     task_clauses = tuple(
         TaskClause(clause.action, tuple(columns), clause.condition is not None)
         for clause, columns in zip(clauses, values, strict=True)

@@ -1,0 +1,374 @@
+"""Comparisons of one column, answered by its indexes.
+
+| index | answer |
+| --- | --- |
+| of `lance_spark.scan.indexes.search`, such as BTREE | the rows for which the comparison holds |
+| zone map | the zones that may have such rows |
+| Bloom filter | the zones that may have some values, or nulls |
+| JSON | those of its target, for the values at its path |
+
+The first index of `search` that can answer is the only one that is asked. Otherwise the answers of
+zone maps and Bloom filters are combined.
+
+An index answers for the fragments that its bitmap names. All rows of other fragments are
+candidates, and so are the rows of fragments with overlays of the column. An index that is damaged,
+or whose version is unknown, is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.row_ranges import RowRanges, in_all, in_any
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.file.schema.field import Field
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes import json_path
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.row_sets import TooMany
+from lance_spark.scan.indexes.search import SEARCHED, IndexType
+from lance_spark.scan.plan import UsedIndex
+from lance_spark.scan.predicates.conditions import JsonQuestion
+from lance_spark.scan.pruning import bloom_filters, zone_maps
+from lance_spark.scan.pruning.table_rows import TableRows
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+
+_LOG = logging.getLogger(__name__)
+
+#: An index is not used if it leaves more than one row in this number: reading a chosen row costs
+#: as much as reading this many rows one after the other.
+_SELECTIVE = 16
+#: Rows that an index may always leave.
+_FEW_ROWS = 64 * 1024
+#: The same for rows in more than half of the chunks of the table, if a chunk has fewer than one in
+#: `_DENSE` of its rows among them: all columns are decoded nearly whole.
+_SELECTIVE_SCATTERED = 128
+_FEW_SCATTERED = 16 * 1024
+_DENSE = 4
+#: Most rows that the segments of an index leave together, in one process. The rows of segments past
+#: this number are scanned.
+MAX_ROWS = 8 * 1024 * 1024
+#: The same on the driver, if tasks can search other segments. The driver would send the rows to the
+#: tasks: some thousand rows of a chunk take as long to send as to find.
+MAX_ROWS_OF_DRIVER = 128 * 1024
+
+
+class Searcher(Enum):
+    """The process that searches indexes."""
+
+    #: No task can search, as for a change of rows.
+    ALONE = "alone"
+    #: Searches what has few rows, and leaves other segments to tasks.
+    DRIVER = "driver"
+    #: Searches what the driver has left, for some of the fragments of a segment.
+    TASK = "task"
+
+
+@dataclass(slots=True)
+class Answers:
+    """What is noted of the answers of indexes.
+
+    Attributes
+    ----------
+    searcher : Searcher
+    used : dict of str to UsedIndex
+        The indexes that answer, by name.
+    left : list of (UsedIndex, bool array)
+        Segments that are left to tasks, and the fragments that each covers.
+    """
+
+    searcher: Searcher
+    used: dict[str, UsedIndex] = field(default_factory=dict)
+    left: list[tuple[UsedIndex, npt.NDArray[np.bool_]]] = field(default_factory=list)
+
+    def note(self, index: UsedIndex) -> None:
+        """Note that an index answers; of several answers, the one with the fewest rows."""
+        existing = self.used.get(index.name)
+        if existing is None or index.num_rows < existing.num_rows:
+            self.used[index.name] = index
+
+    def leave(self, index: UsedIndex, covered: npt.NDArray[np.bool_]) -> None:
+        """Note that a segment is left to tasks, for the fragments that it covers."""
+        self.left.append((index, covered))
+
+
+class _Zones(Protocol):
+    """Zones of one column."""
+
+    def candidates(self, op: str, value: Any) -> RowRanges | None:
+        """Return the rows for which a comparison can hold; None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ZonedType:
+    """A type of index that describes zones.
+
+    Attributes
+    ----------
+    name : str
+    versions : collection of int
+        Supported versions.
+    ops : collection of str
+        Comparisons that it answers.
+    read : callable
+        Returns the zones of a column; see `zone_maps.read_zones`.
+    """
+
+    name: str
+    versions: Collection[int]
+    ops: Collection[str]
+    read: Callable[
+        [
+            TablePaths,
+            Sequence[Fragment],
+            RowNumbers,
+            tuple[Field, ...],
+            Sequence[table_pb2.IndexMetadata],
+        ],
+        _Zones | None,
+    ]
+
+
+#: The order in which they are asked.
+_ZONED = (
+    _ZonedType(zone_maps.KIND, zone_maps.VERSIONS, zone_maps.OPS, zone_maps.read_zones),
+    _ZonedType(
+        bloom_filters.KIND, bloom_filters.VERSIONS, bloom_filters.OPS, bloom_filters.read_filters
+    ),
+)
+
+
+class ColumnIndexes:
+    """Answers comparisons of one column by its indexes."""
+
+    def __init__(
+        self,
+        table: TableRows,
+        path: tuple[Field, ...],
+        segments: Sequence[table_pb2.IndexMetadata],
+        type_name: str | None = None,
+    ) -> None:
+        self._table = table
+        self._path = path
+        #: The type that a query shows, if it is not that of the segments.
+        self._type_name = type_name
+        self._in_documents: dict[Any, ColumnIndexes] = {}
+        dtype = path[-1].arrow_field.type
+        self._dtype = dtype.value_type if pat.is_dictionary(dtype) else dtype
+        self._segments = segments
+        # By the identity of the segments, which this object keeps.
+        self._coverage: dict[int, npt.NDArray[np.bool_]] = {}
+        self._zones: dict[str, tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]] = {}
+        self._searched = [
+            (index_type, [index for index in segments if indexes.type_of_index(index) == name])
+            for name, index_type in SEARCHED.items()
+        ]
+
+    def candidates(self, op: str, value: Any, answers: Answers) -> RowRanges | None:
+        """Return the rows for which a comparison can hold; None if no index decides.
+
+        Notes the indexes that answer.
+        """
+        if op == "json":
+            return self._of_documents(value, answers)
+        for index_type, segments in self._searched:
+            if op in index_type.ops and segments and self._table.moved is not None:
+                rows = self._search(index_type, segments, op, value, answers)
+                if rows is not None:
+                    return rows
+        return in_all([self._by_zones(index_type, op, value, answers) for index_type in _ZONED])
+
+    def _of_documents(self, question: JsonQuestion, answers: Answers) -> RowRanges | None:
+        """Return the rows whose documents have values for which a comparison can hold."""
+        key = (question.keys, question.dtype)
+        column = self._in_documents.get(key)
+        if column is None:
+            leaf = self._path[-1]
+            values = Field.from_arrow(pa.field(leaf.name, question.dtype), leaf.id)
+            segments = list(self._targets(question.keys))
+            column = ColumnIndexes(
+                self._table, (*self._path[:-1], values), segments, json_path.KIND
+            )
+            self._in_documents[key] = column
+        rows = column.candidates(question.op, question.value, answers)
+        if question.op == "is_null" and pat.is_string(question.dtype):
+            # Early releases recorded null in a document as this text.
+            rows = in_any((rows, column.candidates("==", pa.scalar("null"), answers)))
+        return rows
+
+    def _targets(self, keys: Sequence[Any]) -> Iterator[table_pb2.IndexMetadata]:
+        """Yield the segments of JSON indexes that have the values of keys, as their targets."""
+        for segment in self._segments:
+            if indexes.type_of_index(segment) == json_path.KIND and _is_known(
+                segment, json_path.VERSIONS
+            ):
+                try:
+                    target = json_path.searched_target(segment, keys)
+                except INDEX_ERRORS as error:
+                    _LOG.warning("index %r is ignored: %s", segment.name, error)
+                    continue
+                if target is not None:
+                    yield target
+
+    def _by_zones(
+        self, index_type: _ZonedType, op: str, value: Any, answers: Answers
+    ) -> RowRanges | None:
+        """Return the rows that the zones of one type leave; None if they do not decide."""
+        if op not in index_type.ops:
+            return None
+        segments, zones = self._zones_of(index_type)
+        rows = None if zones is None else zones.candidates(op, value)
+        if rows is not None:
+            answers.note(self._used(segments[0], rows.num_rows))
+        return rows
+
+    def _zones_of(
+        self, index_type: _ZonedType
+    ) -> tuple[Sequence[table_pb2.IndexMetadata], _Zones | None]:
+        """Return the segments of one type, and their zones; None if no zones are usable."""
+        if index_type.name not in self._zones:
+            table = self._table
+            segments = [
+                segment
+                for segment in self._segments
+                if indexes.type_of_index(segment) == index_type.name
+                and _is_known(segment, index_type.versions)
+            ]
+            zones = None
+            if segments:
+                zones = index_type.read(
+                    table.paths, table.fragments, table.starts, self._path, segments
+                )
+            self._zones[index_type.name] = segments, zones
+        return self._zones[index_type.name]
+
+    def _search(
+        self,
+        index_type: IndexType,
+        segments: Sequence[table_pb2.IndexMetadata],
+        op: str,
+        value: Any,
+        answers: Answers,
+    ) -> RowRanges | None:
+        """Return the rows that segments of one type leave; None if they do not decide."""
+        table = self._table
+        answered = np.zeros(len(table.fragments), np.bool_)
+        found: list[RowRanges] = []
+        remaining = MAX_ROWS_OF_DRIVER if answers.searcher is Searcher.DRIVER else MAX_ROWS
+        for segment in segments:
+            if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
+                continue
+            covered = self._covered(segment) & ~answered
+            if not covered.any():
+                continue
+            num_rows = int(np.diff(table.starts)[covered].sum())
+            selective = MAX_ROWS
+            if answers.searcher is not Searcher.TASK:
+                selective = max(num_rows // _SELECTIVE, _FEW_ROWS)
+            files = IndexFiles(table.paths, segment)
+            try:
+                words = index_type.search(files, self._dtype, op, value, min(selective, remaining))
+            except INDEX_ERRORS as error:
+                _LOG.warning("index %r is ignored: %s", segment.name, error)
+                continue
+            if isinstance(words, TooMany):
+                if answers.searcher is Searcher.DRIVER and self._is_worth_a_task(
+                    segment, words, covered, min(selective, MAX_ROWS)
+                ):
+                    answers.leave(self._used(segment, 0), covered)
+                continue
+            if words is None:
+                continue
+            remaining -= len(words)
+            found.append(table.rows_of(segment, words, covered))
+            answered |= covered
+        if not found:
+            return None
+        answers.note(self._used(segments[0], sum(rows.num_rows for rows in found)))
+        return in_any([*found, RowRanges.of_blocks(table.starts, ~answered)])
+
+    def _is_worth_a_task(
+        self,
+        segment: table_pb2.IndexMetadata,
+        found: TooMany,
+        covered: npt.NDArray[np.bool_],
+        limit: int,
+    ) -> bool:
+        """Return whether tasks that search a segment are likely to read less than a scan."""
+        if found.num_rows > limit:
+            return False
+        if found.sample is None:
+            return True
+        table = self._table
+        sample = table.rows_of(segment, found.sample, covered)
+        share = found.num_rows / max(sample.num_rows, 1)
+        num_rows = int(np.diff(table.starts)[covered].sum())
+        return not are_everywhere(found.num_rows, int(sample.num_decoded * share), num_rows)
+
+    def _covered(self, segment: table_pb2.IndexMetadata) -> npt.NDArray[np.bool_]:
+        """Return the fragments that a segment covers, without those that overlays changed."""
+        covered = self._coverage.get(id(segment))
+        if covered is None:
+            fragments = self._table.fragments
+            covered = np.zeros(len(fragments), np.bool_)
+            covered[self._table.positions_of(segment)] = True
+            field_ids = {node.id for node in self._path}
+            for position in self._table.with_overlays:
+                if is_overlaid(fragments[position], field_ids):
+                    covered[position] = False
+            self._coverage[id(segment)] = covered
+        return covered
+
+    def _used(self, index: table_pb2.IndexMetadata, num_rows: int) -> UsedIndex:
+        column = ".".join(node.name for node in self._path)
+        type_name = self._type_name or indexes.type_of_index(index)
+        return UsedIndex(index.name, type_name, column, num_rows)
+
+
+def are_everywhere(num_rows: int, num_decoded: int, table_rows: int) -> bool:
+    """Return whether rows lie in most chunks of a table, so that to scan it costs less.
+
+    Parameters
+    ----------
+    num_rows : int
+    num_decoded : int
+        Rows of the chunks that have them.
+    table_rows : int
+        Rows of the table.
+    """
+    return num_rows > max(_FEW_SCATTERED, table_rows // _SELECTIVE_SCATTERED) and num_decoded > max(
+        table_rows // 2, _DENSE * num_rows
+    )
+
+
+def _is_known(segment: table_pb2.IndexMetadata, versions: Collection[int]) -> bool:
+    """Return whether the version of a segment is supported; warn if it is not."""
+    if segment.index_version in versions:
+        return True
+    _LOG.warning(
+        "index %r is ignored: its version %d is unknown", segment.name, segment.index_version
+    )
+    return False
+
+
+def _has_all_rows(segment: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment has all rows of its fragments; warn if it may not."""
+    if not indexes.may_lack_rows(segment):
+        return True
+    _LOG.warning(
+        "index %r is ignored: an early release wrote it, and may have left out rows; rebuild it",
+        segment.name,
+    )
+    return False

@@ -1,0 +1,137 @@
+"""The rows of a version, numbered in its order, and which of them the segments of indexes hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, starts_of
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.index import FindRows, split_addresses
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+_LOG = logging.getLogger(__name__)
+
+
+class TableRows:
+    """The rows of some fragments, numbered in their order.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    section : IndexSection
+        The indexes of the version.
+    stable_row_ids : bool
+        Whether the table has stable row ids.
+    fragments : sequence of Fragment
+    find_rows : callable
+        Finds rows of the fragments by their ids, in tables with stable row ids.
+    """
+
+    def __init__(
+        self,
+        paths: TablePaths,
+        section: table_pb2.IndexSection,
+        stable_row_ids: bool,
+        fragments: Sequence[Fragment],
+        find_rows: FindRows,
+    ) -> None:
+        self.paths = paths
+        self.section = section
+        self.stable_row_ids = stable_row_ids
+        self.fragments = fragments
+        self._find_rows = find_rows
+
+    @cached_property
+    def starts(self) -> RowNumbers:
+        """The number of each fragment's first row, and the number of all rows."""
+        return starts_of(self.fragments)
+
+    @cached_property
+    def with_overlays(self) -> list[int]:
+        """The positions of the fragments with overlays."""
+        return [
+            position for position, fragment in enumerate(self.fragments) if fragment.has_overlays
+        ]
+
+    @cached_property
+    def moved(self) -> MovedRows | None:
+        """The rows that compactions moved; None if the rows in index files cannot be found."""
+        try:
+            return MovedRows.of(self.paths, self.section)
+        except INDEX_ERRORS as error:
+            _LOG.warning("indexes of rows are ignored: %s", error)
+            return None
+
+    @cached_property
+    def _ids(self) -> UInt64Array:
+        return np.array([fragment.id for fragment in self.fragments], np.uint64)[self._order]
+
+    @cached_property
+    def _order(self) -> RowNumbers:
+        return np.argsort(np.array([fragment.id for fragment in self.fragments], np.uint64))
+
+    @cached_property
+    def _id_bitmap(self) -> BitMap:
+        return BitMap(self._ids)
+
+    @cached_property
+    def has_unique_ids(self) -> bool:
+        # An index names fragments by id. If an id occurs twice, no rows are ruled out.
+        return len(self._id_bitmap) == len(self.fragments)
+
+    def positions_of(self, index: table_pb2.IndexMetadata) -> RowNumbers:
+        """Return the positions of the fragments that a segment covers."""
+        if self.moved is None:
+            return np.empty(0, np.int64)
+        bitmap = self.moved.fragments(indexes.fragment_bitmap(index) or BitMap())
+        # A bitmap of few bytes can have millions of ids, most of which no fragment has.
+        named = bitmap & self._id_bitmap
+        ids = np.frombuffer(named.to_array(), np.uint32).astype(np.uint64)
+        return self._order[np.searchsorted(self._ids, ids)]
+
+    def rows_of(
+        self, index: table_pb2.IndexMetadata, words: UInt64Array, covered: npt.NDArray[np.bool_]
+    ) -> RowRanges:
+        """Return the rows with some row ids or addresses, as a segment holds them.
+
+        Rows that do not exist, and rows outside of the covered fragments, are left out.
+        """
+        if self.stable_row_ids and not indexes.holds_addresses(index, stable_row_ids=True):
+            is_live, addresses = self._find_rows(words)
+            words = addresses[is_live]
+        elif self.moved is not None:
+            bitmap = indexes.fragment_bitmap(index) or BitMap()
+            words, is_own = self.moved.addresses(words, bitmap)
+            words = words[is_own]
+        ids, offsets = split_addresses(words)
+        position = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        fragment = self._order[position]
+        is_known = (self._ids[position] == ids) & covered[fragment]
+        is_known &= offsets < np.diff(self.starts)[fragment]
+        rows = self.starts[fragment[is_known]] + offsets[is_known]
+        return RowRanges.of_rows(np.sort(rows))
+
+    def by_fragment(self, rows: RowRanges) -> dict[int, RowRanges]:
+        """Return rows by the id of their fragment, counted from its first row."""
+        first = np.searchsorted(self.starts, rows.starts, "right") - 1
+        last = np.searchsorted(self.starts, rows.stops - 1, "right") - 1
+        is_touched = np.zeros(len(self.fragments) + 1, np.int64)
+        np.add.at(is_touched, first, 1)
+        np.subtract.at(is_touched, last + 1, 1)
+        result = {}
+        for position in np.flatnonzero(np.cumsum(is_touched)).tolist():
+            start, stop = self.starts[position : position + 2].tolist()
+            result[self.fragments[position].id] = rows.within(start, stop).shifted(-start)
+        return result

@@ -1,0 +1,47 @@
+"""Cells of a matrix of cases: in `make test` those in which each pair of values occurs, in
+`make test-long` all of them (`LANCE_SPARK_TEST_CELLS=all`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: Whether all cells are tried.
+ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
+
+
+def cells(*axes: Sequence[object], all_cells: bool = ALL_CELLS) -> list[tuple[object, ...]]:
+    """Return cells of the product of axes, in the order of the product.
+
+    Examples
+    --------
+    >>> cells("ab", "xy", (1, 2), all_cells=False)
+    [('a', 'x', 1), ('a', 'y', 2), ('b', 'x', 2), ('b', 'y', 1)]
+    """
+    product = list(itertools.product(*map(range, map(len, axes))))
+    chosen = product if all_cells else sorted(_with_all_pairs(product))
+    return [tuple(axis[place] for axis, place in zip(axes, cell, strict=True)) for cell in chosen]
+
+
+def _with_all_pairs(product: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return cells that have all pairs: the next cell is the one with the most new pairs."""
+    pairs_of = {cell: set(itertools.combinations(enumerate(cell), 2)) for cell in product}
+    missing = set(itertools.chain.from_iterable(pairs_of.values()))
+    chosen = []
+    while missing:
+        best = max(product, key=lambda cell: len(pairs_of[cell] & missing))
+        chosen.append(best)
+        missing -= pairs_of[best]
+    return chosen
+
+
+def every_other(values: Iterable[T], number: int, *, all_cells: bool = ALL_CELLS) -> list[T]:
+    """Return the values with even or with odd places, by the number of a table; all of them if all
+    cells are tried. Two tables with neighbouring numbers have all values.
+    """
+    return [value for place, value in enumerate(values) if all_cells or (place + number) % 2 == 0]
