@@ -13,8 +13,10 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are collected before the best of them are chosen.
 _COLLECTED = 16 * 1024
-#: Rows of one query are looked through in advance if they are so many times as many as wanted.
+#: Rows of a query are looked through in advance if they are so many times as many as wanted.
 _SCATTERED = 4
+#: Least number of groups of rows, of which only the nearest row is looked at.
+_GROUPS = 64
 #: One distance of this number is looked at to leave out most of the others.
 _SAMPLED = 16
 
@@ -66,10 +68,28 @@ class Neighbors:
         k : int
             Most rows of a query.
         """
-        order = np.lexsort((self.ids, self.distances, self.queries))
+        order = self._order()
         queries = self.queries[order]
         rank = np.arange(len(order)) - np.searchsorted(queries, queries)
         return self.at(order[rank < k])
+
+    def _order(self) -> Int64Array:
+        """Return the rows by query, distance and id."""
+        # Adding 0 turns -0 into 0. The bits of floats are ordered as integers are, but for signs.
+        bits = (self.distances + np.float32(0)).view(np.uint32)
+        sign = np.uint32(1 << 31)
+        bits = np.where(bits & sign, ~bits, bits | sign)
+        key = self.queries.astype(np.uint64) << np.uint64(32) | bits
+        order = np.argsort(key)
+        ordered = key[order]
+        is_equal = ordered[1:] == ordered[:-1]
+        if is_equal.any():
+            tied = np.zeros(len(key), np.bool_)
+            tied[1:] = is_equal
+            tied[:-1] |= is_equal
+            own = order[tied]
+            order[tied] = own[np.lexsort((self.ids[own], key[own]))]
+        return order
 
     def within(self, lower: float | None, upper: float | None) -> Neighbors:
         """Return the rows with `lower` <= distance < `upper`."""
@@ -152,8 +172,10 @@ class Collector:
             Of the rows. The same array if they are equal.
         """
         limits = self.limits[queries]
-        if len(queries) == 1 and len(ids) > _SCATTERED * self._k and self._lower is None:
-            limits = np.fmin(limits, _last_of(distances[0], self._k))
+        if self._lower is None and len(ids) >= _SCATTERED * self._k:
+            limits = np.fmin(limits, _last_of(distances, self._k))
+            # All rows up to these distances are collected now: others that are farther are not.
+            self.limits[queries] = limits
         query, row = np.nonzero(distances <= limits[:, None])
         self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
 
@@ -202,12 +224,28 @@ class Collector:
         self.limits[full] = best.distances[last[full]]
 
 
-def _last_of(distances: Distances, count: int) -> np.float32:
-    """Return the greatest of the least distances; NaN if there are fewer."""
+def _last_of(distances: Distances, count: int) -> Distances:
+    """Return for each query a distance that at least `count` rows do not exceed.
+
+    The least distances of groups of rows belong to different rows. NaN if there are too few.
+    """
+    num_queries, num_rows = distances.shape
+    if num_queries == 1:
+        return _exact_last_of(distances[0], count)
+    num_groups = min(num_rows, max(_GROUPS, _SCATTERED * count))
+    size = num_rows // num_groups
+    groups = distances[:, : size * num_groups].reshape(num_queries, size, num_groups)
+    least = np.fmin.reduce(groups, axis=1)
+    last: Distances = np.partition(least, count - 1, axis=1)[:, count - 1]
+    return last
+
+
+def _exact_last_of(distances: Distances, count: int) -> Distances:
+    """Return the greatest of the least distances of one query; NaN if there are fewer."""
     sample = distances[::_SAMPLED]
     if len(sample) > count:
         distances = distances[distances <= np.partition(sample, count - 1)[count - 1]]
     if len(distances) < count:
-        return np.float32(np.nan)
-    last: np.float32 = np.partition(distances, count - 1)[count - 1]
+        return np.array([np.nan], np.float32)
+    last: Distances = np.partition(distances, count - 1)[count - 1 : count]
     return last
