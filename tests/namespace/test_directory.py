@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from lance_spark.namespace.catalog_table import SCHEMA, CatalogTable
 from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.identifiers import Identifier
 from lance_spark.storage.store import ObjectStore
+from tests.support.forking import CONTEXT
 from tests.support.stores.aws import BUCKET, Aws, serving
 from tests.table.manifest.test_external import InSqlite
 
@@ -354,15 +354,14 @@ def _create_same(root: str, answers: Any) -> None:
 
 
 def test_clients_at_the_same_time(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
     root = str(tmp_path)
-    answers = context.Queue()
+    answers = CONTEXT.Queue()
     DirectoryNamespace(root).create_namespace(("first",))
     processes = [
-        context.Process(target=_create_many, args=(root, f"{client}{n}_", 4, client == "pylance"))
+        CONTEXT.Process(target=_create_many, args=(root, f"{client}{n}_", 4, client == "pylance"))
         for client in ("ours", "pylance")
         for n in range(2)
-    ] + [context.Process(target=_create_same, args=(root, answers)) for _ in range(3)]
+    ] + [CONTEXT.Process(target=_create_same, args=(root, answers)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
