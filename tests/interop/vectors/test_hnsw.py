@@ -256,7 +256,7 @@ RELEASES = [
     (release, table)
     for release, notes in NOTES.items()
     for table, facts in notes["tables"].items()
-    # Graphs of that release are not used.
+    # Their graphs have rows without vectors.
     if table.startswith("hnsw") and facts.get("versions") and release != "0.20.0"
 ]
 

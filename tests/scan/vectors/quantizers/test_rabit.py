@@ -16,7 +16,8 @@ import pytest
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers.rabit import codes
+from lance_spark.scan.vectors.quantizers import lookup
+from lance_spark.scan.vectors.quantizers.rabit import codes, products
 from lance_spark.scan.vectors.quantizers.rabit.quantizer import RabitQuantizer
 from lance_spark.scan.vectors.quantizers.rabit.rotation import FastRotation, MatrixRotation
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
@@ -186,6 +187,20 @@ def test_types(dtype: type) -> None:
     vectors: Vectors = _vectors(50, 32).astype(dtype)
     _, partition = _opened(RabitQuantizer.new(Metric.L2, 32, 9), vectors, vectors[3])
     assert partition.distances(vectors[:1]).argmin() == 0
+
+
+@pytest.mark.parametrize("num_bits", [1, 5, 9])
+def test_compiled_loops(num_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    vectors, queries = _vectors(70, 48), _vectors(1, 48, 1)
+    quantizer = RabitQuantizer.new(Metric.L2, 48, num_bits, seed=1)
+    found = []
+    for least in (1 << 62, -1):
+        monkeypatch.setattr(products, "MIN_ITEMS", least)
+        monkeypatch.setattr(lookup.LOOP, "min_items", least)
+        found.append(_opened(quantizer, vectors, vectors[0])[1].distances(queries))
+    assert products._loop() is not None
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
 
 
 def test_no_rows() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,9 @@ from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.lookup import Positions, summed
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
 from lance_spark.scan.vectors.quantizers.rabit.codes import Factors, Levels, level_center
+from lance_spark.scan.vectors.quantizers.rabit.products import level_products, steps
 from lance_spark.scan.vectors.quantizers.rabit.rotation import Floats, Rotation
 
-#: Items that are decoded in one step, so that they stay in the caches.
-_STEP_ITEMS = 1 << 18
 #: Up to this number of queries, sums of 8 dimensions are looked up, not computed.
 _FEW_QUERIES = 2
 #: The bits of each byte, the least one first.
@@ -63,7 +62,7 @@ class SignCodes:
                 summed(query.reshape(-1, 8) @ _BITS, self.positions, found[number])
             return found
         factor = np.ascontiguousarray(queries.T)
-        for step in _steps(self.num_rows, 8 * len(self.positions)):
+        for step in steps(self.num_rows, 8 * len(self.positions)):
             found[:, step] = distances.products(self._levels(step), factor).T
         return found
 
@@ -79,7 +78,7 @@ class LevelCodes:
 
     Attributes
     ----------
-    levels : integer array of shape (rows, dimension)
+    levels : integer array of shape (dimension, rows)
     center : float
         The level that stands for 0.
     """
@@ -90,7 +89,7 @@ class LevelCodes:
     @property
     def num_rows(self) -> int:
         """Number of vectors."""
-        return len(self.levels)
+        return len(self.levels[0])
 
     @property
     def nbytes(self) -> int:
@@ -99,21 +98,15 @@ class LevelCodes:
 
     def taken(self, rows: Int64Array) -> LevelCodes:
         """Return the codes of some rows."""
-        return LevelCodes(self.levels[rows], self.center)
+        return LevelCodes(self.levels[:, rows], self.center)
 
     def values(self) -> Floats:
         """Return the value of each dimension, shape (rows, dimension)."""
-        return np.subtract(self.levels, self.center, dtype=np.float32)
+        return np.subtract(self.levels.T, self.center, dtype=np.float32)
 
     def products(self, queries: Floats) -> Floats:
         """Return the product of each query with the levels of each row."""
-        found = np.empty((len(queries), self.num_rows), np.float32)
-        factor = np.ascontiguousarray(queries.T)
-        # BLAS multiplies with one column in one thread.
-        multiply = np.matmul if len(queries) == 1 else distances.products
-        for step in _steps(self.num_rows, self.levels.shape[1]):
-            found[:, step] = multiply(self.levels[step].astype(np.float32), factor).T
-        return found
+        return level_products(self.levels, queries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +181,3 @@ def products(codes: SignCodes | LevelCodes, queries: Floats) -> Floats:
     found = codes.products(queries)
     found -= (queries.sum(axis=1, dtype=np.float32) * np.float32(codes.center))[:, None]
     return found
-
-
-def _steps(num_rows: int, dimension: int) -> Iterator[slice]:
-    count = max(1, _STEP_ITEMS // dimension)
-    return (slice(first, first + count) for first in range(0, num_rows, count))

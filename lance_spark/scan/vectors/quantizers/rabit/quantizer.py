@@ -326,7 +326,7 @@ class RabitQuantizer:
         )
         bits = np.unpackbits(signs, axis=1, bitorder="little")
         level |= bits.astype(level.dtype, copy=False) << self.extra_bits
-        return LevelCodes(level, coding.level_center(self.num_bits))
+        return LevelCodes(np.ascontiguousarray(level.T), coding.level_center(self.num_bits))
 
 
 def _parsed(model: str) -> Mapping[str, Any]:
