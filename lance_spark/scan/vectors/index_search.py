@@ -164,8 +164,9 @@ class IndexSearch:
         for segment in self._segments:
             collector = Collector(self._num_queries, wanted, lower, upper)
             segment.search_first(collector, None, k)
+            nearest = collector.neighbors()
             alive, may_lack = _looked_up(
-                collector.neighbors(),
+                nearest,
                 self._num_queries,
                 segment.opened,
                 segment.fragments,
@@ -175,7 +176,8 @@ class IndexSearch:
             counts = np.bincount(alive.queries, minlength=self._num_queries)
             is_complete &= ~may_lack | (counts >= k)
             num_live += counts
-            num_searched += segment.has_more()
+            num_collected = np.bincount(nearest.queries, minlength=self._num_queries)
+            num_searched += segment.has_more(num_collected > counts)
             parts.append(alive)
         enough = is_complete & ((num_live >= k) | (num_searched == 0))
         return joined(parts), bool(enough.all())
@@ -218,10 +220,16 @@ class _Segment:
         #: How many of its partitions each query has searched.
         self._done = np.zeros(len(vectors), np.int64)
 
-    def has_more(self) -> npt.NDArray[np.bool_]:
-        """Return for which queries there are more partitions to search."""
-        # One share does not know how many rows the others find.
-        return (self._done < self._most) & (self._share[1] == 1)
+    def has_more(self, lost_rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return for which queries there are more partitions to search.
+
+        Parameters
+        ----------
+        lost_rows : bool array
+            Queries for which rows that are not live were found.
+        """
+        # One share does not know how many rows the others find: enough, if all rows are live.
+        return (self._done < self._most) & ((self._share[1] == 1) | lost_rows)
 
     def search_first(self, collector: Collector, live: LiveRows | None, k: int) -> None:
         """Search the first partitions of all queries.
@@ -245,8 +253,6 @@ class _Segment:
         self, collector: Collector, live: LiveRows, lacking: npt.NDArray[np.bool_], k: int
     ) -> bool:
         """Search further partitions for some queries; return whether there were any."""
-        if self._share[1] > 1 and live.passing is None:
-            return False
         more = np.where(lacking, self._done + np.maximum(1, self._done // _LATER), self._done)
         more = np.minimum(more, self._most)
         if (more <= self._done).all():

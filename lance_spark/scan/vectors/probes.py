@@ -102,10 +102,11 @@ def _automatic(k: int, metric: Metric, distances: _Floats) -> Int64Array:
     if metric not in _MARGINS:
         return np.full(len(distances), distances.shape[1], np.int64)
     margins, least, most = _MARGINS[metric]
-    place = int(np.searchsorted(_MARGIN_KS, k))
+    place = int(np.searchsorted(_MARGIN_KS, min(k, _MARGIN_KS[-1])))
     wide = distances.astype(np.float64)
     nearest = wide[:, :1]
     scale = np.abs(1 - nearest) if metric is Metric.DOT else nearest
-    near = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        near = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
     result: Int64Array = np.clip(near, least[place], most[place])
     return result
