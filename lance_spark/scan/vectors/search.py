@@ -265,14 +265,17 @@ class VectorSearch:
     def _by_index(self, rows: VectorRows, vectors: Vectors) -> Neighbors:
         """Return the rows that the segments find."""
         query = self.query
+        covered = [fragment for fragment in rows.fragments if fragment.id in self.covered]
         live = LiveRows(
             find=rows.find_rows,
             moved=self.moved,
             covered=self.covered,
             stable_row_ids=self.stable_row_ids,
-            passing=rows.passing(
-                [fragment for fragment in rows.fragments if fragment.id in self.covered]
-            ),
+            passing=rows.passing(covered),
+            all_live=self.covered.issuperset(
+                BitMap.union(BitMap(), *(segment.fragments for segment in self.segments))
+            )
+            and all(fragment.deletion_file is None for fragment in covered),
         )
         opened = [
             (segment.open(rows.paths), segment.fragments, segment.share)

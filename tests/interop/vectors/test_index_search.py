@@ -293,7 +293,7 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     dataset.create_index("v", "IVF_FLAT", num_partitions=60)
     q = np.full(16, 0.25, np.float32)
     order = np.argsort(((np.stack(table["v"].to_numpy()) - q) ** 2).sum(axis=1))
-    dataset.delete(f"id in ({', '.join(map(str, order[:2500]))})")
+    dataset.delete(f"id in ({', '.join(map(str, order[:2940]))})")
     opened = lance_spark.open_dataset(str(path))
     search = _plan(path, {}, q)
     shares = search.shares(1)
@@ -304,7 +304,7 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     ]
     found = merged(parts, 10)
     assert len(found) == 10
-    assert set(found.ids.tolist()) <= set(order[2500:].tolist())
+    assert set(found.ids.tolist()) <= set(order[2940:].tolist())
 
 
 def test_any_number_of_rows(tmp_path: Path) -> None:

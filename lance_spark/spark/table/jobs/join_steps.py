@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4_096
 #: Bytes of the rows of the result that are handled at once, if rows are wide.
 _BATCH_BYTES = 64 * 1024 * 1024
-#: Most queries of a slot that are searched at once, and bytes of their vectors.
-_SEARCHED_QUERIES = 16_384
-_SEARCHED_BYTES = 64 * 1024 * 1024
+#: Most rows between steps that are handled at once, and their bytes: binary values of one array
+#: have less than 2 GiB.
+_BETWEEN_ROWS = 16_384
+_BETWEEN_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,26 @@ class AssignQueries(TaskObject):
                 # Equal vectors of a batch are searched once.
                 _, distinct = np.unique(keys, axis=0, return_index=True)
                 for query, slot in slots.assigned(dataset, vectors[distinct]):
-                    number = distinct[query]
-                    columns = {
-                        **_keys(keys[number]),
-                        SLOT: pa.array(slot.astype(np.int32)),
-                        VECTOR: join_rows.vectors_as_binaries(vectors[number]),
-                    }
-                    yield join_rows.batch_of(columns, len(query), row.type)
+                    yield from self._probes(distinct[query], slot, vectors, keys, row.type)
+
+    def _probes(
+        self,
+        query: Int64Array,
+        slot: Int64Array,
+        vectors: Vectors,
+        keys: join_rows.Keys,
+        dtype: pa.DataType,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that send queries to slots."""
+        step = _most_rows(vectors[:1].nbytes)
+        for first in range(0, len(query), step):
+            own = query[first : first + step]
+            columns = {
+                **_keys(keys[own]),
+                SLOT: pa.array(slot[first : first + step].astype(np.int32)),
+                VECTOR: join_rows.vectors_as_binaries(vectors[own]),
+            }
+            yield join_rows.batch_of(columns, len(own), dtype)
 
     def _queries(
         self,
@@ -136,9 +150,9 @@ class SearchSlots(TaskObject):
         slots = self.join.slots
         searcher = slots.searcher(self.join.dataset())
         shape = np.empty((0, slots.search.dtype.dimension), slots.item_type)
-        size = max(1, shape.shape[1] * shape.itemsize)
-        most = max(1, min(_SEARCHED_QUERIES, _SEARCHED_BYTES // size))
-        runs = join_rows.Runs(most)
+        # Vectors come in, and rows go out.
+        size = shape.shape[1] * shape.itemsize + slots.search.most_rows * join_rows.FOUND_BYTES
+        runs = join_rows.Runs(_most_rows(size))
         for batch in batches:
             is_query = batch.column(ROW).is_valid()
             yield batch.filter(is_query)
@@ -276,6 +290,11 @@ class _Rows:
         table = pa.Table.from_batches(batches, self._output).combine_chunks()
         table = table.take(pa.array(index, mask=~is_row))
         return [column.combine_chunks() for column in table.columns]
+
+
+def _most_rows(width: int) -> int:
+    """Return how many rows between steps are handled at once, if each has so many bytes."""
+    return max(1, min(_BETWEEN_ROWS, _BETWEEN_BYTES // max(1, width)))
 
 
 def _keys(keys: join_rows.Keys) -> dict[str, pa.Array]:

@@ -32,7 +32,7 @@ from lance_spark.scan.vectors.distances import normalized
 from lance_spark.scan.vectors.flat import measured_again
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors
-from lance_spark.scan.vectors.probes import first_probes, ranked
+from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.search import VectorRows
 from lance_spark.table.rows.index import OFFSET_BITS
 
@@ -232,6 +232,9 @@ class Slots:
             opened = segment.open(dataset._table.paths)
             order, distances = ranked(opened.ivf, opened.metric, unit)
             probes = first_probes(search.query, opened.metric, distances)
+            if count > 1:
+                lengths = opened.ivf.lengths
+                probes = probes_of_shares(search.query, probes, order, lengths, search.query.k)
             is_probed = np.arange(order.shape[1]) < probes[:, None]
             query, place = np.nonzero(is_probed)
             pairs = np.unique(query * count + order[query, place] % count)
