@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4_096
 #: Bytes of the rows of the result that are handled at once, if rows are wide.
 _BATCH_BYTES = 64 * 1024 * 1024
-#: Most queries of a slot that are searched at once, and bytes of their vectors.
-_SEARCHED_QUERIES = 16_384
-_SEARCHED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +81,10 @@ class AssignQueries(TaskObject):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = self.join.slots
         dataset = self.join.dataset()
+        num_at_once = min(_BATCH_ROWS, slots.most_queries)
         for batch in batches:
-            for first in range(0, batch.num_rows, _BATCH_ROWS):
-                part = batch.slice(first, _BATCH_ROWS)
+            for first in range(0, batch.num_rows, num_at_once):
+                part = batch.slice(first, num_at_once)
                 row = part.column(ROW)
                 vectors, has_vector = slots.queries(part.column(VECTOR), self.join.vectors)
                 keys = join_rows.keys_of(vectors)
@@ -136,9 +134,7 @@ class SearchSlots(TaskObject):
         slots = self.join.slots
         searcher = slots.searcher(self.join.dataset())
         shape = np.empty((0, slots.search.dtype.dimension), slots.item_type)
-        size = max(1, shape.shape[1] * shape.itemsize)
-        most = max(1, min(_SEARCHED_QUERIES, _SEARCHED_BYTES // size))
-        runs = join_rows.Runs(most)
+        runs = join_rows.Runs(slots.most_queries)
         for batch in batches:
             is_query = batch.column(ROW).is_valid()
             yield batch.filter(is_query)

@@ -52,6 +52,8 @@ _SLOT_BYTES = 64 * 1024 * 1024
 _SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 20, 1 << 16
 #: The same for rows whose vectors are compared.
 _LEAST_COMPARED_ROWS = 1 << 14
+#: Most queries that are searched at once, bytes of their vectors, and distances from centroids.
+_QUERIES, _QUERY_BYTES, _RANKED = 16_384, 64 * 1024 * 1024, 1 << 23
 _Ranges = tuple[tuple[int, int, int], ...]
 
 
@@ -173,6 +175,13 @@ class Slots:
         """The type of the items of queries."""
         dtype = self.search.dtype
         return dtype.query(np.zeros((1, dtype.dimension), np.float32), self.metric).dtype
+
+    @property
+    def most_queries(self) -> int:
+        """How many queries are searched at once, at most."""
+        size = self.search.dtype.dimension * self.item_type.itemsize
+        partitions = max((part.num_partitions for part in self.search.segments), default=1)
+        return max(1, min(_QUERIES, _QUERY_BYTES // size, _RANKED // partitions))
 
     def queries(self, array: pa.Array, name: str) -> tuple[Vectors, npt.NDArray[np.bool_]]:
         """Return the vectors of queries, and which queries have one.
