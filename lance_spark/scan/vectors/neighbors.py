@@ -70,7 +70,11 @@ class Neighbors:
         """
         order = self._order()
         queries = self.queries[order]
-        rank = np.arange(len(order)) - np.searchsorted(queries, queries)
+        rank = np.arange(len(order))
+        # The first row of each query counts from 0.
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = queries[1:] != queries[:-1]
+        rank -= np.maximum.accumulate(np.where(is_first, rank, 0))
         return self.at(order[rank < k])
 
     def _order(self) -> Int64Array:
@@ -176,8 +180,10 @@ class Collector:
             limits = np.fmin(limits, _last_of(distances, self._k))
             # All rows up to these distances are collected now: others that are farther are not.
             self.limits[queries] = limits
-        query, row = np.nonzero(distances <= limits[:, None])
-        self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
+        # Of one dimension: numpy finds few among many in a fifth of the time.
+        near = np.flatnonzero(distances <= limits[:, None])
+        query, row = np.divmod(near, max(1, distances.shape[1]))
+        self.add_pairs(distances.reshape(-1)[near], queries[query], row, ids, addresses)
 
     def add_pairs(
         self,

@@ -50,6 +50,8 @@ VECTOR = "VECTOR"
 VERSIONS = (0, 1, 2)
 #: So many codes are measured in the time of one vector of a fragment.
 _CODES_OF_A_VECTOR = 8
+#: Partitions that a query without a number of them searches, as a rule at most.
+_AUTOMATIC_PROBES = 64
 
 #: Reads the column of some fragments, and of rows given by their addresses, which increase: the
 #: values of live rows, their ids and their addresses. Rows of fragments meet the prefilter.
@@ -258,8 +260,12 @@ class VectorSearch:
 
     def _segment_cost(self, segment: SearchedSegment) -> int:
         query, count = self.query, max(1, segment.num_partitions)
-        probes = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
-        rows = segment.num_rows * probes // count
+        most = query.maximum_nprobes
+        if most is None:
+            most = (
+                count if query.search_effort == 1 else max(query.minimum_nprobes, _AUTOMATIC_PROBES)
+            )
+        rows = segment.num_rows * min(count, most) // count
         return rows * self.num_queries // _CODES_OF_A_VECTOR // segment.share[1]
 
     def _by_index(self, rows: VectorRows, vectors: Vectors) -> Neighbors:

@@ -243,7 +243,7 @@ def test_rows_between_the_steps() -> None:
 
 def test_probes_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array of binary values has less than 2 GiB."""
-    monkeypatch.setattr(join_steps, "_BETWEEN_BYTES", 3 * 4 * DIMENSION)
+    monkeypatch.setattr(join_steps, "_SENT_BYTES", 3 * 4 * DIMENSION)
     q = vectors(4, 5)
     query, slot = np.array([0, 0, 1, 2, 3, 4, 4]), np.arange(7)
     keys = join_rows.keys_of(q)
@@ -292,3 +292,26 @@ def test_groups_and_runs() -> None:
         parts += list(runs.finish())
         assert all(part.num_rows <= size for _, part in parts)
         assert [slot for slot, part in parts for _ in range(part.num_rows)] == slots.tolist()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_metrics(spark: Any, tmp_path: Path, queries: Any, metric: str) -> None:
+    """The table has float16 vectors, stable row ids and moved rows."""
+    path = str(tmp_path / "t.lance")
+    values = vectors(23, 600).astype(np.float16)
+    table = pa.table({"id": pa.array(range(600), pa.int64()), "v": column(values)})
+    lance.write_dataset(table, path, max_rows_per_file=200, enable_stable_row_ids=True)
+    dataset = lance.dataset(path)
+    dataset.create_index("v", "IVF_FLAT", num_partitions=4, metric=metric)
+    dataset.delete("id % 30 = 1")
+    dataset.optimize.compact_files(target_rows_per_fragment=1000)
+    dataset.update({"id": "id + 1000"}, where="id < 10")
+    joined = LanceTable.forPath(spark, path).nearestJoin(queries, "v", 3, columns=["id"], nprobes=4)
+    result = found(joined)
+    for number, q in enumerate(given_queries()):
+        if number == 1:
+            continue
+        nearest = {"column": "v", "q": q.astype(np.float16), "k": 3, "use_index": False}
+        nearest["metric"] = metric
+        expected = lance.dataset(path).to_table(columns=["id"], nearest=nearest)
+        assert result[number] == expected["id"].to_pylist(), number

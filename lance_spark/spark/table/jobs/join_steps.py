@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4_096
 #: Bytes of the rows of the result that are handled at once, if rows are wide.
 _BATCH_BYTES = 64 * 1024 * 1024
-#: Most rows between steps that are handled at once, and their bytes: binary values of one array
-#: have less than 2 GiB.
-_BETWEEN_ROWS = 16_384
-_BETWEEN_BYTES = 64 * 1024 * 1024
+#: Bytes of the vectors that are sent at once: binary values of one array have less than 2 GiB.
+_SENT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,10 @@ class AssignQueries(TaskObject):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = self.join.slots
         dataset = self.join.dataset()
+        num_at_once = min(_BATCH_ROWS, slots.most_queries)
         for batch in batches:
-            for first in range(0, batch.num_rows, _BATCH_ROWS):
-                part = batch.slice(first, _BATCH_ROWS)
+            for first in range(0, batch.num_rows, num_at_once):
+                part = batch.slice(first, num_at_once)
                 row = part.column(ROW)
                 vectors, has_vector = slots.queries(part.column(VECTOR), self.join.vectors)
                 keys = join_rows.keys_of(vectors)
@@ -106,7 +105,7 @@ class AssignQueries(TaskObject):
         dtype: pa.DataType,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that send queries to slots."""
-        step = _most_rows(vectors[:1].nbytes)
+        step = max(1, _SENT_BYTES // max(1, vectors[:1].nbytes))
         for first in range(0, len(query), step):
             own = query[first : first + step]
             columns = {
@@ -150,9 +149,7 @@ class SearchSlots(TaskObject):
         slots = self.join.slots
         searcher = slots.searcher(self.join.dataset())
         shape = np.empty((0, slots.search.dtype.dimension), slots.item_type)
-        # Vectors come in, and rows go out.
-        size = shape.shape[1] * shape.itemsize + slots.search.most_rows * join_rows.FOUND_BYTES
-        runs = join_rows.Runs(_most_rows(size))
+        runs = join_rows.Runs(slots.most_queries)
         for batch in batches:
             is_query = batch.column(ROW).is_valid()
             yield batch.filter(is_query)
@@ -290,11 +287,6 @@ class _Rows:
         table = pa.Table.from_batches(batches, self._output).combine_chunks()
         table = table.take(pa.array(index, mask=~is_row))
         return [column.combine_chunks() for column in table.columns]
-
-
-def _most_rows(width: int) -> int:
-    """Return how many rows between steps are handled at once, if each has so many bytes."""
-    return max(1, min(_BETWEEN_ROWS, _BETWEEN_BYTES // max(1, width)))
 
 
 def _keys(keys: join_rows.Keys) -> dict[str, pa.Array]:

@@ -34,6 +34,7 @@ from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.search import VectorRows
+from lance_spark.spark.table.jobs.join_rows import FOUND_BYTES
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ _SLOT_BYTES = 64 * 1024 * 1024
 _SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 20, 1 << 16
 #: The same for rows whose vectors are compared.
 _LEAST_COMPARED_ROWS = 1 << 14
+#: Most queries that are searched at once, bytes of their vectors and rows, and distances from
+#: centroids.
+_QUERIES, _QUERY_BYTES, _RANKED = 16_384, 64 * 1024 * 1024, 1 << 23
 _Ranges = tuple[tuple[int, int, int], ...]
 
 
@@ -171,6 +175,15 @@ class Slots:
         """The type of the items of queries."""
         dtype = self.search.dtype
         return dtype.query(np.zeros((1, dtype.dimension), np.float32), self.metric).dtype
+
+    @property
+    def most_queries(self) -> int:
+        """How many queries are searched at once, at most."""
+        # Vectors come in, and rows go out.
+        size = self.search.dtype.dimension * self.item_type.itemsize
+        size += self.search.most_rows * FOUND_BYTES
+        partitions = max((part.num_partitions for part in self.search.segments), default=1)
+        return max(1, min(_QUERIES, _QUERY_BYTES // size, _RANKED // partitions))
 
     def queries(self, array: pa.Array, name: str) -> tuple[Vectors, npt.NDArray[np.bool_]]:
         """Return the vectors of queries, and which queries have one.
