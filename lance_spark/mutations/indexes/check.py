@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.errors import (
@@ -264,14 +263,6 @@ def combined(segment: table_pb2.IndexMetadata, results: Sequence[SegmentCheck]) 
         sum(result.stale for result in results),
         tuple(problems[:MAX_PROBLEMS]),
     )
-
-
-def _values_in(documents: pa.Array, segment: table_pb2.IndexMetadata) -> pa.Array:
-    """Return the values at the path of a JSON index."""
-    try:
-        return json_path.extracted(documents, json_path.target_of(segment).path)
-    except InvalidInputError as error:
-        raise CorruptFileError(f"the documents have other values: {error}") from None
 
 
 def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:

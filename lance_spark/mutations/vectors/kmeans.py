@@ -152,7 +152,7 @@ def _steps(vectors: Vectors, centroids: Vectors, metric: Metric, max_iters: int)
             return Clusters(centroids, new_loss)
         loss = new_loss
         sums, sizes = _sums(summed, columns, numbers, len(centroids))
-        centroids = _moved(sums, sizes, centroids, metric)
+        centroids = _moved(sums, sizes, metric)
     _, distances = _assigned(vectors, centroids, metric)
     return Clusters(centroids, float(distances.sum(dtype=np.float64)))
 
@@ -184,7 +184,6 @@ def _sums(
 def _moved(
     sums: npt.NDArray[np.float64],
     sizes: npt.NDArray[np.int64],
-    centroids: Vectors,
     metric: Metric,
 ) -> Vectors:
     """Return the centroids of clusters. An empty cluster takes half of the largest."""

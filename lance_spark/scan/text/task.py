@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
@@ -18,20 +17,20 @@ from lance_spark.scan.fragment.row_meta import SCORE
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.search_task import SearchTask
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.scan.text.columns import TextRows
 from lance_spark.scan.text.hits import Hits
 from lance_spark.scan.text.search import TextSearch
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.index import FindRows, RowIndex, live_addresses, offsets_by_fragment
+from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextScanTask(ScanTask):
+class TextScanTask(SearchTask):
     """A task that reads the rows of a search, in the order of their addresses.
 
     `slices` are all rows of the fragments of the search. `lance_schema` has `SCORE` if scores are
@@ -82,8 +81,8 @@ class TextScanTask(ScanTask):
         """
         rows = TextRows(
             paths=self.paths,
-            fragments=[piece.fragment for piece in self.slices],
-            find_rows=find_rows or self._find_rows(),
+            fragments=self._fragments,
+            find_rows=find_rows or self._find_rows(stable_row_ids=self.search.stable_row_ids),
             read_texts=partial(self._read_texts, metrics),
             moved=self.search.moved,
             stable_row_ids=self.search.stable_row_ids,
@@ -130,17 +129,6 @@ class TextScanTask(ScanTask):
             # By number, because a batch without columns keeps its number of rows.
             yield batch.select(order)
 
-    @property
-    def paths(self) -> TablePaths:
-        """Opens the files of the table."""
-        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
-
-    def _find_rows(self) -> FindRows:
-        fragments = [piece.fragment for piece in self.slices]
-        if not self.search.stable_row_ids:
-            return partial(live_addresses, self.paths, fragments)
-        return RowIndex.build(self.paths, fragments).addresses
-
     def _read_texts(
         self,
         metrics: ScanMetrics,
@@ -161,33 +149,6 @@ class TextScanTask(ScanTask):
     ) -> ScanTask:
         """Return the task that reads columns of some rows."""
         return self._scan(fields, self._slices(hits.addresses), filters)
-
-    def _slices(self, addresses: UInt64Array) -> list[FragmentSlice]:
-        """Return the slices of rows, given by their addresses in increasing order."""
-        by_id = {piece.fragment.id: piece for piece in self.slices}
-        slices = []
-        for number, offsets in offsets_by_fragment(addresses):
-            rows = RowRanges.of_rows(offsets.astype(np.int64))
-            start, stop = int(rows.starts[0]), int(rows.stops[-1])
-            some = None if rows.num_ranges == 1 else rows
-            slices.append(by_id[number]._replace(start=start, stop=stop, rows=some))
-        return slices
-
-    def _scan(
-        self,
-        fields: Sequence[Field],
-        slices: Sequence[FragmentSlice],
-        filters: tuple[Condition, ...],
-    ) -> ScanTask:
-        return ScanTask(
-            uri=self.uri,
-            lance_schema=replace(self.lance_schema, fields=tuple(fields)),
-            slices=tuple(slices),
-            batch_size=self.batch_size,
-            filters=filters,
-            base_paths=self.base_paths,
-            storage_options=self.storage_options,
-        )
 
 
 def _unpickle(

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -20,13 +19,13 @@ from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.search_task import SearchTask
 from lance_spark.scan.take import take_addresses
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.search import VectorRows, VectorSearch
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.index import FindRows, RowIndex, live_addresses, offsets_by_fragment
+from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS
@@ -35,7 +34,7 @@ _BATCH_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorScanTask(ScanTask):
+class VectorScanTask(SearchTask):
     """A task that reads the nearest rows of each query, the nearest first.
 
     `slices` are the rows of the fragments of the search that can meet the prefilter. `lance_schema`
@@ -79,7 +78,7 @@ class VectorScanTask(ScanTask):
         rows = VectorRows(
             paths=self.paths,
             fragments=self._fragments,
-            find_rows=find_rows or self._find_rows(),
+            find_rows=find_rows or self._find_rows(stable_row_ids=self.search.stable_row_ids),
             read_vectors=partial(self._read_vectors, metrics, open_files),
             passing=partial(self._passing, metrics),
         )
@@ -132,20 +131,6 @@ class VectorScanTask(ScanTask):
                 continue
             yield from self.rows(rows, metrics).combine_chunks().to_batches()
 
-    @property
-    def paths(self) -> TablePaths:
-        """Opens the files of the table."""
-        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
-
-    @property
-    def _fragments(self) -> list[Fragment]:
-        return list({piece.fragment.id: piece.fragment for piece in self.slices}.values())
-
-    def _find_rows(self) -> FindRows:
-        if not self.search.stable_row_ids:
-            return partial(live_addresses, self.paths, self._fragments)
-        return RowIndex.build(self.paths, self._fragments).addresses
-
     def _passing(self, metrics: ScanMetrics, fragments: Sequence[Fragment]) -> UInt64Array | None:
         if not self.prefilter:
             return None
@@ -190,34 +175,6 @@ class VectorScanTask(ScanTask):
             places = batch.column(1).to_numpy()
             ids = batch.column(2).to_numpy() if self.search.stable_row_ids else places
             yield column_at(batch, names), ids, places
-
-    def _slices(self, addresses: UInt64Array) -> list[FragmentSlice]:
-        """Return the slices of rows, given by their addresses in increasing order."""
-        by_id = {piece.fragment.id: piece for piece in self.slices}
-        slices = []
-        for number, offsets in offsets_by_fragment(addresses):
-            rows = RowRanges.of_rows(offsets.astype(np.int64))
-            start, stop = int(rows.starts[0]), int(rows.stops[-1])
-            some = None if rows.num_ranges == 1 else rows
-            slices.append(by_id[number]._replace(start=start, stop=stop, rows=some))
-        return slices
-
-    def _scan(
-        self,
-        fields: Sequence[Field],
-        slices: Sequence[FragmentSlice],
-        filters: tuple[Condition, ...],
-        batch_size: int | None = None,
-    ) -> ScanTask:
-        return ScanTask(
-            uri=self.uri,
-            lance_schema=replace(self.lance_schema, fields=tuple(fields)),
-            slices=tuple(slices),
-            batch_size=batch_size or self.batch_size,
-            filters=filters,
-            base_paths=self.base_paths,
-            storage_options=self.storage_options,
-        )
 
 
 def _unpickle(

@@ -48,7 +48,6 @@ _COLUMN = "__pq_code"
 _BITS = (4, 8)
 #: Values of a byte.
 _BYTES = 256
-_MAX_DIMENSION = 1 << 20
 #: Items of decoded vectors, and distances, of one step: they stay in the caches.
 _STEP_ITEMS = 1 << 18
 #: With more queries than this number, vectors are decoded.
