@@ -48,6 +48,25 @@ class CompiledLoop:
         return self.loop if self._seen > self.min_items else None
 
 
+def sums_of(*inputs: tuple[str, int]) -> Callable[[Any], Any]:
+    """Return the signature of a loop that reads arrays and writes one of float32.
+
+    Parameters
+    ----------
+    *inputs : tuple of (str, int)
+        Type and number of axes of each array that it reads.
+    """
+
+    def signature(types: Any) -> Any:
+        read = [
+            types.Array(getattr(types, dtype), num_axes, "C", readonly=True)
+            for dtype, num_axes in inputs
+        ]
+        return types.void(*read, types.Array(types.float32, 1, "C"))
+
+    return signature
+
+
 def compiled_loop(
     function: Callable[..., Any], signature: Callable[[Any], Any]
 ) -> Callable[..., Any] | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.encoding.compiled import CompiledLoop
+from lance_spark.encoding.compiled import CompiledLoop, sums_of
 
 #: Positions of shape (bytes of a vector, vectors).
 Positions = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
@@ -74,13 +74,5 @@ def _sum(flat: Any, positions: Any, out: Any) -> None:
             out[row] += flat[last[row]]
 
 
-def _signature(types: Any) -> Any:
-    return types.void(
-        types.Array(types.float32, 1, "C", readonly=True),
-        types.Array(types.uint16, 2, "C", readonly=True),
-        types.Array(types.float32, 1, "C"),
-    )
-
-
 #: It compiles `_sum`.
-LOOP = CompiledLoop(_sum, _signature, 1 << 28)
+LOOP = CompiledLoop(_sum, sums_of(("float32", 1), ("uint16", 2)), 1 << 28)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.compiled import CompiledLoop
+from lance_spark.encoding.compiled import CompiledLoop, sums_of
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
@@ -243,13 +243,5 @@ def _squares(around: Any, query: Any, out: Any) -> None:
         out[row] = np.float32(total)
 
 
-def _signature(types: Any) -> Any:
-    return types.void(
-        types.Array(types.int8, 2, "C", readonly=True),
-        types.Array(types.int8, 1, "C", readonly=True),
-        types.Array(types.float32, 1, "C"),
-    )
-
-
 #: It compiles `_squares`: it takes a third of the time of products.
-LOOP = CompiledLoop(_squares, _signature, 1 << 28)
+LOOP = CompiledLoop(_squares, sums_of(("int8", 2), ("int8", 1)), 1 << 28)

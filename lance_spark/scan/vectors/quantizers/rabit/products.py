@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lance_spark.encoding.compiled import CompiledLoop
+from lance_spark.encoding.compiled import CompiledLoop, sums_of
 from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.quantizers.rabit.codes import Levels
 from lance_spark.scan.vectors.quantizers.rabit.rotation import Floats
@@ -68,13 +68,5 @@ def _multiply(levels: Any, query: Any, out: Any) -> None:
             out[row] += near + far
 
 
-def _signature(types: Any) -> Any:
-    return types.void(
-        types.Array(types.uint8, 2, "C", readonly=True),
-        types.Array(types.float32, 1, "C", readonly=True),
-        types.Array(types.float32, 1, "C"),
-    )
-
-
 #: It compiles `_multiply`.
-LOOP = CompiledLoop(_multiply, _signature, 1 << 28)
+LOOP = CompiledLoop(_multiply, sums_of(("uint8", 2), ("float32", 1)), 1 << 28)
