@@ -76,8 +76,8 @@ def read_legacy(tail: Tail) -> Model:
         raise CorruptFileError(f"{name}: its metadata are damaged: {error}") from None
     index = message.vector_index
     metric = _METRICS.get(index.metric_type)
-    kinds = [stage.WhichOneof("stage") for stage in index.stages]
-    if kinds != ["ivf", "pq"] or metric is None or index.stages[1].pq.num_bits != _NUM_BITS:
+    names = [stage.WhichOneof("stage") for stage in index.stages]
+    if names != ["ivf", "pq"] or metric is None or index.stages[1].pq.num_bits != _NUM_BITS:
         raise UnsupportedFeatureError(
             f"{name}: an index of an old release must be an IVF_PQ index of 8 bits and without a "
             "rotation; rebuild it"
@@ -113,15 +113,15 @@ def read_legacy_rows(
         ranges.append(ByteRange(start, count * (width + _ID_BYTES)))
     with closing(files.source(INDEX)) as source:
         parts = source.read(ranges)
-    found = []
+    partitions = []
     for part in parts:
         count = len(part) // (width + _ID_BYTES)
         codes, ids = part[: count * width], part[count * width :]
         batch = pa.RecordBatch.from_arrays(
             [vector_list(codes.reshape(count, width))], schema=model.quantizer.fields
         )
-        found.append((np.frombuffer(ids.tobytes(), "<u8"), batch))
-    return found
+        partitions.append((np.frombuffer(ids.tobytes(), "<u8"), batch))
+    return partitions
 
 
 def _centroids(message: pb.IVF, name: str) -> tuple[Vectors, Int64Array]:

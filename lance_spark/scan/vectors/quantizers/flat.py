@@ -117,7 +117,7 @@ class _FlatPartition:
         items, metric = self.items, self.metric
         factors = normalized(query[None])[0] if metric is Metric.COSINE else as_floats(query)
 
-        def found(rows: Int64Array) -> Distances:
+        def distances(rows: Int64Array) -> Distances:
             vectors = as_floats(items[rows])
             if metric is Metric.L2:
                 vectors = vectors - factors
@@ -129,7 +129,7 @@ class _FlatPartition:
                 products /= np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
             return (1 - products).astype(np.float32, copy=False)
 
-        return found
+        return distances
 
     def vectors(self) -> Vectors:
         if self.metric is Metric.HAMMING:

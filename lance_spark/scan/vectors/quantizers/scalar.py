@@ -166,12 +166,12 @@ class _ScalarPartition:
             return alone
         measure = self._measure(queries)
         count = self.num_rows if rows is None else len(rows)
-        found = np.empty((len(queries), count), np.float32)
+        distances = np.empty((len(queries), count), np.float32)
         step = max(1, _STEP_CODES // max(self.quantizer.dimension, len(queries)))
         for first in range(0, count, step):
             part = slice(first, min(first + step, count))
-            found[:, part] = measure(part if rows is None else rows[part]).T
-        return found
+            distances[:, part] = measure(part if rows is None else rows[part]).T
+        return distances
 
     def _alone(self, queries: Vectors) -> Distances | None:
         """Return the distances of one query by the compiled loop; None without it."""
@@ -182,10 +182,10 @@ class _ScalarPartition:
         loop = LOOP.after(self.around.size)
         if loop is None:
             return None
-        found = np.empty((1, self.num_rows), np.float32)
-        loop(self.around, _around(quantizer._codes(queries))[0], found[0])
-        found *= np.float32(((quantizer.end - quantizer.start) / _MAX_CODE) ** 2)
-        return found
+        distances = np.empty((1, self.num_rows), np.float32)
+        loop(self.around, _around(quantizer._codes(queries))[0], distances[0])
+        distances *= np.float32(((quantizer.end - quantizer.start) / _MAX_CODE) ** 2)
+        return distances
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         measure = self._measure(query[None])
@@ -214,18 +214,18 @@ class _ScalarPartition:
         scale = np.float32(width**2)
 
         def measured(rows: slice | Int64Array) -> Distances:
-            found = self._products(rows, factor)
-            found += self.squares[rows, None]
-            found += offsets
-            np.maximum(found, 0, out=found)
-            found *= scale
-            return found
+            distances = self._products(rows, factor)
+            distances += self.squares[rows, None]
+            distances += offsets
+            np.maximum(distances, 0, out=distances)
+            distances *= scale
+            return distances
 
         return measured
 
     def _products(self, rows: slice | Int64Array, factor: _Floats) -> Distances:
-        found: Distances = products(self.around[rows].astype(np.float32), factor)
-        return found
+        distances: Distances = products(self.around[rows].astype(np.float32), factor)
+        return distances
 
 
 def _around(codes: _Codes) -> npt.NDArray[np.int8]:
