@@ -155,7 +155,7 @@ class Collector:
         self.limits = np.full(num_queries, limit, np.float32)
         self.is_full = np.zeros(num_queries, np.bool_)
         self._parts: list[Neighbors] = []
-        self._num_collected = 0
+        self._num_collected = self._num_chosen = 0
 
     def add(
         self,
@@ -199,14 +199,17 @@ class Collector:
             distances, queries, rows = distances[near], queries[near], rows[near]
         own = ids[rows]
         places = own if addresses is ids else addresses[rows]
-        found = Neighbors(queries.astype(np.int32), distances, own, places)
-        found = found.within(self._lower, self._upper)
-        if not len(found):
+        part = Neighbors(queries.astype(np.int32), distances, own, places)
+        part = part.within(self._lower, self._upper)
+        if not len(part):
             return
-        self._parts.append(found)
-        self._num_collected += len(found)
+        self._parts.append(part)
+        self._num_collected += len(part)
         few = max(_COLLECTED, 2 * self._k * len(self.limits))
-        if self._num_collected > few or not self.is_full.any():
+        if not self.is_full.any():
+            # No row is left out yet. It takes `k` rows, and as many again if these did not do.
+            few = min(few, max(self._k, 2 * self._num_chosen) - 1)
+        if self._num_collected > few:
             self._choose()
 
     def neighbors(self) -> Neighbors:
@@ -222,7 +225,7 @@ class Collector:
     def _choose(self) -> None:
         """Keep the nearest rows only."""
         best = joined(self._parts).best(self._k)
-        self._parts, self._num_collected = [best], len(best)
+        self._parts, self._num_collected, self._num_chosen = [best], len(best), len(best)
         counts = np.bincount(best.queries, minlength=len(self.limits))
         self.is_full = full = counts == self._k
         # Rows of a query are together, the nearest first.

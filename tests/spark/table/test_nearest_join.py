@@ -16,7 +16,7 @@ import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs import join_rows, nearest_slots
+from lance_spark.spark.table.jobs import join_rows, join_steps, nearest_slots
 from tests.spark.table.test_nearest import DIMENSION, column, vectors
 from tests.support.spark.messages import refusal
 
@@ -239,6 +239,22 @@ def test_rows_between_the_steps() -> None:
     assert again.queries.tolist() == [0, 0, 0]
     assert again.ids.tolist() == [5, 6, 7]
     assert again.addresses.tolist() == [15, 16, 17]
+
+
+def test_probes_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of binary values has less than 2 GiB."""
+    monkeypatch.setattr(join_steps, "_SENT_BYTES", 3 * 4 * DIMENSION)
+    q = vectors(4, 5)
+    query, slot = np.array([0, 0, 1, 2, 3, 4, 4]), np.arange(7)
+    keys = join_rows.keys_of(q)
+    step: Any = join_steps.AssignQueries(None)  # type: ignore[arg-type]
+    parts = list(step._probes(query, slot, q, keys, pa.struct([])))
+    assert [part.num_rows for part in parts] == [3, 3, 1]
+    sent = pa.Table.from_batches(parts).combine_chunks()
+    assert sent["slot"].to_pylist() == slot.tolist()
+    assert sent["first"].to_pylist() == keys[query, 0].tolist()
+    items = join_rows.matrix_of(sent["vector"].combine_chunks(), q)
+    assert (items == q[query]).all()
 
 
 def test_groups_and_runs() -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4_096
 #: Bytes of the rows of the result that are handled at once, if rows are wide.
 _BATCH_BYTES = 64 * 1024 * 1024
+#: Bytes of the vectors that are sent at once: binary values of one array have less than 2 GiB.
+_SENT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,26 @@ class AssignQueries(TaskObject):
                 # Equal vectors of a batch are searched once.
                 _, distinct = np.unique(keys, axis=0, return_index=True)
                 for query, slot in slots.assigned(dataset, vectors[distinct]):
-                    number = distinct[query]
-                    columns = {
-                        **_keys(keys[number]),
-                        SLOT: pa.array(slot.astype(np.int32)),
-                        VECTOR: join_rows.vectors_as_binaries(vectors[number]),
-                    }
-                    yield join_rows.batch_of(columns, len(query), row.type)
+                    yield from self._probes(distinct[query], slot, vectors, keys, row.type)
+
+    def _probes(
+        self,
+        query: Int64Array,
+        slot: Int64Array,
+        vectors: Vectors,
+        keys: join_rows.Keys,
+        dtype: pa.DataType,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that send queries to slots."""
+        step = max(1, _SENT_BYTES // max(1, vectors[:1].nbytes))
+        for first in range(0, len(query), step):
+            own = query[first : first + step]
+            columns = {
+                **_keys(keys[own]),
+                SLOT: pa.array(slot[first : first + step].astype(np.int32)),
+                VECTOR: join_rows.vectors_as_binaries(vectors[own]),
+            }
+            yield join_rows.batch_of(columns, len(own), dtype)
 
     def _queries(
         self,
