@@ -210,8 +210,11 @@ def _nearest(
     if not distances:
         return
     nearest = sorted(distances.values())[:5]
+    options: dict[str, Any] = {"column": name, "q": query, "k": 5, "metric": "L2"}
+    # Codes of one byte tell these values apart.
+    exact = {"nprobes": 10, "refine_factor": 20, "ef": 200}
     for use_index in (False, True):
-        options = {"column": name, "q": query, "k": 5, "use_index": use_index, "metric": "L2"}
+        options = {**options, "use_index": use_index, **(exact if use_index else {})}
         for client in (ours, theirs):
             table = client.to_table(columns=["key", "_distance"], nearest=options)
             pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)

@@ -44,7 +44,11 @@ INDEXES: dict[str, tuple[pa.DataType, ...]] = {
     "BLOOMFILTER": (*INTEGERS, pa.string()),
     "INVERTED": (pa.string(),),
     "IVF_FLAT": (VECTOR,),
+    "IVF_SQ": (VECTOR,),
+    "IVF_HNSW_FLAT": (VECTOR,),
 }
+
+VECTOR_TYPES = [name for name in INDEXES if name.startswith("IVF")]
 
 
 def _with(existing: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
@@ -188,12 +192,11 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
     if not candidates or not state.rows:
         return None
     path, index_type = random.choice(candidates)
+    if index_type.startswith("IVF"):
+        return create_vector_index(path, index_type, random)
 
     def theirs(dataset: lance.LanceDataset) -> None:
-        if index_type == "IVF_FLAT":
-            dataset.create_index(path, index_type, num_partitions=1, replace=True)
-        else:
-            dataset.create_scalar_index(path, index_type)
+        dataset.create_scalar_index(path, index_type)
 
     def ours(dataset: lance_spark.Dataset) -> lance_spark.Dataset:
         return dataset.create_scalar_index(path, index_type)
@@ -202,6 +205,24 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
         f"index {index_type} on {path}",
         ours if index_type in BUILDERS else None,
         theirs,
+        lambda _, current: current,
+        commits=False,
+    )
+
+
+def create_vector_index(path: str, index_type: str, random: Random) -> Change:
+    options = {
+        "num_partitions": random.choice([1, 1, 2, 3]),
+        "metric": random.choice(["l2", "l2", "l2", "cosine"]),
+    }
+
+    def create(dataset: Any) -> Any:
+        return dataset.create_index(path, index_type, replace=True, **options)
+
+    return Change(
+        f"index {index_type} on {path}, {options}",
+        create,
+        create,
         lambda _, current: current,
         commits=False,
     )
