@@ -23,6 +23,7 @@ from tests.support.histories.model import (
     VECTOR,
     WORDS,
     Change,
+    KnownBugError,
     State,
 )
 from tests.support.interop.tables import assert_same
@@ -216,7 +217,13 @@ def _nearest(
     for use_index in (False, True):
         options = {**options, "use_index": use_index, **(exact if use_index else {})}
         for client in (ours, theirs):
-            table = client.to_table(columns=["key", "_distance"], nearest=options)
+            try:
+                table = client.to_table(columns=["key", "_distance"], nearest=options)
+            except pa.ArrowInvalid as error:
+                is_moved = any(index["type"] == "FragmentReuse" for index in theirs.list_indices())
+                if "HNSW graph has" in str(error) and is_moved:
+                    raise KnownBugError("graphs lack rows that moved") from error
+                raise
             pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
             found = []
             for key, distance in pairs:
@@ -250,7 +257,8 @@ def _full_text(
 def check_indexes(ours: lance_spark.Dataset) -> None:
     """Compare each index with its column."""
     for index in ours.describe_indices():
-        if index.index_type in CHECKED and UNKNOWN not in index.field_names:
+        is_checked = index.index_type in CHECKED or index.index_type.startswith("IVF")
+        if is_checked and UNKNOWN not in index.field_names:
             check = ours.check_index(index.name)
             assert check.is_valid, f"{check}"
 
