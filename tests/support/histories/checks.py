@@ -260,6 +260,8 @@ def check_indexes(ours: lance_spark.Dataset) -> None:
         is_checked = index.index_type in CHECKED or index.index_type.startswith("IVF")
         if is_checked and UNKNOWN not in index.field_names:
             check = ours.check_index(index.name)
+            if any("overlaps the zone before it" in problem for problem in check.problems):
+                raise KnownBugError("an update of an index leaves zones of rewritten columns in it")
             assert check.is_valid, f"{check}"
 
 

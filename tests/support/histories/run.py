@@ -177,6 +177,9 @@ class History:
         if not ours and change.name.startswith("append") and was_cast(planned, current):
             self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
             return
+        if not ours and change.name.startswith("compact") and self.has_foreign_vectors(branch):
+            self.counts["pylance loses files of vector indexes of other branches"] += 1
+            return
         self.log.append(
             f"{branch.uri[len(str(self.path)) :] or 'main'} {branch.newest}: {change.name} "
             f"by {'us' if ours else 'pylance'}{f', planned on {version}' if stale else ''}"
@@ -204,6 +207,13 @@ class History:
             return
         self.counts[change.name.split()[0]] += 1
         self.accept(branch, list(possible_outcomes(change, planned, current, stale)), change)
+
+    def has_foreign_vectors(self, branch: Branch) -> bool:
+        """Return whether a branch or clone may have indexes of vectors in files of another."""
+        indexes = self.ours(branch).describe_indices()
+        return branch is not self.branches["main"] and any(
+            index.index_type.startswith("IVF") for index in indexes
+        )
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
         """Find the outcome that the newest version has, and fail if it has none."""
