@@ -45,9 +45,12 @@ INDEXES: dict[str, tuple[pa.DataType, ...]] = {
     "INVERTED": (pa.string(),),
     "IVF_FLAT": (VECTOR,),
     "IVF_SQ": (VECTOR,),
+    "IVF_PQ": (VECTOR,),
     "IVF_HNSW_FLAT": (VECTOR,),
 }
 
+#: Codes of PQ do not tell vectors apart: in tables of fewer rows, all are measured by their vectors.
+MOST_CODES = 500
 VECTOR_TYPES = [name for name in INDEXES if name.startswith("IVF")]
 
 
@@ -193,7 +196,7 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
         return None
     path, index_type = random.choice(candidates)
     if index_type.startswith("IVF"):
-        return create_vector_index(path, index_type, random)
+        return create_vector_index(path, index_type, state, random)
 
     def theirs(dataset: lance.LanceDataset) -> None:
         dataset.create_scalar_index(path, index_type)
@@ -210,11 +213,15 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
     )
 
 
-def create_vector_index(path: str, index_type: str, random: Random) -> Change:
-    options = {
+def create_vector_index(path: str, index_type: str, state: State, random: Random) -> Change:
+    if index_type == "IVF_PQ" and len(state.rows) > MOST_CODES:
+        index_type = "IVF_SQ"
+    options: dict[str, Any] = {
         "num_partitions": random.choice([1, 1, 2, 3]),
         "metric": random.choice(["l2", "l2", "l2", "cosine"]),
     }
+    if index_type == "IVF_PQ":
+        options |= {"num_sub_vectors": 2, "num_bits": 4}
 
     def create(dataset: Any) -> Any:
         return dataset.create_index(path, index_type, replace=True, **options)
@@ -225,6 +232,7 @@ def create_vector_index(path: str, index_type: str, random: Random) -> Change:
         create,
         lambda _, current: current,
         commits=False,
+        refusal="not enough rows",
     )
 
 

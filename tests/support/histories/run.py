@@ -126,7 +126,8 @@ class History:
         self.accept(branch, [state], Change("create", None, None, lambda _, n: n))
         if self.plan.has_vectors:
             state = branch.states[branch.newest]
-            change = create_vector_index(columns[-1].name, random.choice(VECTOR_TYPES), random)
+            column, kind = columns[-1].name, random.choice(VECTOR_TYPES)
+            change = create_vector_index(column, kind, state, random)
             self.make(change, random.random() < 0.5, branch, branch.newest, state, state)
         if common.stable and random.random() < 0.15:
             # Ids and versions of rows are stored in hidden columns.
