@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -160,6 +161,8 @@ class NearestMethods(PlanMethods):
         from lance_spark.scan.vectors.query import parse_nearest
 
         query = parse_nearest(nearest)
+        if limit and nearest.get("k") is None:
+            query = replace(query, k=limit)
         before, after = (conditions, ()) if prefilter else ((), conditions)
 
         def rows_of(search: VectorSearch) -> pa.Table:

@@ -8,26 +8,21 @@ of rows with equal distances, the index may find others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.scan import ScanMethods
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.indexes.existing import describe_indices
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ID
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
-from lance_spark.scan.vectors.distances import exact
-from lance_spark.scan.vectors.files.segment import open_segment
-from lance_spark.scan.vectors.ivf import Vectors
-from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.query import parse_nearest
-from lance_spark.table.indexes import sections as indexes
+
+if TYPE_CHECKING:
+    from lance_spark.scan.vectors.columns import VectorType
+    from lance_spark.scan.vectors.ivf import Vectors
+    from lance_spark.scan.vectors.metric import Metric
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -98,6 +93,8 @@ class RecallPlan:
             the columns `query_index`, `_rowid` and `_distance`. `found` has the column of vectors,
             too.
         """
+        from lance_spark.scan.vectors.distances import exact
+
         count = len(self.ids)
         queries, own = self._others(nearest)
         distances = nearest.column(DISTANCE.name).to_numpy()[own]
@@ -184,12 +181,18 @@ def plan_recall(dataset: ScanMethods, name: str, sample: int, k: int, seed: int)
         The index does not exist, or has no vectors, or a number is not positive.
     CorruptFileError, CorruptTableError, MissingFileError, StorageError
     """
+    from lance_spark.mutations.indexes.existing import describe_indices
+    from lance_spark.scan.indexes.files import IndexFiles
+    from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
+    from lance_spark.scan.vectors.distances import exact
+    from lance_spark.scan.vectors.files.segment import open_segment
+    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.table.indexes.sections import read_section
+
     check_least("sample", sample, 1)
     check_least("k", k, 1)
     table = dataset._table
-    segments = [
-        index for index in indexes.read_section(table.manifest).indices if index.name == name
-    ]
+    segments = [index for index in read_section(table.manifest).indices if index.name == name]
     described = {index.name: index for index in describe_indices(table)}
     if not segments:
         raise InvalidInputError(
@@ -232,6 +235,8 @@ def plan_recall(dataset: ScanMethods, name: str, sample: int, k: int, seed: int)
 
 def _column(rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
     """Return a column, or a child of structs."""
+    import pyarrow.compute as pc
+
     array = rows.column(names[0]).combine_chunks()
     return pc.struct_field(array, list(names[1:])) if len(names) > 1 else array
 

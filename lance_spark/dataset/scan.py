@@ -85,9 +85,9 @@ class ScanMethods(NearestMethods):
             columns, all columns with an INVERTED index are searched.
         nearest : mapping, optional
             Read only the rows whose vectors are nearest to a vector. Keys: ``column``; ``q``, the
-            vector, or a list of vectors; ``k``, the number of rows, 10 by default; ``metric``:
-            ``l2``, ``cosine``, ``dot`` or ``hamming``; ``distance_range``, a pair of bounds;
-            ``use_index``, False to measure all vectors. For indexes: ``nprobes`` or
+            vector, or a list of vectors; ``k``, the number of rows, by default `limit` or 10;
+            ``metric``: ``l2``, ``cosine``, ``dot`` or ``hamming``; ``distance_range``, a pair of
+            bounds; ``use_index``, False to measure all vectors. For indexes: ``nprobes`` or
             ``minimum_nprobes`` and ``maximum_nprobes``, ``search_effort``, ``refine_factor`` and
             ``ef``. With a list of vectors, the first column is ``query_index``, and there are ``k``
             rows for each of them.

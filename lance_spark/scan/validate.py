@@ -233,7 +233,9 @@ def _index_problems(table: OpenTable) -> Iterator[str]:
 
 
 def _check_index_files(paths: TablePaths, index: table_pb2.IndexMetadata, name: str) -> None:
-    """Refuse an index that lacks a file which the manifest lists, or that has no files at all."""
+    """Refuse an index that lacks a file which the manifest lists, or that has no files at
+    all though it covers fragments.
+    """
     folder = indexes.uuid_of(index)
     base = index.base_id if index.HasField("base_id") else None
     store, path = paths.locate(base, INDICES, folder)
@@ -241,5 +243,6 @@ def _check_index_files(paths: TablePaths, index: table_pb2.IndexMetadata, name: 
     missing = sorted({f"{path}/{file.path}" for file in index.files} - present)
     if missing:
         raise MissingFileError(f"{name}: file not found: {store.name(missing[0])}")
-    if not present:
+    # An index of vectors has no files before there are vectors to learn from.
+    if not present and indexes.fragment_bitmap(index) != BitMap():
         raise MissingFileError(f"{name}: no files found in {store.name(path)}")

@@ -2,7 +2,7 @@
 the judges.
 
 `LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.support.histories.shrink
-SEED` shrinks one that fails.
+SEED [vectors]` shrinks one that fails.
 """
 
 from __future__ import annotations
@@ -22,3 +22,9 @@ GROUP = 4
 def test_histories(tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + GROUP, HISTORIES)):
         run(seed, tmp_path)
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, GROUP))
+def test_histories_with_vectors(tmp_path: Path, first: int) -> None:
+    for seed in range(first, min(first + GROUP, HISTORIES)):
+        run(seed, tmp_path, has_vectors=True)

@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow as pa
 
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import CommitConflictError, MissingFileError
+from tests.soak.rows import filters, rows, vector
+from tests.soak.vectors import create_vector_index, far_rows
 from tests.support.forking import CONTEXT
 
 #: Index types by column.
@@ -41,6 +42,7 @@ TYPES = {
     "l": ["LABEL_LIST"],
     "z": ["ZONEMAP", "BTREE"],
     "k": ["BLOOMFILTER", "BITMAP"],
+    "v": ["IVF_FLAT", "IVF_SQ"],
 }
 ROWS = 400
 _MOST_ROWS = 12_000
@@ -51,52 +53,6 @@ _CONFLICTS = (
     "too many concurrent writers",
     "preempted by concurrent transaction",
 )
-
-
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("x", pa.int64()),
-        ("g", pa.int64()),
-        ("s", pa.string()),
-        ("t", pa.string()),
-        ("l", pa.list_(pa.string())),
-        ("z", pa.float64()),
-        ("k", pa.string()),
-    ]
-)
-
-
-def rows(rng: random.Random, count: int) -> pa.Table:
-    ids = np.array([rng.randrange(1 << 40) for _ in range(count)])
-    numbers = ids.tolist()
-    return pa.table(
-        {
-            "id": ids,
-            "x": ids % 5_000,
-            "g": [None if n % 10 == 0 else n % 9 for n in numbers],
-            "s": [None if n % 13 == 0 else f"word {n % 700} end" for n in numbers],
-            "t": [None if n % 17 == 0 else f"every w{n % 40} v{n % 300}" for n in numbers],
-            "l": [[f"t{n % 20}", f"t{n % 7}"][: n % 3] for n in numbers],
-            "z": [None if n % 19 == 0 else n % 1_000 * 0.5 for n in numbers],
-            "k": [f"k{n % 2_000}" for n in numbers],
-        },
-        SCHEMA,
-    )
-
-
-def filters(rng: random.Random) -> list[str]:
-    """Return a filter that each index answers, with random values."""
-    n = rng.randrange(5_000)
-    return [
-        rng.choice([f"x = {n}", f"x BETWEEN {n} AND {n + 20}", f"x IN ({n}, {n + 7}, 3)"]),
-        rng.choice([f"g = {n % 9}", "g IS NULL", f"g IN (1, {n % 9})"]),
-        rng.choice([f"contains(s, 'd {n % 700}')", f"s LIKE '%{n % 70}%'", "s IS NULL"]),
-        f"array_has_any(l, ['t{n % 20}', 't{n % 11}'])",
-        rng.choice([f"z > {490 + n % 10}", f"z = {n % 500}", "z IS NULL"]),
-        rng.choice([f"k = 'k{n % 2_000}'", f"k IN ('k{n % 2_000}', 'k3')"]),
-        f"x < {n} AND g = {n % 9} OR k = 'k{n % 2_000}'",
-    ]
 
 
 @dataclass
@@ -222,13 +178,21 @@ class OwnWriter(Writer):
 
     def update(self) -> None:
         self.open().update(
-            {"x": self.number(), "t": f"every changed w{self.number() % 40}"},
+            {
+                "x": self.number(),
+                "t": f"every changed w{self.number() % 40}",
+                "v": vector(self.number()),
+            },
             f"id % 23 = {self.rng.randrange(23)}",
         )
 
     def update_columns(self) -> None:
         self.open().update(
-            {"g": self.number() % 9, "k": f"k{self.number() % 2_000}"},
+            {
+                "g": self.number() % 9,
+                "k": f"k{self.number() % 2_000}",
+                **({"v": vector(self.number())} if self.rng.random() < 0.3 else {}),
+            },
             f"id % 23 = {self.rng.randrange(23)}",
             mode="columns",
         )
@@ -256,6 +220,9 @@ class OwnWriter(Writer):
 
     def create_index(self) -> None:
         column, index_type = self.column()
+        if index_type.startswith("IVF"):
+            create_vector_index(self.open(), index_type, self.rng)
+            return
         options = {"number_of_items": 500} if index_type == "BLOOMFILTER" else {}
         if index_type == "INVERTED":
             options = {"with_position": True, "stem": False}
@@ -297,7 +264,11 @@ class PylanceWriter(Writer):
 
     def update(self) -> None:
         self.open().update(
-            {"x": f"{self.number()}", "t": f"'every changed w{self.number() % 40}'"},
+            {
+                "x": f"{self.number()}",
+                "t": f"'every changed w{self.number() % 40}'",
+                "v": f"{vector(self.number())}",
+            },
             where=f"id % 23 = {self.rng.randrange(23)}",
         )
 
@@ -330,6 +301,9 @@ class PylanceWriter(Writer):
 
     def create_index(self) -> None:
         column, index_type = self.column()
+        if index_type.startswith("IVF"):
+            create_vector_index(self.open(), index_type, self.rng)
+            return
         options = {"with_position": True, "stem": False} if index_type == "INVERTED" else {}
         self.open().create_scalar_index(column, index_type, replace=True, **options)
 
@@ -375,6 +349,8 @@ def different(dataset: Any, rng: random.Random, counts: Counter[str]) -> list[st
             wrong.append(
                 f"version {dataset.version}: {text}: {len(found)} rows, a scan has {len(scanned)}"
             )
+    wrong += [f"version {dataset.version}: {text}" for text in far_rows(dataset, rng)]
+    counts["nearest rows"] += 1
     if any(index["type"] == "Inverted" for index in dataset.list_indices()):
         word = f"w{rng.randrange(40)}"
         query = rng.choice([q.MatchQuery(word, "t"), q.PhraseQuery(f"every {word}", "t")])
@@ -423,6 +399,9 @@ def run_indexes(
     data = rows(rng, 3_000)
     lance.write_dataset(data, path, max_rows_per_file=500, enable_stable_row_ids=bool(seed % 2))
     for column, (index_type, *_) in TYPES.items():
+        if index_type.startswith("IVF"):
+            create_vector_index(lance_spark.open_dataset(path), index_type, rng)
+            continue
         options = {"with_position": True, "stem": False} if index_type == "INVERTED" else {}
         lance_spark.open_dataset(path).create_scalar_index(column, index_type, **options)
     work = [("own", n) for n in range(writers)] + [("pylance", n) for n in range(others)]
@@ -459,6 +438,7 @@ def checked(path: str, rng: random.Random, counts: Counter[str]) -> list[str]:
             counts["indexes checked"] += 1
             if not check.is_valid:
                 wrong.append(f"{check}")
+    wrong += [f"pylance: version {dataset.version}: {text}" for text in far_rows(theirs, rng)]
     for text in filters(rng):
         ours = sorted(dataset.to_table(["id"], filter=text)["id"].to_pylist())
         if ours != sorted(theirs.to_table(["id"], filter=text)["id"].to_pylist()):

@@ -18,8 +18,8 @@ _DEFAULT_K = 10
 _NUMBERS = {
     "k": 1,
     "nprobes": 1,
-    "minimum_nprobes": 0,
-    "maximum_nprobes": 0,
+    "minimum_nprobes": 1,
+    "maximum_nprobes": 1,
     "refine_factor": 1,
     "ef": 1,
     "query_parallelism": -1,

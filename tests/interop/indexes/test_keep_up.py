@@ -1,7 +1,7 @@
 """Changes of a table with indexes of all types: the answers by indexes are those of scans.
 
 Each step is done by one of the clients in turn. After it, both clients answer a filter by each
-index, and a query of words.
+index, a query of words, and one of the nearest vectors.
 """
 
 from __future__ import annotations
@@ -29,12 +29,19 @@ INDEXES = {
     "labels": ("LABEL_LIST", ["array_has(labels, 't7')", "array_has_all(labels, ['t1', 't8'])"]),
     "ngrams": ("NGRAM", ["contains(ngrams, 'd 17')", "ngrams LIKE '%ord 9%'"]),
     "text": ("INVERTED", []),
+    "vector": ("IVF_FLAT", []),
 }
 #: Who creates the indexes, and whether the table has stable row ids.
 CELLS = [("own", False), ("pylance", True)]
 if ALL_CELLS:
     CELLS += [("own", True), ("pylance", False)]
 WORDS = ["w3", "w17", "new"]
+VECTOR = pa.list_(pa.float32(), 6)
+
+
+def vector(number: int) -> list[float]:
+    """Return a vector of the base-5 digits of a number."""
+    return [float(number // 5**place % 5) for place in range(6)]
 
 
 def rows(first: int, count: int) -> pa.Table:
@@ -50,6 +57,7 @@ def rows(first: int, count: int) -> pa.Table:
             "labels": [[f"t{n % 30}", f"t{n % 7}"] for n in numbers],
             "ngrams": pa.array([f"word {n % 200}" for n in numbers], mask=ids % 60 == 4),
             "text": pa.array([f"some w{n % 50} text" for n in numbers], mask=ids % 61 == 5),
+            "vector": pa.array([None if n % 62 == 6 else vector(n) for n in numbers], VECTOR),
         }
     )
 
@@ -79,6 +87,26 @@ def check(path: Path, **version: Any) -> None:
         query = {"query": word, "columns": ["text"]}
         found = oracle.to_table(["id", "_score"], full_text_query=query)["id"].to_pylist()
         assert sorted(found) == scanned, word
+    for number in (17, 302, 2_050):
+        check_nearest(dataset, oracle, vector(number))
+
+
+def check_nearest(dataset: lance_spark.Dataset, oracle: lance.LanceDataset, q: list[float]) -> None:
+    """Compare the nearest rows by the index with all rows; any of the farthest ones will do."""
+    stored = dataset.to_table(["id", "vector"]).to_pydict()
+    distances = {
+        number: sum((a - b) ** 2 for a, b in zip(own, q, strict=True))
+        for number, own in zip(stored["id"], stored["vector"], strict=True)
+        if own is not None
+    }
+    nearest = sorted(distances.values())[:15]
+    wanted = {"column": "vector", "q": q, "k": 15, "nprobes": 100}
+    for client in (dataset, oracle):
+        found = client.to_table(columns=["id", "_distance"], nearest=wanted)
+        assert found["_distance"].to_pylist() == nearest, q
+        ids = found["id"].to_pylist()
+        assert len(set(ids)) == len(ids)
+        assert [distances[number] for number in ids] == nearest, q
 
 
 def merge(path: str) -> None:
@@ -99,13 +127,18 @@ def rewrite_columns(path: str) -> None:
         "id BETWEEN 300 AND 310",
         mode="columns",
     )
+    # In a part of the rows of other fragments.
+    lance_spark.open_dataset(path).update(
+        {"vector": vector(17)}, "id BETWEEN 700 AND 710", mode="columns"
+    )
 
 
 STEPS: dict[str, Callable[[str], object]] = {
     "append": lambda path: lance_spark.write_dataset(rows(2_000, 100), path, mode="append"),
     "delete": lambda path: lance.dataset(path).delete("id % 9 = 4 OR id < 210 AND id > 190"),
     "update": lambda path: lance_spark.open_dataset(path).update(
-        {"btree": 17, "bitmap": 1, "filters": "k17", "text": "new w3"}, "id % 70 = 6"
+        {"btree": 17, "bitmap": 1, "filters": "k17", "text": "new w3", "vector": vector(302)},
+        "id % 70 = 6",
     ),
     "merge": merge,
     "compact": compact,
@@ -154,6 +187,10 @@ def test_answers_after_each_change(tmp_path: Path, builder: str, stable: bool) -
 def create(path: Path, builder: str) -> None:
     for column, (index_type, _) in INDEXES.items():
         options = {"stem": False} if index_type == "INVERTED" else {}
+        if index_type == "IVF_FLAT":
+            client = lance_spark.open_dataset if builder == "own" else lance.dataset
+            client(str(path)).create_index(column, index_type, num_partitions=5)  # type: ignore[operator]
+            continue
         if builder == "own":
             lance_spark.open_dataset(str(path)).create_scalar_index(column, index_type, **options)
         else:

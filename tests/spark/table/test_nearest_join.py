@@ -315,3 +315,15 @@ def test_metrics(spark: Any, tmp_path: Path, queries: Any, metric: str) -> None:
         nearest["metric"] = metric
         expected = lance.dataset(path).to_table(columns=["id"], nearest=nearest)
         assert result[number] == expected["id"].to_pylist(), number
+
+
+def test_recall_of_an_index(spark: Any, path: Path) -> None:
+    table, dataset = LanceTable.forPath(spark, str(path)), lance_spark.open_dataset(str(path))
+    for options in ({"nprobes": 1}, {"nprobes": 6}, {"nprobes": 6, "refine_factor": 5}):
+        measured = table.indexRecall("v_idx", sample=25, k=K, seed=3, **options)
+        alone = dataset.index_recall("v_idx", sample=25, k=K, seed=3, **options)
+        assert (measured.name, measured.k, measured.num_queries) == ("v_idx", K, 25)
+        # Each slot of a join keeps as many rows as the search of one process keeps in all.
+        assert measured.recall >= alone.recall - 0.02
+        assert 0 <= measured.lowest <= measured.recall
+    assert measured.recall > 0.9

@@ -23,6 +23,7 @@ from tests.support.histories.model import (
     VECTOR,
     WORDS,
     Change,
+    KnownBugError,
     State,
 )
 from tests.support.interop.tables import assert_same
@@ -210,10 +211,19 @@ def _nearest(
     if not distances:
         return
     nearest = sorted(distances.values())[:5]
+    options: dict[str, Any] = {"column": name, "q": query, "k": 5, "metric": "L2"}
+    # 1,000 rows are measured again; codes of one byte tell these values apart.
+    exact = {"nprobes": 10, "refine_factor": 200, "ef": 1_000}
     for use_index in (False, True):
-        options = {"column": name, "q": query, "k": 5, "use_index": use_index, "metric": "L2"}
+        options = {**options, "use_index": use_index, **(exact if use_index else {})}
         for client in (ours, theirs):
-            table = client.to_table(columns=["key", "_distance"], nearest=options)
+            try:
+                table = client.to_table(columns=["key", "_distance"], nearest=options)
+            except pa.ArrowInvalid as error:
+                is_moved = any(index["type"] == "FragmentReuse" for index in theirs.list_indices())
+                if "HNSW graph has" in str(error) and is_moved:
+                    raise KnownBugError("graphs lack rows that moved") from error
+                raise
             pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
             found = []
             for key, distance in pairs:
@@ -247,8 +257,11 @@ def _full_text(
 def check_indexes(ours: lance_spark.Dataset) -> None:
     """Compare each index with its column."""
     for index in ours.describe_indices():
-        if index.index_type in CHECKED and UNKNOWN not in index.field_names:
+        is_checked = index.index_type in CHECKED or index.index_type.startswith("IVF")
+        if is_checked and UNKNOWN not in index.field_names:
             check = ours.check_index(index.name)
+            if any("overlaps the zone before it" in problem for problem in check.problems):
+                raise KnownBugError("an update of an index leaves zones of rewritten columns in it")
             assert check.is_valid, f"{check}"
 
 

@@ -13,6 +13,17 @@ AGES = (FRESH,) * 8 + (1, 1, 2, 3)
 #: Steps that are not a change of one version, with how often they are chosen.
 OTHERS = {"restore": 1, "tag": 1, "branch": 1, "cleanup": 1, "clone": 1, "late_append": 3}
 
+#: Other weights in histories of tables with vectors.
+VECTOR_WEIGHTS = {
+    "add_column": 1,
+    "compact": 6,
+    "create_index": 2,
+    "optimize_indices": 6,
+    "replace_data": 4,
+    "restore": 2,
+    "update_columns": 6,
+}
+
 
 @dataclass(frozen=True)
 class Step:
@@ -31,16 +42,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """All steps of a history."""
+    """All steps of a history; of a table with an index of vectors from the start, if it says so."""
 
     seed: int
     steps: tuple[Step, ...]
+    has_vectors: bool = False
 
     @classmethod
-    def of_seed(cls, seed: int) -> Plan:
+    def of_seed(cls, seed: int, *, has_vectors: bool = False) -> Plan:
         random = Random(seed)
         makers = {maker.__name__: weight for maker, weight in MAKERS.items()}
-        weights = {**makers, **OTHERS}
+        weights = {**makers, **OTHERS, **(VECTOR_WEIGHTS if has_vectors else {})}
         stale = random.random() < 0.6
         steps = [
             Step(
@@ -51,4 +63,4 @@ class Plan:
             )
             for _ in range(random.randrange(15, 31))
         ]
-        return cls(seed, tuple(steps))
+        return cls(seed, tuple(steps), has_vectors)

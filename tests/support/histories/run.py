@@ -37,7 +37,8 @@ from tests.support.histories.checks import (
     check_queries,
 )
 from tests.support.histories.common import Common, Maker, first_columns
-from tests.support.histories.model import KEY, Change, KnownBugError, State, settled
+from tests.support.histories.layout import VECTOR_TYPES, create_vector_index
+from tests.support.histories.model import KEY, VECTOR, Change, KnownBugError, State, settled
 from tests.support.histories.outcomes import is_conflict, possible_outcomes, was_cast
 from tests.support.histories.plan import OTHERS, Plan, Step
 from tests.support.histories.steps import MAKERS
@@ -97,6 +98,8 @@ class History:
     def create(self) -> None:
         random, common = self.random, self.common
         columns = first_columns(common, random)
+        if self.plan.has_vectors:
+            columns = (*columns, common.column(random, (VECTOR,)))
         number = 6000 if random.random() < 0.02 else random.choice([0, 3, 12, 40])
         rows = common.rows(columns, common.keys(number), random)
         state = State(columns, rows)
@@ -121,6 +124,11 @@ class History:
         )
         branch = self.branches["main"]
         self.accept(branch, [state], Change("create", None, None, lambda _, n: n))
+        if self.plan.has_vectors:
+            state = branch.states[branch.newest]
+            column, kind = columns[-1].name, random.choice(VECTOR_TYPES)
+            change = create_vector_index(column, kind, state, random)
+            self.make(change, random.random() < 0.5, branch, branch.newest, state, state)
         if common.stable and random.random() < 0.15:
             # Ids and versions of rows are stored in hidden columns.
             values = {
@@ -170,6 +178,9 @@ class History:
         if not ours and change.name.startswith("append") and was_cast(planned, current):
             self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
             return
+        if not ours and change.name.startswith("compact") and self.has_foreign_vectors(branch):
+            self.counts["pylance loses files of vector indexes of other branches"] += 1
+            return
         self.log.append(
             f"{branch.uri[len(str(self.path)) :] or 'main'} {branch.newest}: {change.name} "
             f"by {'us' if ours else 'pylance'}{f', planned on {version}' if stale else ''}"
@@ -197,6 +208,13 @@ class History:
             return
         self.counts[change.name.split()[0]] += 1
         self.accept(branch, list(possible_outcomes(change, planned, current, stale)), change)
+
+    def has_foreign_vectors(self, branch: Branch) -> bool:
+        """Return whether a branch or clone may have indexes of vectors in files of another."""
+        indexes = self.ours(branch).describe_indices()
+        return branch is not self.branches["main"] and any(
+            index.index_type.startswith("IVF") for index in indexes
+        )
 
     def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
         """Find the outcome that the newest version has, and fail if it has none."""
@@ -454,9 +472,9 @@ def _check_not_marked(error: Exception) -> None:
         raise KnownBugError("cleanup deletes the transaction of a version with a name") from error
 
 
-def run(seed: int, folder: Path) -> Counter[str]:
+def run(seed: int, folder: Path, *, has_vectors: bool = False) -> Counter[str]:
     """Run a history. If something is wrong, raise AssertionError or the error of a client."""
-    return run_plan(Plan.of_seed(seed), folder)
+    return run_plan(Plan.of_seed(seed, has_vectors=has_vectors), folder)
 
 
 def run_plan(plan: Plan, folder: Path) -> Counter[str]:

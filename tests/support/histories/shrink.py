@@ -1,6 +1,6 @@
 """Shrinks a random history that fails.
 
-python -m tests.support.histories.shrink SEED
+python -m tests.support.histories.shrink SEED [vectors]
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def shrink(plan: Plan, folder: Path, say: Callable[[str], object] = print) -> Pl
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        short = shrink(Plan.of_seed(int(sys.argv[1])), Path(name))
+        short = shrink(
+            Plan.of_seed(int(sys.argv[1]), has_vectors="vectors" in sys.argv), Path(name)
+        )
         error = failure(short, Path(name))
         assert error is not None
         traceback.print_exception(error)
