@@ -73,7 +73,7 @@ HINTS_OF = {
     "2.3": tuple(HINTS),
 }
 #: Hints for structs only.
-_STRUCTS_ONLY = ("packed",)
+STRUCTS_ONLY = ("packed",)
 
 _ITEM = pa.field("item", pa.large_binary(), metadata=_BLOB)
 TYPES: dict[str, pa.Field] = {
@@ -160,7 +160,7 @@ def check(version: str, hint: str, folder: Path, names: Iterable[str] = TYPES) -
     result = Column({}, set(), set())
     for name in names:
         field = TYPES[name]
-        if hint in _STRUCTS_ONLY and not pa.types.is_struct(field.type):
+        if hint in STRUCTS_ONLY and not pa.types.is_struct(field.type):
             continue
         table = table_of(name, version, hint)
         note = f"{name}, {version}, {hint}"

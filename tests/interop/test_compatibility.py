@@ -17,6 +17,7 @@ from tests.interop.compatibility import (
     HINTS_OF,
     NO_HINT,
     PAGE,
+    STRUCTS_ONLY,
     TYPES,
     VERSIONS,
     check,
@@ -32,7 +33,7 @@ PART, SEVERAL = 6, 3
 def types_of(version: str, hint: str) -> list[str]:
     """Return the types to check with a hint in a version."""
     versions = [name for name, hints in HINTS_OF.items() if hint in hints]
-    if ALL_CELLS or hint == NO_HINT or len(versions) < SEVERAL:
+    if ALL_CELLS or hint in (NO_HINT, *STRUCTS_ONLY) or len(versions) < SEVERAL:
         return list(TYPES)
     shift = 2 * VERSIONS.index(version) + list(HINTS).index(hint)
     return [name for number, name in enumerate(TYPES) if (number + shift) % PART == 0]
