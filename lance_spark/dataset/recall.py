@@ -8,7 +8,7 @@ of rows with equal distances, the index may find others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,12 @@ import pyarrow as pa
 from lance_spark.arguments import check_least
 from lance_spark.dataset.scan import ScanMethods
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.indexes.existing import describe_indices
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ID
-from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
-from lance_spark.scan.vectors.distances import exact
-from lance_spark.scan.vectors.files.segment import open_segment
-from lance_spark.scan.vectors.ivf import Vectors
-from lance_spark.scan.vectors.metric import Metric
-from lance_spark.table.indexes import sections as indexes
+
+if TYPE_CHECKING:
+    from lance_spark.scan.vectors.columns import VectorType
+    from lance_spark.scan.vectors.ivf import Vectors
+    from lance_spark.scan.vectors.metric import Metric
 
 _Bools = npt.NDArray[np.bool_]
 
@@ -67,6 +64,8 @@ class RecallPlan:
     name : str
         Name of the index.
     column : str
+    names : tuple of str
+        The names of the column and of the structs that it is in, from the top-level column down.
     dtype : VectorType
     metric : Metric
     k : int
@@ -77,6 +76,7 @@ class RecallPlan:
 
     name: str
     column: str
+    names: tuple[str, ...]
     dtype: VectorType
     metric: Metric
     k: int
@@ -93,6 +93,8 @@ class RecallPlan:
             the columns `query_index`, `_rowid` and `_distance`. `found` has the column of vectors,
             too.
         """
+        from lance_spark.scan.vectors.distances import exact
+
         count = len(self.ids)
         queries, own = self._others(nearest)
         distances = nearest.column(DISTANCE.name).to_numpy()[own]
@@ -105,7 +107,7 @@ class RecallPlan:
         has_rows = sizes > 0
         farthest[has_rows] = distances[(starts[:-1] + sizes - 1)[has_rows]]
         queries, own = self._others(found)
-        vectors = found.column(self.column).combine_chunks().filter(pa.array(own)).flatten()
+        vectors = _column(found, self.names).filter(pa.array(own)).flatten()
         # Spark has other types of numbers.
         matrix = vectors.to_numpy().astype(self.vectors.dtype).reshape(-1, self.dtype.dimension)
         measured = exact(self.metric, self.vectors, matrix, (queries, np.arange(len(queries))))
@@ -179,12 +181,18 @@ def plan_recall(dataset: ScanMethods, name: str, sample: int, k: int, seed: int)
         The index does not exist, or has no vectors, or a number is not positive.
     CorruptFileError, CorruptTableError, MissingFileError, StorageError
     """
+    from lance_spark.mutations.indexes.existing import describe_indices
+    from lance_spark.scan.indexes.files import IndexFiles
+    from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
+    from lance_spark.scan.vectors.distances import exact
+    from lance_spark.scan.vectors.files.segment import open_segment
+    from lance_spark.scan.vectors.query import parse_nearest
+    from lance_spark.table.indexes.sections import read_section
+
     check_least("sample", sample, 1)
     check_least("k", k, 1)
     table = dataset._table
-    segments = [
-        index for index in indexes.read_section(table.manifest).indices if index.name == name
-    ]
+    segments = [index for index in read_section(table.manifest).indices if index.name == name]
     described = {index.name: index for index in describe_indices(table)}
     if not segments:
         raise InvalidInputError(
@@ -198,21 +206,39 @@ def plan_recall(dataset: ScanMethods, name: str, sample: int, k: int, seed: int)
             "vectors, or its files are missing"
         )
     (column,) = described[name].field_names
-    dtype = VectorType.of(table.schema.path(column))
+    path = table.schema.path(column)
+    names, dtype = tuple(node.name for node in path), VectorType.of(path)
     if dtype.is_multi:
         raise InvalidInputError(
             f"{table.store.display}: index {name!r}: recall is not measured for multivectors"
         )
+    query = {"column": column, "q": np.zeros(dtype.dimension), "metric": opened.metric.value}
+    used = dataset._plan_nearest(parse_nearest(query)).indexes
+    if [index.name for index in used] != [name]:
+        reason = (
+            f"index {used[0].name!r} of the same column and metric is; drop that to measure it"
+            if used
+            else "it covers no rows, or cannot be read; run optimize_indices or check_index"
+        )
+        raise InvalidInputError(f"{table.store.display}: index {name!r} is not searched: {reason}")
     positions = _positions(dataset.count_rows(), sample, seed)
     rows = dataset.take(positions.tolist(), [ROW_ID.name, column])
-    vectors = ColumnVectors.of(rows.column(column).combine_chunks(), dtype)
+    vectors = ColumnVectors.of(_column(rows, names), dtype)
     ids = rows.column(ROW_ID.name).to_numpy()
     is_measured = ~np.isnan(exact(opened.metric, vectors.values, vectors.values, _same(len(ids))))
     if vectors.missing is not None:
         is_measured &= ~vectors.missing
     return RecallPlan(
-        name, column, dtype, opened.metric, k, ids[is_measured], vectors.values[is_measured]
+        name, column, names, dtype, opened.metric, k, ids[is_measured], vectors.values[is_measured]
     )
+
+
+def _column(rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
+    """Return a column, or a child of structs."""
+    import pyarrow.compute as pc
+
+    array = rows.column(names[0]).combine_chunks()
+    return pc.struct_field(array, list(names[1:])) if len(names) > 1 else array
 
 
 def _positions(count: int, sample: int, seed: int) -> npt.NDArray[np.int64]:

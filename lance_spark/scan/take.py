@@ -1,12 +1,13 @@
 """The take: rows by their position in a table, their address or their id.
 
-Callers pass row numbers as lists, numpy arrays or Arrow arrays. The fragments of a remote store are
-read in parallel: each file takes a few requests one after the other.
+Callers pass row numbers as lists, numpy arrays or Arrow arrays. Few rows
+of several fragments of a local store are decoded together. The fragments of a remote store are read
+in parallel: each file takes a few requests one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +19,14 @@ from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
+from lance_spark.scan.fragment.scattered_rows import read_scattered
+from lance_spark.scan.fragment.selection import live_to_physical
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.deletions import read_deletions
 
 if TYPE_CHECKING:
     from lance_spark.table.rows.index import RowIndex
@@ -169,7 +173,7 @@ def take_rows(
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
     pieces = list(by_fragment(fragments, positions))
-    return _take(paths, fragments, pieces, schema, open_files, FragmentReader.take)
+    return _take(paths, fragments, pieces, schema, open_files, is_live=True)
 
 
 def take_addresses(
@@ -196,7 +200,7 @@ def take_addresses(
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}
     pieces = [(by_id[number], offsets) for number, offsets in offsets_by_fragment(unique)]
-    batches = _take(paths, fragments, pieces, schema, open_files, FragmentReader.read, metrics)
+    batches = _take(paths, fragments, pieces, schema, open_files, metrics)
     table = pa.Table.from_batches(batches, schema.to_arrow())
     if np.array_equal(inverse, np.arange(len(unique))):
         return table
@@ -209,10 +213,22 @@ def _take(
     pieces: _Pieces,
     schema: Schema,
     open_files: OpenFiles | None,
-    read: Callable[[FragmentReader, Numbers], pa.RecordBatch],
     metrics: ScanMetrics | None = None,
+    *,
+    is_live: bool = False,
 ) -> list[pa.RecordBatch]:
+    """Return rows of fragments by their physical offsets, or by their numbers among live rows."""
     starts = first_positions(fragments) if needs(schema.fields, ROW_OFFSET) else {}
+    if open_files is not None and len(pieces) > 1 and paths.store.is_local:
+        counts = ScanMetrics() if metrics is None else metrics
+        with naming(paths.store.display):
+            physical = [
+                (part, live_to_physical(rows, read_deletions(paths, part)) if is_live else rows)
+                for part, rows in pieces
+            ]
+        batch = read_scattered(paths, physical, schema, open_files, starts, counts)
+        if batch is not None:
+            return [batch]
 
     def take(piece: tuple[Fragment, Numbers]) -> tuple[pa.RecordBatch, ScanMetrics]:
         fragment, rows = piece
@@ -228,7 +244,7 @@ def _take(
         )
         try:
             with naming(paths.store.display):
-                batch = read(reader, rows)
+                batch = reader.take(rows) if is_live else reader.read(rows)
         except BaseException:
             reader.close()
             raise

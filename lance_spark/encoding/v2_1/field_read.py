@@ -33,6 +33,7 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 if TYPE_CHECKING:
     from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
+    from lance_spark.encoding.v2_1.layouts.mini_block_scattered import ScatteredRows
 
 #: Number of descriptions of pages that are kept.
 _MODELS = 16
@@ -171,18 +172,19 @@ class LeafReader:
             return
         from lance_spark.encoding.v2_1.layouts.constant_read import inline_rows, repeats_inline
         from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
+        from lance_spark.encoding.v2_1.layouts.mini_block_scattered import FEW_ROWS, ScatteredRows
 
         inline = self._open_page is open_page and repeats_inline(self._leaf)
         constants: list[bytes] = []
-        numbers: list[int] = []
-        group: PageGroup | None = None
+        grouped: list[tuple[int, Rows]] = []
+        group: PageGroup | ScatteredRows | None = None
         for number, rows in pieces:
             values = None
             if inline:
                 values = inline_rows(self._column.pages[number], self._leaf, len(rows))
             if values is not None:
                 if group is not None:
-                    yield self._read_group(group, numbers)
+                    yield self._read_group(group, grouped)
                     group = None
                 constants.append(values)
                 continue
@@ -190,20 +192,25 @@ class LeafReader:
                 yield self._constants(constants)
                 constants = []
             whole_page = len(rows) == self._lengths[number]
+            is_few = not whole_page and not isinstance(rows, range) and len(rows) <= FEW_ROWS
             page = None
-            if whole_page:
+            if whole_page or is_few:
                 with errors_at(PageLocation(self._file, self._leaf.path, number)):
                     page = self._page(number)
-            if group is not None and group.add(page):
-                numbers.append(number)
+            if group is not None and group.add(page, rows):
+                grouped.append((number, rows))
                 continue
             if group is not None:
-                yield self._read_group(group, numbers)
-            numbers, group = [number], PageGroup(page) if whole_page else None
-            if group is None:
+                yield self._read_group(group, grouped)
+            grouped, group = [(number, rows)], None
+            if whole_page:
+                group = PageGroup(page)
+            elif is_few:
+                group = ScatteredRows(page, rows)
+            else:
                 yield self._read_page(number, rows)
         if group is not None:
-            yield self._read_group(group, numbers)
+            yield self._read_group(group, grouped)
         if constants:
             yield self._constants(constants)
 
@@ -216,15 +223,17 @@ class LeafReader:
         values = pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])
         return LeafRows(values, (LayerSlots(count, None),) * len(self._leaf.steps))
 
-    def _read_group(self, group: PageGroup, numbers: list[int]) -> ReadPlan[LeafRows]:
-        if len(numbers) > 1:
+    def _read_group(
+        self, group: PageGroup | ScatteredRows, pieces: list[tuple[int, Rows]]
+    ) -> ReadPlan[LeafRows]:
+        if len(pieces) > 1:
             try:
-                with errors_at(PageLocation(self._file, self._leaf.path, numbers[0])):
+                with errors_at(PageLocation(self._file, self._leaf.path, pieces[0][0])):
                     return self._leaf_rows((yield from group.read()))
             except (CorruptFileError, UnsupportedEncodingError):
                 # One by one, so that the error names the corrupt page.
                 pass
-        plans = [self._read_page(number, range(self._lengths[number])) for number in numbers]
+        plans = [self._read_page(number, rows) for number, rows in pieces]
         return _joined((yield from gather_plans(plans)))
 
     def _read_page(self, number: int, rows: Rows) -> ReadPlan[LeafRows]:

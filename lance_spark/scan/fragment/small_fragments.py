@@ -76,6 +76,52 @@ class Opened(NamedTuple):
     files: dict[int, FileReader]
 
 
+class JoinedColumns:
+    """Columns that are read of several fragments together.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+
+    Attributes
+    ----------
+    stored : list of Field
+        Those that data files may have.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        # Fields of row metadata have ids below -1.
+        self.stored = [field for field in fields if field.id >= -1]
+        self._computed = {field.id for field in fields if field.id < -1}
+        self._joinable: dict[tuple[int, int], bool] = {}
+
+    def can_join(self, fragment: Fragment) -> bool:
+        """Return whether a fragment can be read together with others of the same columns."""
+        if fragment.has_overlays:
+            return False
+        for file in fragment.files:
+            joinable = self._joinable.get(file.version)
+            if joinable is None:
+                joinable = all(can_join(field, file.version) for field in self.stored)
+                self._joinable[file.version] = joinable
+            if not joinable:
+                return False
+        # A run computes row ids and versions; it does not read them from hidden columns.
+        return not self._computed or not any(
+            lineage.field_id in self._computed and fragment.has_lineage_column(lineage)
+            for lineage in Lineage
+        )
+
+    def files(self, fragment: Fragment) -> list[int] | None:
+        """Return the numbers of the files that hold the columns; None if they cannot be joined."""
+        file_of = files_of(fragment)
+        # `locate` may name fields that are not in `stored`, as witnesses of a struct.
+        parts = [part for field in self.stored for part in locate(field, file_of)]
+        if not all(can_join(part.field, fragment.files[part.file].version) for part in parts):
+            return None
+        return sorted({part.file for part in parts})
+
+
 class SmallFragmentScan:
     """Reads whole fragments of one task in runs. Add fragments in order, then flush."""
 
@@ -89,35 +135,22 @@ class SmallFragmentScan:
         fields = list(
             {field.id: field for field in (*schema.fields, *top_fields(filters))}.values()
         )
-        # Fields of row metadata have ids below -1.
-        self._stored = [field for field in fields if field.id >= -1]
-        self._computed = {field.id for field in fields if field.id < -1}
+        self._columns = JoinedColumns(fields)
+        self._stored = self._columns.stored
         widths = {field.id: fixed_width(field.arrow_field.type) for field in fields}
         self._fixed_bytes = sum([width for width in widths.values() if width is not None])
         self._variable = [field for field in self._stored if widths[field.id] is None]
-        self._joinable: dict[tuple[int, int], bool] = {}
         self._limit = _FIRST_FRAGMENTS
         self._waiting: list[Whole] = []
         self._rows = self._bytes = 0
 
     def fits(self, fragment: Fragment) -> bool:
         """Return whether a fragment can be part of a run."""
-        if not 0 < fragment.physical_rows <= _SMALL_ROWS or fragment.has_overlays:
+        if not 0 < fragment.physical_rows <= _SMALL_ROWS:
             return False
-        for file in fragment.files:
-            if not 0 < file.file_size_bytes <= _MAX_STORED // 4:
-                return False
-            joinable = self._joinable.get(file.version)
-            if joinable is None:
-                joinable = all(can_join(field, file.version) for field in self._stored)
-                self._joinable[file.version] = joinable
-            if not joinable:
-                return False
-        # A run computes row ids and versions; it does not read them from hidden columns.
-        return not self._computed or not any(
-            lineage.field_id in self._computed and fragment.has_lineage_column(lineage)
-            for lineage in Lineage
-        )
+        if not all(0 < file.file_size_bytes <= _MAX_STORED // 4 for file in fragment.files):
+            return False
+        return self._columns.can_join(fragment)
 
     def add(self, source: Whole) -> Iterator[pa.RecordBatch]:
         """Add a fragment that fits. Yield the rows of the run before it, if it starts a new run."""
@@ -127,7 +160,7 @@ class SmallFragmentScan:
             or self._rows + rows > MAX_WINDOW_ROWS
             or (self._rows + rows) * self._fixed_bytes > WINDOW_BYTES
             or self._bytes + size > _MAX_STORED
-            or not _same_columns(self._waiting[0].fragment, source.fragment)
+            or not same_columns(self._waiting[0].fragment, source.fragment)
         ):
             yield from self.flush()
         self._waiting.append(source)
@@ -154,13 +187,9 @@ class SmallFragmentScan:
 
     def _open_all(self, fragments: Sequence[Whole]) -> list[Opened] | None:
         """Open the files of fragments; None if one cannot be opened, or not be part of a run."""
-        first = fragments[0].fragment
-        file_of = files_of(first)
-        # `locate` may name fields that are not in `self._stored`, as witnesses of a struct.
-        parts = [part for field in self._stored for part in locate(field, file_of)]
-        if not all(can_join(part.field, first.files[part.file].version) for part in parts):
+        numbers = self._columns.files(fragments[0].fragment)
+        if numbers is None:
             return None
-        numbers = sorted({part.file for part in parts})
         opened: list[Opened] = []
         at_once = self._paths.store.reads_at_once
         try:
@@ -427,7 +456,8 @@ class _RunMeta(RowMeta):
         return [FieldPart(COMPUTED, field)] if field.id < -1 and field.name in META_FIELDS else None
 
 
-def _same_columns(first: Fragment, second: Fragment) -> bool:
+def same_columns(first: Fragment, second: Fragment) -> bool:
+    """Return whether the data files of two fragments have the same columns."""
     if len(first.files) != len(second.files):
         return False
     return all(

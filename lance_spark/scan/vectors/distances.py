@@ -27,6 +27,8 @@ _LEAST_ROWS = 64
 _CACHED_BYTES = 1 << 19
 #: Squared lengths between these numbers have all their digits, by the size of the items.
 _EXACT = {4: (1e-30, 1e30), 8: (1e-290, 1e290)}
+#: The least positive number of 32 bits: smaller parts of distances and products are lost.
+_LEAST = float(np.finfo(np.float32).smallest_subnormal)
 #: Distances by products that are a smaller part of the squared lengths are measured again.
 _CANCELLED = 0.02
 #: Most of the pairs that are measured again one by one, as a divisor.
@@ -171,6 +173,7 @@ class Bounds:
         eps = float(np.finfo(dtype).eps)
         # A sum of so many products, in any order, twice.
         self._error = 2 * (queries.shape[1] + 8) * eps
+        self._lost = 2 * (queries.shape[1] + 8) * _LEAST
         self._smallest, self._largest = _EXACT[dtype.itemsize]
         self._centre: Vectors | None = None
         with np.errstate(all="ignore"):
@@ -232,7 +235,7 @@ class Bounds:
     def limits(self, distances: _Floats) -> _Floats:
         """Return for a distance of each query the limit that `least` has to keep."""
         with np.errstate(all="ignore"):
-            limits = distances.astype(np.float64) - self._offsets
+            limits = distances.astype(np.float64) + self._lost - self._offsets
             # Distances are rounded to 32 bits, and so may be the limits.
             limits += (np.abs(limits) + np.abs(self._offsets)) * 1e-6
             rounded: _Floats = limits.astype(self._factor.dtype)

@@ -10,6 +10,9 @@ A row that is not nearer than the `k` best rows before it is dropped at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,11 +21,13 @@ from lance_spark.scan.vectors.columns import ColumnVectors, VectorType
 from lance_spark.scan.vectors.distances import Bounds, exact, measured, step_rows
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.neighbors import Collector, Neighbors
+from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Queries that are compared at once.
 _QUERIES = 1024
+#: Bytes of vectors that are read at once, to measure rows again.
+_READ_BYTES = 64 * 1024 * 1024
 _Limits = npt.NDArray[np.float32]
 
 
@@ -71,7 +76,9 @@ class FlatSearch:
         """
         vectors = ColumnVectors.of(array, self._dtype)
         if self._dtype.is_multi:
-            self._rows.add(self._multi_distances(vectors), np.zeros(1, np.int64), ids, addresses)
+            (block,) = self._blocks
+            distances = _multi_distances(self._metric, block.queries, vectors)
+            self._rows.add(distances, np.zeros(1, np.int64), ids, addresses)
             return
         num_rows = len(vectors.values)
         for block in self._blocks:
@@ -114,31 +121,46 @@ class FlatSearch:
             distances = exact(self._metric, block.queries, floats, (query, row))
             self._rows.add_pairs(distances, block.numbers[query], row, own, places)
 
-    def _multi_distances(self, vectors: ColumnVectors) -> npt.NDArray[np.float32]:
-        """Return the distances of multivectors: sums of those of the nearest vectors."""
-        starts = vectors.starts
-        assert starts is not None
-        (block,) = self._blocks
-        num_rows = len(starts) - 1
-        if not len(vectors.values):
-            return np.full((1, num_rows), np.nan, np.float32)
-        step = step_rows(vectors.values, len(block.queries))
-        parts = [
-            measured(self._metric, block.queries, vectors.values[first : first + step])
-            for first in range(0, len(vectors.values), step)
-        ]
-        distances = np.concatenate(parts, axis=1)
-        has_vectors = np.diff(starts) > 0
-        sums = np.full((1, num_rows), np.nan, np.float32)
-        # A vector with NaN is not the nearest; with `cosine`, no vector is nearer than 0.
-        distances[np.isnan(distances)] = np.inf
-        if self._metric is Metric.COSINE:
-            distances[:, ~vectors.values.any(axis=1)] = np.nan
-        nearest = np.minimum.reduceat(distances, starts[:-1][has_vectors], axis=1)
-        sums[0, has_vectors] = nearest.sum(axis=0)
-        if vectors.missing is not None:
-            sums[0, vectors.missing] = np.nan
-        return sums
+
+def measured_again(
+    dtype: VectorType,
+    metric: Metric,
+    queries: Vectors,
+    found: Neighbors,
+    read: Callable[[UInt64Array], Iterable[tuple[pa.Array, UInt64Array, UInt64Array]]],
+) -> Neighbors:
+    """Return rows with their distances by their vectors; those without a distance are left out.
+
+    Parameters
+    ----------
+    dtype, metric, queries
+        As for `FlatSearch`.
+    found : Neighbors
+    read : callable
+        Returns the vectors, the ids and the addresses of rows, given their addresses.
+    """
+    addresses, row = np.unique(found.addresses, return_inverse=True)
+    order = np.argsort(row, kind="stable")
+    row = row[order]
+    step = max(1, _READ_BYTES // dtype.stored_bytes)
+    parts = []
+    for first in range(0, len(addresses), step):
+        start = first
+        for array, _, places in read(addresses[first : first + step]):
+            stop = start + len(places)
+            own = slice(*np.searchsorted(row, (start, stop)).tolist())
+            some = found.at(order[own])
+            vectors = ColumnVectors.of(array, dtype)
+            pairs = some.queries.astype(np.int64), row[own] - start
+            if dtype.is_multi:
+                distances = _multi_distances(metric, queries, vectors)[pairs]
+            else:
+                distances = exact(metric, queries, vectors.values, pairs)
+                if vectors.missing is not None:
+                    distances[vectors.missing[pairs[1]]] = np.nan
+            parts.append(replace(some, distances=distances).at(~np.isnan(distances)))
+            start = stop
+    return joined(parts)
 
 
 class _Block:
@@ -169,3 +191,31 @@ class _Block:
         # NaN for a query that has fewer vectors.
         farthest: _Limits = np.where(np.isnan(distances), np.inf, distances).max(axis=0)
         return farthest
+
+
+def _multi_distances(
+    metric: Metric, queries: Vectors, vectors: ColumnVectors
+) -> npt.NDArray[np.float32]:
+    """Return the distances of multivectors: sums of those of the nearest vectors."""
+    starts = vectors.starts
+    assert starts is not None
+    num_rows = len(starts) - 1
+    if not len(vectors.values):
+        return np.full((1, num_rows), np.nan, np.float32)
+    step = step_rows(vectors.values, len(queries))
+    parts = [
+        measured(metric, queries, vectors.values[first : first + step])
+        for first in range(0, len(vectors.values), step)
+    ]
+    distances = np.concatenate(parts, axis=1)
+    has_vectors = np.diff(starts) > 0
+    sums = np.full((1, num_rows), np.nan, np.float32)
+    # A vector with NaN is not the nearest; with `cosine`, no vector is nearer than 0.
+    distances[np.isnan(distances)] = np.inf
+    if metric is Metric.COSINE:
+        distances[:, ~vectors.values.any(axis=1)] = np.nan
+    nearest = np.minimum.reduceat(distances, starts[:-1][has_vectors], axis=1)
+    sums[0, has_vectors] = nearest.sum(axis=0)
+    if vectors.missing is not None:
+        sums[0, vectors.missing] = np.nan
+    return sums

@@ -21,7 +21,7 @@ from lance_spark.scan.vectors.files.segment import VectorSegment
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
-from lance_spark.scan.vectors.probes import first_probes, ranked
+from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.quantizers.quantizer import Partition
 from lance_spark.scan.vectors.query import NearestQuery
 from lance_spark.table.rows.index import FindRows
@@ -51,6 +51,8 @@ class LiveRows:
     stable_row_ids : bool
     passing : uint64 array or None
         Increasing addresses of the rows that meet the prefilter.
+    all_live : bool
+        Whether the version has all rows of the segments.
     """
 
     find: FindRows
@@ -58,6 +60,7 @@ class LiveRows:
     covered: BitMap
     stable_row_ids: bool
     passing: UInt64Array | None
+    all_live: bool = False
 
     def addresses(
         self, ids: UInt64Array, fragments: BitMap
@@ -161,6 +164,7 @@ class IndexSearch:
         is_complete = np.ones(self._num_queries, np.bool_)
         num_live = np.zeros(self._num_queries, np.int64)
         num_searched = np.zeros(self._num_queries, np.int64)
+        counted = self._live.all_live and lower is None and upper is None
         for segment in self._segments:
             collector = Collector(self._num_queries, wanted, lower, upper)
             segment.search_first(collector, None, k)
@@ -175,7 +179,7 @@ class IndexSearch:
             counts = np.bincount(alive.queries, minlength=self._num_queries)
             is_complete &= ~may_lack | (counts >= k)
             num_live += counts
-            num_searched += segment.has_more()
+            num_searched += segment.has_more(counted)
             parts.append(alive)
         enough = is_complete & ((num_live >= k) | (num_searched == 0))
         return joined(parts), bool(enough.all())
@@ -218,10 +222,17 @@ class _Segment:
         #: How many of its partitions each query has searched.
         self._done = np.zeros(len(vectors), np.int64)
 
-    def has_more(self) -> npt.NDArray[np.bool_]:
-        """Return for which queries there are more partitions to search."""
-        # One share does not know how many rows the others find.
-        return (self._done < self._most) & (self._share[1] == 1)
+    def has_more(self, counted: bool) -> npt.NDArray[np.bool_]:
+        """Return for which queries there are more partitions to search.
+
+        Parameters
+        ----------
+        counted : bool
+            Whether all rows of a partition can be found.
+        """
+        # One share does not know how many rows the others find. By the sizes of the partitions, the
+        # first ones of all shares have enough.
+        return (self._done < self._most) & (self._share[1] == 1 or not counted)
 
     def search_first(self, collector: Collector, live: LiveRows | None, k: int) -> None:
         """Search the first partitions of all queries.
@@ -237,16 +248,14 @@ class _Segment:
         self._done[:] = 0
         first = self._first
         if self._share[1] > 1:
-            rows = np.cumsum(self.opened.ivf.lengths[self._order], axis=1)
-            first = np.maximum(first, (rows < k).sum(axis=1) + 1)
+            lengths = self.opened.ivf.lengths
+            first = probes_of_shares(self._query, first, self._order, lengths, k)
         self._search(first, collector, live, k)
 
     def search_next(
         self, collector: Collector, live: LiveRows, lacking: npt.NDArray[np.bool_], k: int
     ) -> bool:
         """Search further partitions for some queries; return whether there were any."""
-        if self._share[1] > 1 and live.passing is None:
-            return False
         more = np.where(lacking, self._done + np.maximum(1, self._done // _LATER), self._done)
         more = np.minimum(more, self._most)
         if (more <= self._done).all():

@@ -70,7 +70,11 @@ class Neighbors:
         """
         order = self._order()
         queries = self.queries[order]
-        rank = np.arange(len(order)) - np.searchsorted(queries, queries)
+        rank = np.arange(len(order))
+        # The first row of each query counts from 0.
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = queries[1:] != queries[:-1]
+        rank -= np.maximum.accumulate(np.where(is_first, rank, 0))
         return self.at(order[rank < k])
 
     def _order(self) -> Int64Array:
@@ -151,7 +155,7 @@ class Collector:
         self.limits = np.full(num_queries, limit, np.float32)
         self.is_full = np.zeros(num_queries, np.bool_)
         self._parts: list[Neighbors] = []
-        self._num_collected = 0
+        self._num_collected = self._num_chosen = 0
 
     def add(
         self,
@@ -176,8 +180,10 @@ class Collector:
             limits = np.fmin(limits, _last_of(distances, self._k))
             # All rows up to these distances are collected now: others that are farther are not.
             self.limits[queries] = limits
-        query, row = np.nonzero(distances <= limits[:, None])
-        self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
+        # Of one dimension: numpy finds few among many in a fifth of the time.
+        near = np.flatnonzero(distances <= limits[:, None])
+        query, row = np.divmod(near, max(1, distances.shape[1]))
+        self.add_pairs(distances.reshape(-1)[near], queries[query], row, ids, addresses)
 
     def add_pairs(
         self,
@@ -193,14 +199,17 @@ class Collector:
             distances, queries, rows = distances[near], queries[near], rows[near]
         own = ids[rows]
         places = own if addresses is ids else addresses[rows]
-        found = Neighbors(queries.astype(np.int32), distances, own, places)
-        found = found.within(self._lower, self._upper)
-        if not len(found):
+        part = Neighbors(queries.astype(np.int32), distances, own, places)
+        part = part.within(self._lower, self._upper)
+        if not len(part):
             return
-        self._parts.append(found)
-        self._num_collected += len(found)
+        self._parts.append(part)
+        self._num_collected += len(part)
         few = max(_COLLECTED, 2 * self._k * len(self.limits))
-        if self._num_collected > few or not self.is_full.any():
+        if not self.is_full.any():
+            # No row is left out yet. It takes `k` rows, and as many again if these did not do.
+            few = min(few, max(self._k, 2 * self._num_chosen) - 1)
+        if self._num_collected > few:
             self._choose()
 
     def neighbors(self) -> Neighbors:
@@ -216,7 +225,7 @@ class Collector:
     def _choose(self) -> None:
         """Keep the nearest rows only."""
         best = joined(self._parts).best(self._k)
-        self._parts, self._num_collected = [best], len(best)
+        self._parts, self._num_collected, self._num_chosen = [best], len(best), len(best)
         counts = np.bincount(best.queries, minlength=len(self.limits))
         self.is_full = full = counts == self._k
         # Rows of a query are together, the nearest first.

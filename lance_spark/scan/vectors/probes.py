@@ -97,15 +97,40 @@ def first_probes(query: NearestQuery, metric: Metric, distances: _Floats) -> Int
     return first
 
 
+def probes_of_shares(
+    query: NearestQuery, first: Int64Array, order: Int64Array, lengths: Int64Array, k: int
+) -> Int64Array:
+    """Return how many partitions are searched first, by all shares of a segment together.
+
+    A share does not know how many rows others find, so the partitions have at least `k` rows.
+
+    Parameters
+    ----------
+    query : NearestQuery
+    first : int64 array
+        As `first_probes` returns them.
+    order : int64 array of shape (queries, partitions)
+        As `ranked` returns it.
+    lengths : int64 array
+        Rows of each partition.
+    k : int
+    """
+    rows = np.cumsum(lengths[order], axis=1)
+    result: Int64Array = np.maximum(first, (rows < k).sum(axis=1) + 1)
+    most = len(lengths) if query.maximum_nprobes is None else query.maximum_nprobes
+    return np.minimum(result, most)
+
+
 def _automatic(k: int, metric: Metric, distances: _Floats) -> Int64Array:
     """Return how many partitions are about as near as the nearest one."""
     if metric not in _MARGINS:
         return np.full(len(distances), distances.shape[1], np.int64)
     margins, least, most = _MARGINS[metric]
-    place = int(np.searchsorted(_MARGIN_KS, k))
+    place = int(np.searchsorted(_MARGIN_KS, min(k, _MARGIN_KS[-1])))
     wide = distances.astype(np.float64)
     nearest = wide[:, :1]
     scale = np.abs(1 - nearest) if metric is Metric.DOT else nearest
-    near = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        near = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
     result: Int64Array = np.clip(near, least[place], most[place])
     return result

@@ -16,12 +16,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, MissingFileError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
@@ -30,10 +31,11 @@ from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
-from lance_spark.scan.vectors.flat import FlatSearch
+from lance_spark.scan.vectors.flat import FlatSearch, measured_again
 from lance_spark.scan.vectors.index_search import IndexSearch, LiveRows
+from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.neighbors import Neighbors, joined, merged
+from lance_spark.scan.vectors.neighbors import Neighbors, merged
 from lance_spark.scan.vectors.query import NearestQuery
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -48,6 +50,8 @@ VECTOR = "VECTOR"
 VERSIONS = (0, 1, 2)
 #: So many codes are measured in the time of one vector of a fragment.
 _CODES_OF_A_VECTOR = 8
+#: Partitions that a query without a number of them searches, as a rule at most.
+_AUTOMATIC_PROBES = 64
 
 #: Reads the column of some fragments, and of rows given by their addresses, which increase: the
 #: values of live rows, their ids and their addresses. Rows of fragments meet the prefilter.
@@ -100,6 +104,21 @@ class SearchedSegment:
     num_rows: int
     num_partitions: int
     share: tuple[int, int] = (0, 1)
+
+    def open(self, paths: TablePaths) -> VectorSegment:
+        """Open the files of the segment.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+        opened = open_segment(IndexFiles(paths, self.metadata))
+        if opened is None:
+            raise MissingFileError(
+                f"{paths.store.display}: the files of index {self.metadata.name!r} cannot be read "
+                "any more; run the query again"
+            )
+        return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +210,14 @@ class VectorSearch:
         CorruptFileError, CorruptTableError, MissingFileError, StorageError
         """
         query = self.query
+        vectors = self.dtype.query(query.vectors, self.metric)
         parts = []
         if self.segments:
-            parts.append(self._by_index(rows))
+            parts.append(self._by_index(rows, vectors))
         uncovered = [part for part in rows.fragments if part.id in self.uncovered]
         if uncovered:
-            flat = self._flat(query.k, query.lower_bound, query.upper_bound)
+            bounds = query.lower_bound, query.upper_bound
+            flat = FlatSearch(self.dtype, self.metric, vectors, query.k, *bounds)
             for values in rows.read_vectors(self.path, uncovered, np.empty(0, np.uint64)):
                 flat.add(*values)
             parts.append(flat.neighbors())
@@ -239,54 +260,42 @@ class VectorSearch:
 
     def _segment_cost(self, segment: SearchedSegment) -> int:
         query, count = self.query, max(1, segment.num_partitions)
-        probes = count if query.maximum_nprobes is None else min(count, query.maximum_nprobes)
-        rows = segment.num_rows * probes // count
+        most = query.maximum_nprobes
+        if most is None:
+            most = (
+                count if query.search_effort == 1 else max(query.minimum_nprobes, _AUTOMATIC_PROBES)
+            )
+        rows = segment.num_rows * min(count, most) // count
         return rows * self.num_queries // _CODES_OF_A_VECTOR // segment.share[1]
 
-    def _flat(self, k: int, lower: float | None = None, upper: float | None = None) -> FlatSearch:
-        vectors = self.dtype.query(self.query.vectors, self.metric)
-        return FlatSearch(self.dtype, self.metric, vectors, k, lower, upper)
-
-    def _by_index(self, rows: VectorRows) -> Neighbors:
+    def _by_index(self, rows: VectorRows, vectors: Vectors) -> Neighbors:
         """Return the rows that the segments find."""
         query = self.query
+        covered = [fragment for fragment in rows.fragments if fragment.id in self.covered]
         live = LiveRows(
             find=rows.find_rows,
             moved=self.moved,
             covered=self.covered,
             stable_row_ids=self.stable_row_ids,
-            passing=rows.passing(
-                [fragment for fragment in rows.fragments if fragment.id in self.covered]
-            ),
+            passing=rows.passing(covered),
+            all_live=self.covered.issuperset(
+                BitMap.union(BitMap(), *(segment.fragments for segment in self.segments))
+            )
+            and all(fragment.deletion_file is None for fragment in covered),
         )
-        opened = []
-        for segment in self.segments:
-            files = open_segment(IndexFiles(rows.paths, segment.metadata))
-            if files is not None:
-                opened.append((files, segment.fragments, segment.share))
+        opened = [
+            (segment.open(rows.paths), segment.fragments, segment.share)
+            for segment in self.segments
+        ]
         k = query.k * (query.refine_factor or 1)
-        vectors = self.dtype.query(query.vectors, self.metric)
         search = IndexSearch(query, self.dtype, vectors, live, opened)
         found = search.neighbors(k, query.lower_bound, query.upper_bound)
-        return self._measured(found, rows) if self.measures_again else found
-
-    def _measured(self, found: Neighbors, rows: VectorRows) -> Neighbors:
-        """Return rows with their distances by their vectors."""
-        addresses = np.unique(found.addresses)
-        parts = []
-        if not len(addresses):
+        if not self.measures_again:
             return found
-        for array, ids, places in rows.read_vectors(self.path, [], addresses):
-            flat = self._flat(len(ids), self.query.lower_bound, self.query.upper_bound)
-            flat.add(array, ids, places)
-            parts.append(flat.neighbors())
-        measured = joined(parts)
-        # Only the pairs of a query and a row that the index found.
-        key = found.queries.astype(np.int64) * len(addresses)
-        key += np.searchsorted(addresses, found.addresses)
-        own = measured.queries.astype(np.int64) * len(addresses)
-        own += np.searchsorted(addresses, measured.addresses)
-        return measured.at(np.isin(own, key)).best(self.query.k)
+        again = measured_again(
+            self.dtype, self.metric, vectors, found, partial(rows.read_vectors, self.path, [])
+        )
+        return again.within(query.lower_bound, query.upper_bound).best(query.k)
 
 
 def plan_vectors(
@@ -332,7 +341,7 @@ def plan_vectors(
     if use_index and query.use_index:
         try:
             moved = MovedRows.of(paths, section)
-            opened = _open_segments(paths, path, section.indices, query.metric)
+            opened = _open_segments(paths, path, dtype, section.indices, query.metric)
         except INDEX_ERRORS as error:
             _LOG.warning("the vector index of column %r is ignored: %s", query.column, error)
     metric = opened[0][1].metric if opened else query.metric or dtype.default_metric
@@ -383,6 +392,7 @@ def checked_type(path: tuple[Field, ...], query: NearestQuery) -> VectorType:
 def _open_segments(
     paths: TablePaths,
     path: tuple[Field, ...],
+    dtype: VectorType,
     segments: Iterable[table_pb2.IndexMetadata],
     metric: Metric | None,
 ) -> list[tuple[SearchedSegment, VectorSegment]]:
@@ -414,6 +424,15 @@ def _open_segments(
             continue
         if files is None or (metric is not None and files.metric is not metric):
             continue
+        if not _fits(files, dtype):
+            _LOG.warning(
+                "index %r is ignored: its %s vectors of %d items are not those of the column; "
+                "create it again",
+                segment.name,
+                files.metric.value,
+                files.quantizer.dimension,
+            )
+            continue
         before |= own
         lengths = files.ivf.lengths
         searched = SearchedSegment(segment, own, int(lengths.sum()), len(lengths))
@@ -421,3 +440,13 @@ def _open_segments(
     first = next(iter(found.values()), [])
     # All distances of a search have one metric.
     return [pair for pair in first if pair[1].metric is first[0][1].metric]
+
+
+def _fits(segment: VectorSegment, dtype: VectorType) -> bool:
+    """Return whether a segment has vectors of a type."""
+    has_bits = segment.ivf.centroids.dtype == np.uint8
+    return (
+        segment.quantizer.dimension == dtype.dimension
+        and has_bits is (segment.metric is Metric.HAMMING)
+        and (not has_bits or dtype.items == "uint8")
+    )

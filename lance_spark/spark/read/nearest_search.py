@@ -16,6 +16,7 @@ exact (`scan/nearest_rows`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidOptionError
@@ -32,10 +33,11 @@ from lance_spark.spark.read.planning import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lance_spark.file.schema.schema import Schema
     from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.scan.task import FragmentSlice
     from lance_spark.scan.vectors.search import VectorSearch
     from lance_spark.spark.pushdown.request import Top
     from lance_spark.spark.read.planning import Plan
@@ -46,11 +48,9 @@ _METRICS = {
     "cosine_distance": ("cosine", False),
     "dot_product": ("dot", True),
 }
-#: Least cost of a share: some tenths of a second.
+#: Bytes of the vectors of the smallest share: some tenths of a second.
 _SMALLEST_SHARE = 1 << 28
-#: Greatest cost of a search that the driver runs itself.
-_DRIVER_COST = 1 << 27
-#: Most rows of such a search.
+#: Most rows of a search that the driver runs itself.
 _DRIVER_ROWS = 10_000
 
 
@@ -123,28 +123,69 @@ def _index_partitions(
         return None
     plan.indexes.extend(search.indexes)
     schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
-    shares = search.shares(_target(plan, search))
-    return [_partition(_task(plan, share, schema, filters, ())) for share in shares]
+    tasks = _shares(plan, search, lambda share: _task(plan, share, schema, filters, ()))
+    return [_partition(task) for task in tasks]
 
 
-def is_nearest_for_driver(partitions: Sequence[LancePartition]) -> bool:
-    """Return whether the driver is quicker than tasks."""
+def is_nearest_for_driver(partitions: Sequence[LancePartition], budget: int) -> bool:
+    """Return whether the driver is quicker than tasks.
+
+    Parameters
+    ----------
+    budget : int
+        Bytes of vectors that the driver measures at most.
+    """
     tasks = [part.task for part in partitions if isinstance(part.task, VectorScanTask)]
     cost = sum(part.search_cost or 0 for part in partitions)
-    return cost <= _DRIVER_COST and sum(task.search.most_rows for task in tasks) <= _DRIVER_ROWS
+    return cost <= budget and sum(task.search.most_rows for task in tasks) <= _DRIVER_ROWS
 
 
 def _partition(task: VectorScanTask, **arguments: Any) -> LancePartition:
     partition = LancePartition(task, **arguments)
-    partition.search_cost = task.search.cost
+    search = task.search
+    vectors = search.cost
+    if not search.segments:
+        # The task may have a part of the rows.
+        vectors = sum(piece.num_rows for piece in task.slices) * search.num_queries
+    partition.search_cost = vectors * search.dtype.stored_bytes
     return partition
 
 
+def _shares(
+    plan: Plan, search: VectorSearch, task_of: Callable[[VectorSearch], VectorScanTask]
+) -> list[VectorScanTask]:
+    """Return tasks that each search a part of the partitions of a segment, or of the rows."""
+    target = _target(plan, search)
+    rows = max(1, target // search.num_queries)
+    tasks = []
+    for share in search.shares(target):
+        task = task_of(share)
+        # Shares have whole fragments.
+        tasks += [task] if share.segments else [replace(task, slices=p) for p in _cut(task, rows)]
+    return tasks
+
+
+def _cut(task: VectorScanTask, rows: int) -> list[tuple[FragmentSlice, ...]]:
+    """Return the slices of a task in groups of about some number of rows."""
+    groups: list[tuple[FragmentSlice, ...]] = []
+    current: list[FragmentSlice] = []
+    num_rows = 0
+    for piece in task.slices:
+        for first in range(0, piece.num_rows, rows):
+            current.append(piece.part(first, min(first + rows, piece.num_rows)))
+            num_rows += current[-1].num_rows
+            if num_rows >= rows:
+                groups.append(tuple(current))
+                current, num_rows = [], 0
+    return [*groups, tuple(current)] if current or not groups else groups
+
+
 def _target(plan: Plan, search: VectorSearch) -> int:
-    """Return the cost that shares of a search aim at."""
+    """Return the cost that shares of a search aim at, in vectors."""
     if plan.options.target_rows is not None:
         return plan.options.target_rows
-    return max(search.cost // target_partitions(plan.request.parallelism), _SMALLEST_SHARE)
+    smallest = _SMALLEST_SHARE // search.dtype.stored_bytes
+    return max(search.cost // target_partitions(plan.request.parallelism), smallest, 1)
 
 
 def _task(
@@ -180,9 +221,13 @@ def _tasks(
     can_share = options.nearest_shares or (
         not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
     )
-    is_shared = can_share and not request.exact
-    shares = search.shares(_target(plan, search)) if is_shared else [search]
-    return [_task(plan, share, schema, prefilter, later) for share in shares]
+
+    def task_of(share: VectorSearch) -> VectorScanTask:
+        return _task(plan, share, schema, prefilter, later)
+
+    if can_share and not request.exact:
+        return _shares(plan, search, task_of)
+    return [task_of(search)]
 
 
 def _is_ordered(plan: Plan, k: int) -> bool:

@@ -75,7 +75,7 @@ class LancePartition(InputPartition):
     text : OptionText or None
         Text of a predicate that the task checks before it reads.
     search_cost : int or None
-        Cost of the vector search of the task, if it is one.
+        Bytes of the vectors that the task measures, if it is a vector search.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from lance_spark.spark.table.bases import BaseMethods
 from lance_spark.spark.table.columns import ColumnMethods
 from lance_spark.spark.table.history import HistoryMethods
 from lance_spark.spark.table.indexes import IndexMethods
+from lance_spark.spark.table.joins import JoinMethods
 from lance_spark.spark.table.maintenance import MaintenanceMethods
 from lance_spark.spark.table.rows import RowMethods
 from lance_spark.spark.table.searches import SearchMethods
@@ -41,6 +42,7 @@ if not TYPE_CHECKING:
 @names_table_by(lambda table: parse_uri(table.path).display)
 class LanceTable(
     SearchMethods,
+    JoinMethods,
     RowMethods,
     ColumnMethods,
     MaintenanceMethods,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import lance_spark
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.mutations.vectors import runs
+from tests.support.cells import cells, every_other
 
-ROWS, DIMENSION, QUERIES, K = 2500, 16, 20, 10
+ROWS, DIMENSION, QUERIES, K = 2500, 16, 10, 10
 TYPES = {
     "IVF_FLAT": {},
     "IVF_SQ": {},
@@ -78,8 +80,9 @@ def assert_valid(dataset: Dataset, name: str = "v_idx") -> None:
     assert result.is_valid, result
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-@pytest.mark.parametrize("index_type", TYPES)
+@pytest.mark.parametrize(
+    ("index_type", "metric"), every_other(itertools.product(TYPES, ["l2", "cosine", "dot"]), 0)
+)
 def test_recall_is_that_of_pylance(tmp_path: Path, index_type: str, metric: str) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     options = {"metric": metric, "num_partitions": 8, **TYPES[index_type]}
@@ -112,9 +115,10 @@ def test_recall_is_that_of_pylance(tmp_path: Path, index_type: str, metric: str)
     assert recall(ours, metric, nprobes=8, refine_factor=10, ef=200) > 0.97
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
-@pytest.mark.parametrize("index_type", ["IVF_FLAT", "IVF_PQ"])
-@pytest.mark.parametrize("dtype", [pa.float16(), pa.float64()])
+@pytest.mark.parametrize(
+    ("dtype", "index_type", "version"),
+    cells([pa.float16(), pa.float64()], ["IVF_FLAT", "IVF_PQ"], ["2.0", "2.1", "2.2"]),
+)
 def test_floats_and_versions(
     tmp_path: Path, index_type: str, dtype: pa.DataType, version: str
 ) -> None:
@@ -273,8 +277,10 @@ def test_other_types_are_refused(tmp_path: Path, items: pa.DataType) -> None:
             dataset.create_index(name, "IVF_FLAT")
 
 
-@pytest.mark.parametrize("stable_row_ids", [False, True])
-@pytest.mark.parametrize("index_type", ["IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize(
+    ("stable_row_ids", "index_type"),
+    every_other(itertools.product([False, True], ["IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"]), 0),
+)
 def test_keep_up(
     tmp_path: Path, index_type: str, stable_row_ids: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from lance_spark.table.indexes import sections
 from tests.fixtures.tables import VECTORS, unpack
 from tests.interop.vectors.data_sets import DIMENSION, Array, data_set, queries_of, write
 from tests.interop.vectors.test_files import NOTES
+from tests.support.cells import every_other
 
 ROWS = 2_500
 K, EF = 10, 40
@@ -95,8 +97,9 @@ def test_recall(name: str, metric: str, tmp_path: Path) -> None:
         assert less.mean() < 0.01 + 3 * error, (client, uri, less.mean(), error)
 
 
-@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-@pytest.mark.parametrize("index_type", TYPES)
+@pytest.mark.parametrize(
+    ("index_type", "metric"), every_other(itertools.product(TYPES, ["l2", "cosine", "dot"]), 0)
+)
 def test_types(index_type: str, metric: str, tmp_path: Path) -> None:
     """Both clients find the same rows in the index of either, by graphs of small partitions."""
     pytest.importorskip("faiss")

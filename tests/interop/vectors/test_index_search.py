@@ -15,9 +15,12 @@ import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.proto import table_pb2
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.vectors import flat
+from lance_spark.scan.vectors.distances import exact
 from lance_spark.scan.vectors.neighbors import merged
 from lance_spark.scan.vectors.query import parse_nearest
 from tests.interop.vectors.answers import check_equal, rows, vector_list
+from tests.support.cells import ALL_CELLS, every_other
 
 #: Type of the index, metric and parameters.
 KINDS: list[tuple[str, str, dict[str, Any]]] = [
@@ -49,14 +52,18 @@ SEARCHES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 def check_searches(path: Path, seed: int, metric: str = "l2", absolute: float = 1e-6) -> None:
-    """Check that both clients find the same rows with each kind of arguments."""
+    """Check that both clients find the same rows with each kind of arguments: with the next seed,
+    the queries are batches where they are single ones here, and the other way round.
+    """
     rng = np.random.default_rng(seed)
-    for options, arguments in SEARCHES:
-        for q in (rng.normal(size=16), rng.normal(size=(2, 16))):
+    queries = [(rng.normal(size=16), rng.normal(size=(2, 16))) for _ in SEARCHES]
+    for place, (options, arguments) in enumerate(SEARCHES):
+        for q in every_other(queries[place], seed + place):
             nearest = {"column": "v", "q": q.astype(np.float32), "k": 10, **options}
             check_equal(path, nearest, absolute=absolute, **arguments)
     other = "dot" if metric != "dot" else "l2"
-    check_equal(path, {"column": "v", "q": q[0].astype(np.float32), "metric": other})
+    q = queries[0][0].astype(np.float32)
+    check_equal(path, {"column": "v", "q": q, "metric": other})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind[:2])))
@@ -105,8 +112,10 @@ def test_graphs(name: str, tmp_path: Path) -> None:
         assert found[1] >= 180
 
 
-@pytest.mark.parametrize("stable_row_ids", [False, True])
-@pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ"])
+@pytest.mark.parametrize(
+    ("name", "stable_row_ids"),
+    [("IVF_FLAT", True), ("IVF_PQ", False), *([("IVF_PQ", True)] if ALL_CELLS else [])],
+)
 def test_changed_tables(name: str, stable_row_ids: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     path = tmp_path / "t.lance"
@@ -263,3 +272,74 @@ def test_errors_of_data_files_are_raised(tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes()[:-50])
     with pytest.raises(LanceError):
         lance_spark.open_dataset(str(path)).to_table(nearest={"column": "v", "q": [0.5] * 16})
+
+
+def test_vectors_of_a_batch_are_measured_again_for_their_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not each query with the rows of all other queries."""
+    path = tmp_path / "t.lance"
+    dataset = lance.write_dataset(rows(np.random.default_rng(31), 0, 2000), str(path))
+    dataset.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4)
+    num_pairs = []
+
+    def counted(metric: Any, queries: Any, vectors: Any, pairs: Any) -> Any:
+        num_pairs.append(len(pairs[0]))
+        return exact(metric, queries, vectors, pairs)
+
+    monkeypatch.setattr(flat, "exact", counted)
+    q = np.random.default_rng(32).normal(size=(40, 16)).astype(np.float32)
+    check_equal(path, {"column": "v", "q": q, "k": 5, "nprobes": 4, "refine_factor": 4})
+    assert sum(num_pairs) == 40 * 5 * 4
+
+
+def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    table = rows(np.random.default_rng(33), 0, 3000)
+    dataset = lance.write_dataset(table, str(path))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=60)
+    q = np.full(16, 0.25, np.float32)
+    order = np.argsort(((np.stack(table["v"].to_numpy()) - q) ** 2).sum(axis=1))
+    dataset.delete(f"id in ({', '.join(map(str, order[:2940]))})")
+    opened = lance_spark.open_dataset(str(path))
+    search = _plan(path, {}, q)
+    shares = search.shares(1)
+    assert len(shares) > 4
+    schema = opened._nearest_schema(["id"], None)
+    parts = [
+        opened._nearest_task(share, schema, (), ()).neighbors(ScanMetrics()) for share in shares
+    ]
+    found = merged(parts, 10)
+    assert len(found) == 10
+    assert set(found.ids.tolist()) <= set(order[2940:].tolist())
+
+
+def test_any_number_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    dataset = lance.write_dataset(rows(np.random.default_rng(34), 0, 500), str(path))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=4)
+    opened = lance_spark.open_dataset(str(path))
+    for k in (500, 2**40, 2**63, 2**70):
+        nearest = {"column": "v", "q": [0.5] * 16, "k": k}
+        assert opened.to_table(["id"], nearest=nearest).num_rows == 500
+        nearest["use_index"] = False
+        assert opened.to_table(["id"], nearest=nearest).num_rows == 500
+
+
+def test_an_index_of_other_vectors_is_left_out(tmp_path: Path) -> None:
+    """For example, because the file of another index has its place."""
+    path = tmp_path / "t.lance"
+    table = rows(np.random.default_rng(35), 0, 600)
+    short = vector_list(np.random.default_rng(36).normal(size=(600, 8)).astype(np.float32))
+    dataset = lance.write_dataset(table.append_column("w", short), str(path))
+    dataset.create_index("v", "IVF_FLAT", num_partitions=2)
+    before = set(path.glob("_indices/*"))
+    dataset.create_index("w", "IVF_FLAT", num_partitions=2)
+    (own,) = before
+    (other,) = set(path.glob("_indices/*")) - before
+    for name in ("index.idx", "auxiliary.idx"):
+        (own / name).write_bytes((other / name).read_bytes())
+    opened = lance_spark.open_dataset(str(path))
+    nearest = {"column": "v", "q": [0.5] * 16}
+    found = opened.to_table(["id"], nearest=nearest)
+    assert found.equals(opened.to_table(["id"], nearest={**nearest, "use_index": False}))

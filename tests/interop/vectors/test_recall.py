@@ -61,6 +61,32 @@ def test_rows_without_a_distance_are_no_queries(tmp_path: Path) -> None:
     assert (result.num_queries, result.recall, result.lowest) == (20, 1, 1)
 
 
+def test_a_column_of_a_struct(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(2).normal(size=(300, 8)).astype(np.float32)
+    dataset = written(tmp_path / "flat", vectors)
+    table = dataset.to_table(["id", "vector"])
+    structs = pa.StructArray.from_arrays([table["vector"].combine_chunks()], names=["vector"])
+    nested = lance_spark.write_dataset(
+        pa.table({"id": table["id"], "s": structs}), str(tmp_path / "nested")
+    )
+    nested = nested.create_index("s.vector", "IVF_FLAT", name="own", num_partitions=4)
+    assert nested.index_recall("own", 20, 5, nprobes=4).recall == 1
+
+
+def test_the_index_is_the_one_that_is_searched(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(3).normal(size=(400, 8)).astype(np.float32)
+    dataset = written(tmp_path / "t", vectors)
+    dataset = dataset.create_index("vector", "IVF_FLAT", name="first", num_partitions=2)
+    dataset = dataset.create_index("vector", "IVF_FLAT", name="second", num_partitions=2)
+    dataset = dataset.create_index(
+        "vector", "IVF_FLAT", name="other", num_partitions=2, metric="dot"
+    )
+    for name in ("first", "other"):
+        assert dataset.index_recall(name, 20, 5, nprobes=2).recall == 1
+    with pytest.raises(InvalidInputError, match="'second' is not searched: index 'first'"):
+        dataset.index_recall("second")
+
+
 def test_wrong_arguments(tmp_path: Path) -> None:
     dataset = written(tmp_path / "t", np.ones((5, 8), np.float32))
     dataset = dataset.create_scalar_index("id", "BTREE")

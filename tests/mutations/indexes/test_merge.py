@@ -182,10 +182,10 @@ def test_segments_are_merged_without_rows(
     read: list[int] = []
     scan = column._batches
 
-    def batches(task: Any, fragments: Any, schema: Any) -> Iterator[pa.RecordBatch]:
+    def batches(task: Any, slices: Any, schema: Any) -> Iterator[pa.RecordBatch]:
         if len(schema.fields) > 1:
-            read.extend(fragment.id for fragment in fragments)
-        return scan(task, fragments, schema)
+            read.extend(piece.fragment.id for piece in slices)
+        return scan(task, slices, schema)
 
     monkeypatch.setattr(column, "_batches", batches)
     dataset = lance_spark.open_dataset(str(path))

@@ -14,6 +14,7 @@ from lance_spark.scan.vectors.distances import measured, normalized, products
 from lance_spark.scan.vectors.flat import FlatSearch
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors, merged
+from lance_spark.scan.vectors.quantizers.columns import vector_list
 
 Vectors = npt.NDArray[Any]
 METRICS = (Metric.L2, Metric.DOT, Metric.COSINE)
@@ -143,3 +144,22 @@ def test_results_are_merged() -> None:
     assert best.queries.tolist() == [0, 0, 1, 1]
     assert best.ids.tolist() == [3, 9, 1, 2]
     assert merged([], 3).ids.tolist() == []
+
+
+@pytest.mark.parametrize("items", ["float32", "float64"])
+def test_distances_that_32_bits_round(items: str) -> None:
+    """Vectors so near to each other that distances lose digits, or all of them, in 32 bits."""
+    rng = np.random.default_rng(21)
+    for scale in (1e-18, 1e-20, 1e-30):
+        vectors = (rng.normal(size=(2000, 3)) * scale).astype(items)
+        queries = (rng.normal(size=(5, 3)) * scale).astype(items)
+        search = FlatSearch(VectorType(items, 3), Metric.L2, queries, 4)
+        ids = np.arange(2000, dtype=np.uint64)
+        for first in (0, 700):
+            rows = slice(first, 700 if first == 0 else 2000)
+            search.add(vector_list(vectors[rows]), ids[rows], ids[rows])
+        found = search.neighbors()
+        for number, distances in enumerate(exact(Metric.L2, queries, vectors)):
+            order = np.lexsort((ids, distances))[:4]
+            own = found.at(found.queries == number)
+            np.testing.assert_array_equal(own.ids, ids[order])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.spark.jvm import classes
+from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
@@ -101,8 +102,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("master", "option", "between", "extensions", "seen"),
     [
-        # With the class path, executors have neither jar.
-        ("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PathTable"),
+        # With the class path, executors have neither jar, as those of `test_cluster`.
+        ("local-cluster[2,1,1024]" if ALL_CELLS else "local[1]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PathTable"),
         ("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable"),
     ],
 )  # fmt: skip

@@ -22,6 +22,7 @@ from lance_spark import __version__
 from lance_spark.errors import UnsupportedError
 from lance_spark.spark.jvm import enable
 from lance_spark.spark.jvm.classes import write_jar
+from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import ROOT, environment
 
 JOB = """
@@ -88,7 +89,16 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
         assert "org/lancespark/Extension.class" in opened.namelist()
     write_jar(tmp_path / "again.jar")
     assert (tmp_path / "again.jar").read_bytes() == jar.read_bytes()
+    settings = dict(
+        line.split() for line in fragment.read_text().splitlines() if line[:6] == "spark."
+    )
+    assert settings["spark.sql.redaction.options.regex"] == enable.REDACTION_FOR_CLUSTERS
 
+
+@pytest.mark.skipif(not ALL_CELLS, reason="test_connect has a server with the written settings")
+def test_a_configured_session(tmp_path: Path) -> None:
+    run("-m", "lance_spark", "conf", str(tmp_path / "made"))
+    fragment = tmp_path / "made" / "lance-spark-defaults.conf"
     # With fewer rows, the query would be answered while it is planned.
     rows = pa.table({"id": range(20_000), "g": range(20_000)})
     lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)

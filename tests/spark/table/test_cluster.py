@@ -1,6 +1,6 @@
-"""All methods of `LanceTable` on a local cluster, also with slow and failing tasks.
+"""Methods of `LanceTable` on a local cluster, also with slow and failing tasks.
 
-Two million rows and all parts with LANCE_SPARK_TEST_CLUSTER_ROWS=2000000.
+All of them and two million rows with LANCE_SPARK_TEST_CLUSTER_ROWS=2000000.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, environme
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "60000"))
 SMALL = 50_000
-#: Parts of `cluster_run.py` for `make test`: those that use executors in different ways. No part is
-#: left out with more rows.
-PARTS = (
-    *("rows", "feed", "columns", "writes", "merges", "maintenance", "statements", "streams"),
-    *("failed", "columnar", "speculated"),
-)
+#: Parts of `cluster_run.py` for `make test`: those that use executors in different ways. Executors
+#: of `tests/spark/kills` write and merge. No part is left out with more rows.
+PARTS = ("rows", "maintenance", "statements", "streams", "failed", "columnar", "speculated")
+ALL_PARTS = ROWS > 60_000
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 SCRIPT = Path(__file__).with_name("cluster_run.py")
 
@@ -87,7 +85,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     }
     confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command = [str(SUBMIT), "--master", "local-cluster[2,1,1024]", *confs, str(SCRIPT), str(folder)]
-    command += [] if ROWS > 60_000 else PARTS
+    command += [] if ALL_PARTS else PARTS
     ran = subprocess.run(
         command,
         cwd=folder,
@@ -112,7 +110,7 @@ def nanoseconds(ids: np.ndarray) -> np.ndarray:
 
 def test_every_method_agrees_with_plain_spark(cluster: Cluster) -> None:
     steps = cluster.results["steps"]
-    assert len(steps) > 15
+    assert len(steps) >= 15
     for name, step in steps.items():
         dataset = lance.dataset(cluster.folder / step["table"], version=step["version"])
         dataset.validate()
@@ -142,7 +140,7 @@ def test_fewer_fragments_in_order(cluster: Cluster) -> None:
     def version(name: str) -> lance.LanceDataset:
         return lance.dataset(cluster.folder / "t.lance", version=steps[name]["version"])
 
-    before, after = version("replaceWhere"), version("optimize")
+    before, after = version("update columns"), version("optimize")
     assert len(after.get_fragments()) < len(before.get_fragments())
     assert all(fragment.deletion_file() is None for fragment in after.get_fragments())
     groups = version("optimize with sortBy").to_table(["g"])["g"]
@@ -155,6 +153,7 @@ def test_fewer_fragments_in_order(cluster: Cluster) -> None:
     assert cluster.results.get("names", {"files_removed": 0}) == {"files_removed": 0}
 
 
+@pytest.mark.skipif(not ALL_PARTS, reason="make test reads change feeds in its own session")
 def test_change_feed_of_versions(cluster: Cluster) -> None:
     names = ["delete", "delete by a subquery", "update", "update rows"]
     feed = pq.read_table(cluster.folder / "feed")

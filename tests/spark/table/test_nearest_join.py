@@ -16,7 +16,7 @@ import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.jobs import join_rows, nearest_slots
+from lance_spark.spark.table.jobs import join_rows, join_steps, nearest_slots
 from tests.spark.table.test_nearest import DIMENSION, column, vectors
 from tests.support.spark.messages import refusal
 
@@ -241,6 +241,22 @@ def test_rows_between_the_steps() -> None:
     assert again.addresses.tolist() == [15, 16, 17]
 
 
+def test_probes_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of binary values has less than 2 GiB."""
+    monkeypatch.setattr(join_steps, "_SENT_BYTES", 3 * 4 * DIMENSION)
+    q = vectors(4, 5)
+    query, slot = np.array([0, 0, 1, 2, 3, 4, 4]), np.arange(7)
+    keys = join_rows.keys_of(q)
+    step: Any = join_steps.AssignQueries(None)  # type: ignore[arg-type]
+    parts = list(step._probes(query, slot, q, keys, pa.struct([])))
+    assert [part.num_rows for part in parts] == [3, 3, 1]
+    sent = pa.Table.from_batches(parts).combine_chunks()
+    assert sent["slot"].to_pylist() == slot.tolist()
+    assert sent["first"].to_pylist() == keys[query, 0].tolist()
+    items = join_rows.matrix_of(sent["vector"].combine_chunks(), q)
+    assert (items == q[query]).all()
+
+
 def test_groups_and_runs() -> None:
     """Partial results of a key are beside all its queries, however the rows are cut."""
     rng = np.random.default_rng(3)
@@ -276,3 +292,38 @@ def test_groups_and_runs() -> None:
         parts += list(runs.finish())
         assert all(part.num_rows <= size for _, part in parts)
         assert [slot for slot, part in parts for _ in range(part.num_rows)] == slots.tolist()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_metrics(spark: Any, tmp_path: Path, queries: Any, metric: str) -> None:
+    """The table has float16 vectors, stable row ids and moved rows."""
+    path = str(tmp_path / "t.lance")
+    values = vectors(23, 600).astype(np.float16)
+    table = pa.table({"id": pa.array(range(600), pa.int64()), "v": column(values)})
+    lance.write_dataset(table, path, max_rows_per_file=200, enable_stable_row_ids=True)
+    dataset = lance.dataset(path)
+    dataset.create_index("v", "IVF_FLAT", num_partitions=4, metric=metric)
+    dataset.delete("id % 30 = 1")
+    dataset.optimize.compact_files(target_rows_per_fragment=1000)
+    dataset.update({"id": "id + 1000"}, where="id < 10")
+    joined = LanceTable.forPath(spark, path).nearestJoin(queries, "v", 3, columns=["id"], nprobes=4)
+    result = found(joined)
+    for number, q in enumerate(given_queries()):
+        if number == 1:
+            continue
+        nearest = {"column": "v", "q": q.astype(np.float16), "k": 3, "use_index": False}
+        nearest["metric"] = metric
+        expected = lance.dataset(path).to_table(columns=["id"], nearest=nearest)
+        assert result[number] == expected["id"].to_pylist(), number
+
+
+def test_recall_of_an_index(spark: Any, path: Path) -> None:
+    table, dataset = LanceTable.forPath(spark, str(path)), lance_spark.open_dataset(str(path))
+    for options in ({"nprobes": 1}, {"nprobes": 6}, {"nprobes": 6, "refine_factor": 5}):
+        measured = table.indexRecall("v_idx", sample=25, k=K, seed=3, **options)
+        alone = dataset.index_recall("v_idx", sample=25, k=K, seed=3, **options)
+        assert (measured.name, measured.k, measured.num_queries) == ("v_idx", K, 25)
+        # Each slot of a join keeps as many rows as the search of one process keeps in all.
+        assert measured.recall >= alone.recall - 0.02
+        assert 0 <= measured.lowest <= measured.recall
+    assert measured.recall > 0.9

@@ -57,7 +57,7 @@ def test_tasks_write_segments_of_one_model(spark: Any, path: Path, index_type: s
 
 
 def test_sql(spark: Any, tmp_path: Path) -> None:
-    catalog = TestCatalog.of(spark, "vectors", tmp_path)
+    catalog = TestCatalog.of(spark, "vector_indexes", tmp_path)
     vector = f"transform(sequence(1, {DIMENSION}), i -> cast(sin(id * i) AS float)) AS v"
     catalog.sql(
         "CREATE TABLE CAT.t (id BIGINT, v ARRAY<FLOAT>) "

@@ -16,6 +16,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import unsigned
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
+from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
 from lance_spark.encoding.v2_1.layouts.mini_block_table import parse_chunk_tables
 from lance_spark.encoding.v2_1.page import PageRows, buffer_at
@@ -51,16 +52,28 @@ class PageGroup:
         ):
             self._add(page)
 
-    def add(self, page: object) -> bool:
-        """Add the next page; return False if it cannot be decoded together with the others."""
-        return isinstance(page, MiniBlockPage) and self._fits(page) and self._add(page)
+    def add(self, page: object, rows: Rows) -> bool:
+        """Add the next page; return False if it cannot be decoded together with the others.
+
+        Parameters
+        ----------
+        page : page reader or None
+        rows : Rows
+            The rows of the page that are read.
+        """
+        return (
+            isinstance(page, MiniBlockPage)
+            and len(rows) == page.meta.num_rows
+            and self._fits(page)
+            and self._add(page)
+        )
 
     def _fits(self, page: MiniBlockPage) -> bool:
         return bool(
             self._pages
             and self._values + page.layout.num_items <= _MAX_VALUES
             and self._bytes + buffer_at(page.meta, 1).length <= _MAX_BYTES
-            and _has_same_encoding(self._pages[0].layout, page.layout)
+            and has_same_encoding(self._pages[0].layout, page.layout)
         )
 
     def _add(self, page: MiniBlockPage) -> bool:
@@ -146,7 +159,8 @@ class PageGroup:
             raise CorruptFileError("the repetition levels do not hold the rows that they should")
 
 
-def _has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+def has_same_encoding(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+    """Return whether chunks of two pages can be decoded together."""
     return first is second or bool(
         first.HasField("dictionary") == second.HasField("dictionary")
         and first.layers == second.layers

@@ -42,6 +42,7 @@ _TYPES: dict[str, pa.DataType] = {
 }
 #: A found row.
 _FOUND = np.dtype([("distance", "<f4"), ("id", "<u8"), ("address", "<u8")])
+FOUND_BYTES = _FOUND.itemsize
 #: Odd numbers of 64 bits, from a fixed seed: tasks make the same keys.
 _SEED = 20_011
 #: Bytes of products that are computed at once.

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 4_096
 #: Bytes of the rows of the result that are handled at once, if rows are wide.
 _BATCH_BYTES = 64 * 1024 * 1024
-#: Most queries of a slot that are searched at once, and bytes of their vectors.
-_SEARCHED_QUERIES = 16_384
-_SEARCHED_BYTES = 64 * 1024 * 1024
+#: Bytes of the vectors that are sent at once: binary values of one array have less than 2 GiB.
+_SENT_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,10 @@ class AssignQueries(TaskObject):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = self.join.slots
         dataset = self.join.dataset()
+        num_at_once = min(_BATCH_ROWS, slots.most_queries)
         for batch in batches:
-            for first in range(0, batch.num_rows, _BATCH_ROWS):
-                part = batch.slice(first, _BATCH_ROWS)
+            for first in range(0, batch.num_rows, num_at_once):
+                part = batch.slice(first, num_at_once)
                 row = part.column(ROW)
                 vectors, has_vector = slots.queries(part.column(VECTOR), self.join.vectors)
                 keys = join_rows.keys_of(vectors)
@@ -94,13 +94,26 @@ class AssignQueries(TaskObject):
                 # Equal vectors of a batch are searched once.
                 _, distinct = np.unique(keys, axis=0, return_index=True)
                 for query, slot in slots.assigned(dataset, vectors[distinct]):
-                    number = distinct[query]
-                    columns = {
-                        **_keys(keys[number]),
-                        SLOT: pa.array(slot.astype(np.int32)),
-                        VECTOR: join_rows.vectors_as_binaries(vectors[number]),
-                    }
-                    yield join_rows.batch_of(columns, len(query), row.type)
+                    yield from self._probes(distinct[query], slot, vectors, keys, row.type)
+
+    def _probes(
+        self,
+        query: Int64Array,
+        slot: Int64Array,
+        vectors: Vectors,
+        keys: join_rows.Keys,
+        dtype: pa.DataType,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that send queries to slots."""
+        step = max(1, _SENT_BYTES // max(1, vectors[:1].nbytes))
+        for first in range(0, len(query), step):
+            own = query[first : first + step]
+            columns = {
+                **_keys(keys[own]),
+                SLOT: pa.array(slot[first : first + step].astype(np.int32)),
+                VECTOR: join_rows.vectors_as_binaries(vectors[own]),
+            }
+            yield join_rows.batch_of(columns, len(own), dtype)
 
     def _queries(
         self,
@@ -136,9 +149,7 @@ class SearchSlots(TaskObject):
         slots = self.join.slots
         searcher = slots.searcher(self.join.dataset())
         shape = np.empty((0, slots.search.dtype.dimension), slots.item_type)
-        size = max(1, shape.shape[1] * shape.itemsize)
-        most = max(1, min(_SEARCHED_QUERIES, _SEARCHED_BYTES // size))
-        runs = join_rows.Runs(most)
+        runs = join_rows.Runs(slots.most_queries)
         for batch in batches:
             is_query = batch.column(ROW).is_valid()
             yield batch.filter(is_query)

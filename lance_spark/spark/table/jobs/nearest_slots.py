@@ -23,19 +23,18 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from lance_spark.encoding.row_ranges import RowRanges
-from lance_spark.errors import InvalidInputError, MissingFileError
-from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.errors import InvalidInputError
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.plan import pack
 from lance_spark.scan.pruning.narrowing import narrowed
 from lance_spark.scan.task import FragmentSlice
-from lance_spark.scan.vectors.columns import ColumnVectors
-from lance_spark.scan.vectors.distances import exact, normalized
-from lance_spark.scan.vectors.files.segment import open_segment
+from lance_spark.scan.vectors.distances import normalized
+from lance_spark.scan.vectors.flat import measured_again
 from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.neighbors import Neighbors, joined
-from lance_spark.scan.vectors.probes import first_probes, ranked
+from lance_spark.scan.vectors.neighbors import Neighbors
+from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.search import VectorRows
+from lance_spark.spark.table.jobs.join_rows import FOUND_BYTES
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -46,12 +45,15 @@ if TYPE_CHECKING:
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Bytes of the vectors of a slot of rows, and of vectors that are measured again at once.
+#: Bytes of the vectors of a slot of rows.
 _SLOT_BYTES = 64 * 1024 * 1024
 #: Most rows of a segment in a slot on average, and least ones of a slot that another core is worth.
 _SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 20, 1 << 16
 #: The same for rows whose vectors are compared.
 _LEAST_COMPARED_ROWS = 1 << 14
+#: Most queries that are searched at once, bytes of their vectors and rows, and distances from
+#: centroids.
+_QUERIES, _QUERY_BYTES, _RANKED = 16_384, 64 * 1024 * 1024, 1 << 23
 _Ranges = tuple[tuple[int, int, int], ...]
 
 
@@ -174,6 +176,15 @@ class Slots:
         dtype = self.search.dtype
         return dtype.query(np.zeros((1, dtype.dimension), np.float32), self.metric).dtype
 
+    @property
+    def most_queries(self) -> int:
+        """How many queries are searched at once, at most."""
+        # Vectors come in, and rows go out.
+        size = self.search.dtype.dimension * self.item_type.itemsize
+        size += self.search.most_rows * FOUND_BYTES
+        partitions = max((part.num_partitions for part in self.search.segments), default=1)
+        return max(1, min(_QUERIES, _QUERY_BYTES // size, _RANKED // partitions))
+
     def queries(self, array: pa.Array, name: str) -> tuple[Vectors, npt.NDArray[np.bool_]]:
         """Return the vectors of queries, and which queries have one.
 
@@ -231,14 +242,12 @@ class Slots:
         for number, segment in enumerate(search.segments):
             slots = [slot for slot in self.of_index if slot.segment == number]
             count = len(slots)
-            opened = open_segment(IndexFiles(dataset._table.paths, segment.metadata))
-            if opened is None:
-                raise MissingFileError(
-                    f"{dataset._table.store.display}: the files of index "
-                    f"{segment.metadata.name!r} cannot be read any more; run the join again"
-                )
+            opened = segment.open(dataset._table.paths)
             order, distances = ranked(opened.ivf, opened.metric, unit)
             probes = first_probes(search.query, opened.metric, distances)
+            if count > 1:
+                lengths = opened.ivf.lengths
+                probes = probes_of_shares(search.query, probes, order, lengths, search.query.k)
             is_probed = np.arange(order.shape[1]) < probes[:, None]
             query, place = np.nonzero(is_probed)
             pairs = np.unique(query * count + order[query, place] % count)
@@ -300,26 +309,8 @@ class SlotSearcher:
         found : Neighbors
         """
         search = self._slots.search
-        addresses, row = np.unique(found.addresses, return_inverse=True)
-        order = np.argsort(row, kind="stable")
-        task = self._task(search)
-        read = self._rows(task).read_vectors
-        step = max(1, _SLOT_BYTES // search.dtype.stored_bytes)
-        parts = []
-        for first in range(0, len(addresses), step):
-            before = first
-            for array, _, places in read(search.path, [], addresses[first : first + step]):
-                stop = before + len(places)
-                own = order[np.searchsorted(row[order], before) : np.searchsorted(row[order], stop)]
-                values = ColumnVectors.of(array, search.dtype)
-                pairs = found.queries[own].astype(np.int64), row[own] - before
-                distances = exact(search.metric, vectors, values.values, pairs)
-                if values.missing is not None:
-                    distances[values.missing[pairs[1]]] = np.nan
-                parts.append(replace(found.at(own), distances=distances))
-                before = stop
-        again = joined(parts)
-        again = again.at(~np.isnan(again.distances))
+        read = partial(self._rows(self._task(search)).read_vectors, search.path, [])
+        again = measured_again(search.dtype, search.metric, vectors, found, read)
         return again.within(self._slots.lower, self._slots.upper)
 
     def _task(self, search: VectorSearch) -> VectorScanTask:

@@ -1,0 +1,99 @@
+"""Few rows of several fragments, decoded together.
+
+Most of the cost of a row is the fixed cost per fragment: readers, a plan and the decoding of one
+chunk. The files stay open in `OpenFiles`; see `small_fragments` for what can be read together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import LanceError
+from lance_spark.file.multi_file import can_read_together
+from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.reader import FileReader
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment.column_reader import ColumnReader
+from lance_spark.scan.fragment.fragment_files import FragmentFiles
+from lance_spark.scan.fragment.small_fragments import (
+    JoinedColumns,
+    Opened,
+    RunFiles,
+    Whole,
+    same_columns,
+)
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+
+#: Most rows that are read together, and most fragments: all of their files are open at once.
+_MAX_ROWS = 1024
+_MAX_FRAGMENTS = 32
+
+
+def read_scattered(
+    paths: TablePaths,
+    pieces: Sequence[tuple[Fragment, RowNumbers]],
+    schema: Schema,
+    open_files: OpenFiles,
+    first_positions: Mapping[int, int],
+    metrics: ScanMetrics,
+) -> pa.RecordBatch | None:
+    """Return rows of several fragments of a local store, one fragment after the other.
+
+    Parameters
+    ----------
+    pieces : sequence of (Fragment, int64 array)
+        Physical rows, deleted rows included.
+    first_positions : mapping of int to int
+        Position of the first live row of a fragment in the table's order, if `schema` needs it.
+
+    Returns
+    -------
+    RecordBatch or None
+        None if the rows cannot be read together, or if a file is damaged: a `FragmentReader` names
+        it.
+    """
+    num_rows = sum(len(rows) for _, rows in pieces)
+    if not 1 < len(pieces) <= _MAX_FRAGMENTS or num_rows > _MAX_ROWS:
+        return None
+    columns = JoinedColumns(schema.fields)
+    first = pieces[0][0]
+    if not all(
+        columns.can_join(fragment) and same_columns(first, fragment) for fragment, _ in pieces
+    ):
+        return None
+    numbers = columns.files(first)
+    if numbers is None:
+        return None
+    counts = ScanMetrics()
+    opened: list[FragmentFiles] = []
+    try:
+        members: list[Opened] = []
+        for fragment, _ in pieces:
+            files = FragmentFiles(paths, fragment, open_files)
+            opened.append(files)
+            readers: dict[int, FileReader] = {}
+            for number in numbers:
+                reader = files.reader(number)
+                if not isinstance(reader, FileReader) or not can_read_together(
+                    members[0].files[number] if members else reader, reader
+                ):
+                    return None
+                readers[number] = reader
+            members.append(Opened(Whole(fragment, first_positions.get(fragment.id)), readers))
+        run = RunFiles(paths, members)
+        rows = [start + own for start, (_, own) in zip(run.bounds.tolist(), pieces, strict=False)]
+        batch = ColumnReader(run, schema).read(np.concatenate(rows))
+    except LanceError:
+        return None
+    finally:
+        # Of a read that is repeated, nothing is counted.
+        for files in opened:
+            files.release(counts)
+    metrics += counts
+    return batch
