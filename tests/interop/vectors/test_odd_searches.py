@@ -354,3 +354,34 @@ def test_names_of_a_search_are_not_free(tmp_path: Path) -> None:
     lance.write_dataset(table(vectors(30), column="_distance"), tmp_path)
     with pytest.raises(InvalidInputError, match="_distance"):
         lance_spark.open_dataset(tmp_path).to_table(nearest={"column": "_distance", "q": QUERY})
+
+
+VALUES: dict[str, Vectors] = {
+    "equal": np.ones((300, DIMENSION), np.float32),
+    "one item": vectors(2_400).reshape(-1, 1)[:300],
+    "seven items": vectors()[:300, :7].copy(),
+    "a thousand items": np.resize(vectors(37_500).reshape(-1), (300, 1_000)),
+    "half of them zero": vectors(300) * (np.arange(300) % 2)[:, None].astype(np.float32),
+    "float16": (vectors(300) * 2_000).astype(np.float16),
+}
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("name", VALUES)
+def test_values(tmp_path: Path, name: str, metric: str, builder: Any) -> None:
+    matrix = VALUES[name]
+    column = vector_list(matrix)
+    lance.write_dataset(pa.table({"id": range(len(matrix)), "v": column}), tmp_path)
+    index(tmp_path, "IVF_FLAT", builder, metric=metric)
+    wide = matrix.astype(np.float64)
+    scale = float(np.abs(wide).max() ** 2 * matrix.shape[1]) if metric != "cosine" else 1.0
+    if metric == "cosine" and matrix.dtype == np.float16:
+        # The index has vectors of length 1 of the same type; pylance rounds the query, too.
+        scale = 200.0
+    for q in (matrix[7].astype(np.float32), np.zeros(matrix.shape[1], np.float32)):
+        nearest = {"column": "v", "q": q, "k": 10, "nprobes": 4, "metric": metric}
+        for use_index in (True, False):
+            found = check_equal(
+                tmp_path, {**nearest, "use_index": use_index}, absolute=1e-6 * max(scale, 1)
+            )
+            assert len(found) == (0 if metric == "cosine" and not q.any() else 10)

@@ -60,12 +60,13 @@ def _answer(dataset: Any, query: Vectors, **keys: Any) -> dict[int, float]:
 def _check_equal(own: Mapping[int, float], other: Mapping[int, float]) -> None:
     """Check that two clients have the same rows, but for distances that are nearly equal.
 
-    pylance rounds its tables to 16 bits.
+    pylance rounds its tables to 16 bits. It skips rows by their signs alone, and now and then one
+    that is near.
     """
     assert len(own) == len(other)
     scale = max(map(abs, other.values()))
     worst = max(own.values()) - 1e-3 * scale
-    assert {row for row in own if own[row] < worst} <= set(other)
+    assert len({row for row in own if own[row] < worst} - set(other)) <= 1
     for row in set(own) & set(other):
         assert abs(own[row] - other[row]) < 1e-3 * scale
 
