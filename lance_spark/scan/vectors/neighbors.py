@@ -176,7 +176,9 @@ class Collector:
             limits = np.fmin(limits, _last_of(distances, self._k))
             # All rows up to these distances are collected now: others that are farther are not.
             self.limits[queries] = limits
-        query, row = np.nonzero(distances <= limits[:, None])
+        # Many times as fast as `nonzero` of two dimensions.
+        place = np.flatnonzero(distances <= limits[:, None])
+        query, row = np.divmod(place, max(1, len(ids)))
         self.add_pairs(distances[query, row], queries[query], row, ids, addresses)
 
     def add_pairs(
