@@ -148,7 +148,8 @@ def products(vectors: Vectors, factor: Vectors) -> _Floats:
     stack = vectors[:whole].reshape(-1, rows, dimension)
     for first in range(0, num_columns, columns):
         own = slice(first, first + columns)
-        part = factor[:, own]
+        # The rows of a wide matrix lie on as many pages of memory.
+        part = np.ascontiguousarray(factor[:, own])
         np.matmul(stack, part, out=result[:whole].reshape(-1, rows, num_columns)[:, :, own])
         np.matmul(vectors[whole:], part, out=result[whole:, own])
     return result

@@ -33,6 +33,8 @@ _MORE_FACTOR, _MORE_ROWS = 2, 64
 _LATER = 8
 #: Partitions that are in memory at once.
 _PARTITIONS = 64
+#: Queries that are measured at once: their distances from a step of rows stay in the caches.
+_QUERIES = 512
 #: How many times more rows are found for each vector of a multivector.
 _MULTI_FACTOR = 10
 
@@ -407,7 +409,9 @@ def _measure(
         rows = np.flatnonzero(kept)
         own = ids[rows]
         ids, places = own, own if places is ids else places[rows]
-    collector.add(partition.distances(vectors[queries], rows), queries, ids, places)
+    for first in range(0, len(queries), _QUERIES):
+        some = queries[first : first + _QUERIES]
+        collector.add(partition.distances(vectors[some], rows), some, ids, places)
 
 
 def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
