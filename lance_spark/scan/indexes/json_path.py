@@ -44,7 +44,7 @@ KIND = "JSON"
 VERSIONS = (0,)
 TYPE_URL = "/lance.index.pb.JsonIndexDetails"
 #: Targets that scans use.
-SEARCHED_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP")
+SEARCHED_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER")
 _INT64 = range(-(1 << 63), 1 << 63)
 _SHOWN = 60
 

@@ -131,6 +131,17 @@ def read_filters(
     return None if placed is None else ZoneFilters(dtype, placed, sources)
 
 
+def has_values_of(files: IndexFiles, dtype: pa.DataType) -> bool:
+    """Return whether the file of a segment says that its values have a type.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
+    content = cached_file(files)
+    return content is not None and content.value_type == str(dtype)
+
+
 def _values(op: str, value: Any, dtype: pa.DataType) -> pa.Array | None:
     """Return the values of a comparison; None if one is not of the column's type, or is NaN."""
     sides = typed(op, value, dtype)

@@ -197,7 +197,7 @@ class ColumnIndexes:
         if column is None:
             leaf = self._path[-1]
             values = Field.from_arrow(pa.field(leaf.name, question.dtype), leaf.id)
-            segments = list(self._targets(question.keys))
+            segments = list(self._targets(question.keys, question.dtype))
             column = ColumnIndexes(
                 self._table, (*self._path[:-1], values), segments, json_path.KIND
             )
@@ -208,19 +208,32 @@ class ColumnIndexes:
             rows = in_any((rows, column.candidates("==", pa.scalar("null"), answers)))
         return rows
 
-    def _targets(self, keys: Sequence[Any]) -> Iterator[table_pb2.IndexMetadata]:
-        """Yield the segments of JSON indexes that have the values of keys, as their targets."""
+    def _targets(
+        self, keys: Sequence[Any], dtype: pa.DataType
+    ) -> Iterator[table_pb2.IndexMetadata]:
+        """Yield the segments of JSON indexes that have the values of keys, as their targets.
+
+        Bloom filters say nothing of values of other types. The files of other types of index have
+        the type of their values.
+        """
         for segment in self._segments:
             if indexes.type_of_index(segment) == json_path.KIND and _is_known(
                 segment, json_path.VERSIONS
             ):
                 try:
                     target = json_path.searched_target(segment, keys)
+                    if target is not None and not self._is_of_type(target, dtype):
+                        continue
                 except INDEX_ERRORS as error:
                     _LOG.warning("index %r is ignored: %s", segment.name, error)
                     continue
                 if target is not None:
                     yield target
+
+    def _is_of_type(self, target: table_pb2.IndexMetadata, dtype: pa.DataType) -> bool:
+        if indexes.type_of_index(target) != bloom_filters.KIND:
+            return True
+        return bloom_filters.has_values_of(IndexFiles(self._table.paths, target), dtype)
 
     def _by_zones(
         self, index_type: _ZonedType, op: str, value: Any, answers: Answers

@@ -148,7 +148,53 @@ def test_details_are_those_of_pylance(tmp_path: Path, target: str) -> None:
     assert details[0] == details[1]
 
 
-def test_a_bloom_filter_of_documents_is_not_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("json_path", "texts", "others"),
+    [
+        (
+            "i",
+            ["json_get_int(js, 'i') = 5000", "json_get_int(js, 'i') IN (5000, 12345678)"],
+            ["json_get_string(js, 'i') = '5000'", "json_get_float(js, 'i') = 5000"],
+        ),
+        ("f", ["json_get_float(js, 'f') = 2.5", "json_get_float(js, 'f') = 0"], []),
+        ("s", ["json_get_string(js, 's') = 'word 7'"], []),
+        ("$.user.id", ["json_get_int(json_get(js, 'user'), 'id') = 325"], []),
+    ],
+)
+def test_bloom_filters(tmp_path: Path, json_path: str, texts: list[str], others: list[str]) -> None:
+    path = tmp_path / "t.lance"
+    write(path)
+    lance_spark.open_dataset(str(path)).create_scalar_index(
+        "js",
+        lance_spark.IndexConfig(
+            "JSON",
+            {
+                "path": json_path,
+                "target_index_type": "BLOOMFILTER",
+                "target_index_parameters": {"number_of_items": 50},
+            },
+        ),
+        num_segments=2,
+    )
+    lance.dataset(str(path)).delete("id % 10 = 2")
+    for step in range(3):
+        for text in texts:
+            assert is_used(path, text), text
+        for text in others:
+            # Values of other types have other bytes.
+            assert not is_used(path, text), text
+        for text in (*texts, *others, *OTHERS):
+            rows = theirs(path, text, use_scalar_index=False)
+            assert ours(path, text) == rows, text
+        assert lance_spark.open_dataset(str(path)).check_index("js_idx").is_valid
+        if step == 0:
+            rows = lance.dataset(str(path)).to_table(limit=200)
+            lance.write_dataset(rows, str(path), mode="append")
+        else:
+            lance_spark.open_dataset(str(path)).optimize_indices()
+
+
+def test_a_bloom_filter_of_pylance_is_not_asked(tmp_path: Path) -> None:
     # The file does not say whether the values were texts or numbers.
     path = tmp_path / "t.lance"
     write(path)

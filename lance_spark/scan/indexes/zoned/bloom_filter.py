@@ -9,7 +9,9 @@ The only file, `bloomfilter.lance`, has a row for each zone:
 | bloom_filter_data | binary; the filter |
 
 No column is null. The schema metadata `bloomfilter_item` is the number of live rows of a zone, and
-`bloomfilter_probability` the share of other values that a filter seems to have.
+`bloomfilter_probability` the share of other values that a filter seems to have. `VALUE_TYPE` is the
+Arrow type of the values, which only this package writes. Indexes of JSON documents need it: a value
+has other bytes in each type.
 
 A filter is a split block Bloom filter as in Parquet. Its size is a power of two of bytes. It
 consists of blocks of 8 words of 32 bits. A value sets one bit in each word of one block. The upper
@@ -49,6 +51,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "bloomfilter.lance"
 HAS_NULL, FILTER = "has_null", "bloom_filter_data"
+VALUE_TYPE = "lance_spark:value_type"
 SCHEMA = pa.schema(
     [
         *PLACE_FIELDS,
@@ -163,6 +166,7 @@ def write(
         batch = [column.slice(first, len(filters)) for column in columns]
         writer.write(pa.RecordBatch.from_arrays([*batch, filters], schema=SCHEMA))
     set_parameters(writer, number_of_items, probability)
+    writer.set_metadata(VALUE_TYPE, str(values.type))
     add_null_bitmap(writer, values, addresses)
 
 
@@ -231,11 +235,14 @@ class FilterFile:
         Bytes of the first filter.
     filters : pa.Array or None
         None if they are read when they are needed.
+    value_type : str or None
+        The Arrow type of the values, if the file says it.
     """
 
     zones: pa.Table
     filter_size: int
     filters: pa.Array | None
+    value_type: str | None
 
     @property
     def nbytes(self) -> int:
@@ -269,12 +276,14 @@ def read_file(files: IndexFiles) -> FilterFile:
                 f"{file.source.name}: {HAS_NULL} must not be null; rebuild the index"
             )
         zones = with_integers(zones, PLACE_COLUMNS, file.source.name)
+        text = file.schema.metadata.get(VALUE_TYPE)
+        value_type = None if text is None else text[:40].decode(errors="replace")
         num_zones = len(all_rows(file))
         first = _read_filters(file, np.arange(min(num_zones, 1)))
         size = first.nbytes if num_zones else _MIN_BYTES
         if num_zones * size > _KEPT_BYTES:
-            return FilterFile(zones, size, None)
-        return FilterFile(zones, size, _read_filters(file, np.arange(num_zones)))
+            return FilterFile(zones, size, None, value_type)
+        return FilterFile(zones, size, _read_filters(file, np.arange(num_zones)), value_type)
 
 
 def _read_filters(file: DataFileReader, rows: RowNumbers) -> pa.Array:

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Function1;
@@ -41,6 +42,7 @@ public class RowChangeRule extends Rule {
   static class Replacement extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
       return viewedTable(node) != null
+          || SourceKeys.isInsertOnly(node)
           || node instanceof WriteDelta
               && changeOf(Versions.field((WriteDelta) node, "table")) != null;
     }
@@ -56,9 +58,15 @@ public class RowChangeRule extends Rule {
                 + ": rows cannot be deleted from a query or view of the table; name the table, with"
                 + " the condition of the view");
       }
+      if (SourceKeys.isInsertOnly(node)) {
+        return SourceKeys.insertOnly(node);
+      }
       WriteDelta delta = (WriteDelta) node;
       RowChange change = changeOf(Versions.field(delta, "table"));
       LogicalPlan query = (LogicalPlan) Versions.field(delta, "query");
+      if (change.command() == RowLevelOperation.Command.MERGE) {
+        query = SourceKeys.filtered(query, change.table);
+      }
       List address = ordinals((ProjectingInternalRow) delta.projections().rowIdProjection());
       List columns = new ArrayList();
       List ordinals = new ArrayList();

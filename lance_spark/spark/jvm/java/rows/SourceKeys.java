@@ -1,0 +1,307 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$;
+import org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.V2ScanRelationPushDown$;
+import org.apache.spark.sql.types.DataType;
+import scala.Function1;
+import scala.Option;
+import scala.Product;
+import scala.collection.Iterator;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Filters the table of a MERGE by the join keys of its source, if the rows of the source are part
+ * of the plan, or are a small query that Python has answered while it was planned. The rows then
+ * become part of the plan, so that the keys are those of the rows that are joined.
+ *
+ * <p>Only joins that drop a row of the table without a match are changed: not those of a MERGE with
+ * clauses for rows that match no row of the source.
+ */
+final class SourceKeys extends AbstractPartialFunction {
+  private static final int MAX_ROWS = 10000;
+
+  private final Table table;
+
+  private SourceKeys(Table table) {
+    this.table = table;
+  }
+
+  /** Returns the query of a MERGE, with filters of the table whose rows change. */
+  static LogicalPlan filtered(LogicalPlan query, Table table) {
+    try {
+      return PushDownRule.isEnabled()
+          ? (LogicalPlan) query.transform(new SourceKeys(table))
+          : query;
+    } catch (Exception e) {
+      Log.leftToSpark("keys of sources", e);
+    } catch (LinkageError e) {
+      Log.leftToSpark("keys of sources", e);
+    }
+    return query;
+  }
+
+  /** Returns whether a plan joins rows with the table that it writes: a MERGE that only inserts. */
+  static boolean isInsertOnly(Object plan) {
+    return plan instanceof V2WriteCommand
+        && written(plan) instanceof NamedTable
+        && query(plan).find(new Found(new SourceKeys(written(plan)))).isDefined();
+  }
+
+  static Object insertOnly(Object plan) {
+    LogicalPlan query = filtered(query(plan), written(plan));
+    try {
+      return Versions.copy((Product) plan, new String[] {"query"}, new Object[] {query});
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static LogicalPlan query(Object plan) {
+    return (LogicalPlan) Versions.field((Product) plan, "query");
+  }
+
+  private static Table written(Object plan) {
+    Object relation = Versions.field((Product) plan, "table");
+    return relation instanceof DataSourceV2Relation
+        ? ((DataSourceV2Relation) relation).table()
+        : null;
+  }
+
+  static class Found extends AbstractFunction1 {
+    private final SourceKeys keys;
+
+    Found(SourceKeys keys) {
+      this.keys = keys;
+    }
+
+    public Object apply(Object node) {
+      return Boolean.valueOf(keys.isDefinedAt(node));
+    }
+  }
+
+  public boolean isDefinedAt(Object node) {
+    return node instanceof Join
+        && ((Join) node).condition().isDefined()
+        && (isDropped(node, true) || isDropped(node, false));
+  }
+
+  /** Returns whether a side is the table, and the join drops its rows without a match. */
+  private boolean isDropped(Object join, boolean isLeft) {
+    String type = ((Join) join).joinType().sql();
+    boolean drops = type.equals("INNER") || type.equals(isLeft ? "RIGHT OUTER" : "LEFT ANTI");
+    return drops && relation(side(join, isLeft)) != null;
+  }
+
+  private static LogicalPlan side(Object join, boolean isLeft) {
+    return (LogicalPlan) Versions.field((Join) join, isLeft ? "left" : "right");
+  }
+
+  /** Returns the relation of the table, if a plan chooses and computes columns of its rows. */
+  private DataSourceV2Relation relation(LogicalPlan plan) {
+    LogicalPlan inner = plan;
+    while (inner instanceof Project || inner instanceof Filter) {
+      inner = (LogicalPlan) inner.children().apply(0);
+    }
+    if (!(inner instanceof DataSourceV2Relation)) {
+      return null;
+    }
+    Table read = ((DataSourceV2Relation) inner).table();
+    if (read instanceof RowLevelOperationTable) {
+      read = (Table) ((RowLevelOperationTable) read).table();
+    }
+    return read == table || read.equals(table) ? (DataSourceV2Relation) inner : null;
+  }
+
+  public Object applyOrElse(Object node, Function1 otherwise) {
+    if (!isDefinedAt(node)) {
+      return otherwise.apply(node);
+    }
+    try {
+      boolean isLeft = isDropped(node, true);
+      LocalRelation source = local(side(node, !isLeft));
+      if (source == null || source.data().size() > MAX_ROWS) {
+        return node;
+      }
+      DataSourceV2Relation relation = relation(side(node, isLeft));
+      List parts = new ArrayList();
+      addParts((Expression) ((Join) node).condition().get(), parts);
+      Expression filters = null;
+      for (int i = 0; i < parts.size(); i++) {
+        Expression filter = filter((Expression) parts.get(i), relation, source);
+        if (filter != null) {
+          filters = filters == null ? filter : new And(filters, filter);
+        }
+      }
+      if (filters == null) {
+        return node;
+      }
+      Object target = side(node, isLeft).transformUp(new Filtered(relation, filters));
+      return Versions.copy(
+          (Join) node,
+          new String[] {"left", "right"},
+          isLeft ? new Object[] {target, source} : new Object[] {source, target});
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Returns the rows of a plan, or null if they are not known. */
+  private static LocalRelation local(LogicalPlan source) {
+    for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
+      boolean isKnown =
+          leaf instanceof LocalRelation
+              || leaf instanceof DataSourceV2Relation
+                  && (((DataSourceV2Relation) leaf).table() instanceof NamedTable
+                      || ((DataSourceV2Relation) leaf).table() instanceof RequestTable);
+      if (!isKnown || ((LogicalPlan) leaf).isStreaming()) {
+        return null;
+      }
+    }
+    LogicalPlan planned = V2ScanRelationPushDown$.MODULE$.apply(source);
+    planned = (LogicalPlan) planned.transform(new DriverRows());
+    LogicalPlan before = null;
+    while (before == null || !planned.fastEquals(before)) {
+      before = planned;
+      planned = ConvertToLocalRelation$.MODULE$.apply(planned);
+    }
+    return planned instanceof LocalRelation ? (LocalRelation) planned : null;
+  }
+
+  private static void addParts(Expression condition, List parts) {
+    if (condition instanceof And) {
+      addParts((Expression) condition.children().apply(0), parts);
+      addParts((Expression) condition.children().apply(1), parts);
+    } else {
+      parts.add(condition);
+    }
+  }
+
+  /** Returns the filter of the table that follows from a comparison, or null. */
+  private static Expression filter(
+      Expression part, DataSourceV2Relation relation, LocalRelation source) {
+    if (!(part instanceof EqualTo)) {
+      return null;
+    }
+    for (int i = 0; i < 2; i++) {
+      Expression own = (Expression) part.children().apply(i);
+      Expression key = (Expression) part.children().apply(1 - i);
+      if (own.references().nonEmpty()
+          && own.references().subsetOf(relation.outputSet())
+          && key.references().subsetOf(source.outputSet())
+          && own.deterministic()
+          && key.deterministic()
+          && Forms.isGrouped(own.dataType())) {
+        return filter(own, key, relation, source);
+      }
+    }
+    return null;
+  }
+
+  private static Expression filter(
+      Expression own, Expression key, DataSourceV2Relation relation, LocalRelation source) {
+    Alias named =
+        new Alias(
+            key,
+            "key",
+            NamedExpression$.MODULE$.newExprId(),
+            (Seq) Nil$.MODULE$,
+            Option.empty(),
+            (Seq) Nil$.MODULE$);
+    List columns = new ArrayList();
+    columns.add(named);
+    LogicalPlan keys =
+        ConvertToLocalRelation$.MODULE$.apply(new Project(AssignedColumns.seq(columns), source));
+    if (!(keys instanceof LocalRelation)) {
+      return null;
+    }
+    DataType type = key.dataType();
+    Set literals = new LinkedHashSet();
+    for (Iterator i = ((LocalRelation) keys).data().iterator(); i.hasNext(); ) {
+      InternalRow row = (InternalRow) i.next();
+      if (!row.isNullAt(0)) {
+        literals.add(new Literal(row.get(0, type), type));
+      }
+    }
+    if (literals.isEmpty()) {
+      return Literal.FalseLiteral();
+    }
+    // Spark compares integers in the wider type: its rule returns the keys in the column's type.
+    LogicalPlan filter =
+        UnwrapCastInBinaryComparison$.MODULE$.apply(
+            new Filter(new In(own, AssignedColumns.seq(new ArrayList(literals))), relation));
+    Expression condition = ((Filter) filter).condition();
+    return Forms.isSent(Expressions.write(condition)) ? condition : null;
+  }
+
+  /** Filters a relation. Spark pushes one filter down to a scan, so two become one. */
+  static class Filtered extends AbstractPartialFunction {
+    private final Object relation;
+    private final Filter filter;
+
+    Filtered(DataSourceV2Relation relation, Expression condition) {
+      this.relation = relation;
+      this.filter = new Filter(condition, relation);
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return node == relation || isAbove(node);
+    }
+
+    private boolean isAbove(Object node) {
+      return node instanceof Filter && ((Filter) node).child() == filter;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (isAbove(node)) {
+        Expression both = new And(filter.condition(), ((Filter) node).condition());
+        return new Filter(both, (LogicalPlan) relation);
+      }
+      return node == relation ? filter : otherwise.apply(node);
+    }
+  }
+
+  /** Puts rows that came with a reply in the place of their scan. */
+  static class DriverRows extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object node) {
+      return node instanceof DataSourceV2ScanRelation
+          && ((DataSourceV2ScanRelation) node).scan() instanceof DriverRowsScan;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) node;
+      List rows = Arrays.asList(((DriverRowsScan) relation.scan()).rows());
+      return new LocalRelation(relation.output(), AssignedColumns.seq(rows), false, Option.empty());
+    }
+  }
+}
