@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,14 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+def without_value_type(content: IndexContent, dtype: pa.DataType | None) -> IndexContent:
+    """Return the content of a file without the type of its values, which pylance does not record."""
+    metadata = dict(content.metadata)
+    text = metadata.pop(bloom_filter.VALUE_TYPE)
+    assert dtype is None or text == str(dtype).encode()
+    return replace(content, metadata=metadata)
+
+
 @pytest.mark.parametrize("column", COLUMNS)
 def test_files_are_those_of_pylance(path: Path, column: str) -> None:
     if column not in column_names(lance.dataset(str(path)).schema.empty_table()):
@@ -114,7 +123,8 @@ def test_files_are_those_of_pylance(path: Path, column: str) -> None:
     dataset = lance_spark.open_dataset(str(path))
     dataset.create_scalar_index(column, "bloomfilter", f"{column}_own", **options)
     own, theirs = (IndexContent.read(path, f"{column}_{who}") for who in ("own", "theirs"))
-    assert own == theirs
+    dtype = dataset.schema.field(column).type if "." not in column else None
+    assert without_value_type(own, dtype) == theirs
 
 
 @pytest.mark.parametrize("number_of_items", [1, 7, 1000, 20_000])
@@ -130,7 +140,7 @@ def test_sizes_are_those_of_pylance(
     )
     lance_spark.open_dataset(str(path)).create_scalar_index("id", "BLOOMFILTER", "own", **options)
     own, theirs = (IndexContent.read(path, who) for who in ("own", "theirs"))
-    assert own == theirs
+    assert without_value_type(own, pa.int64()) == theirs
 
 
 @pytest.mark.parametrize(
