@@ -254,11 +254,9 @@ def test_segments_are_merged_though_no_rows_are_new(tmp_path: Path) -> None:
     compare(path, "s")
 
 
-@pytest.mark.parametrize(("index_type", "name"), [("BTREE", "f"), ("BITMAP", "g"), ("NGRAM", "s")])
-def test_a_file_out_of_order_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str, name: str
+def build_out_of_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str, name: str
 ) -> None:
-    path = tmp_path / "t"
     lance.write_dataset(rows(np.arange(1000)), str(path))
     by_key = order.order_of
     for module in ("mutations.indexes.builders", "scan.indexes.bitmap"):
@@ -268,6 +266,35 @@ def test_a_file_out_of_order_is_refused(
     build(path, index_type, name)
     monkeypatch.undo()
     lance.write_dataset(rows(np.arange(1000, 1200)), str(path), mode="append")
+
+
+@pytest.mark.parametrize(("index_type", "name"), [("BITMAP", "g"), ("LABEL_LIST", "list")])
+def test_rows_of_sets_out_of_order_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str, name: str
+) -> None:
+    path = tmp_path / "t"
+    build_out_of_order(path, monkeypatch, index_type, name)
+    (before,) = contents(path).values()
+    assert before["keys"].to_pylist() != sorted_keys(before)
+    dataset = lance_spark.open_dataset(str(path)).optimize_indices()
+    (after,) = contents(path).values()
+    assert after["keys"].to_pylist() == sorted_keys(after)
+    (index,) = dataset.describe_indices()
+    assert dataset.check_index(index.name).is_valid
+    compare(path, name)
+
+
+def sorted_keys(content: pa.Table) -> list[Any]:
+    keys = content["keys"].to_pylist()
+    return [None] * keys.count(None) + sorted(key for key in keys if key is not None)
+
+
+@pytest.mark.parametrize(("index_type", "name"), [("BTREE", "f"), ("NGRAM", "s")])
+def test_a_file_out_of_order_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index_type: str, name: str
+) -> None:
+    path = tmp_path / "t"
+    build_out_of_order(path, monkeypatch, index_type, name)
     version = lance.dataset(str(path)).version
     with pytest.raises(CorruptFileError, match="must ascend; create the index again"):
         lance_spark.open_dataset(str(path)).optimize_indices()

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
 from lance_spark.mutations.indexes.checks.rows import flags, ordered
-from lance_spark.mutations.indexes.merging.sorted_runs import SortedRun, merged
+from lance_spark.mutations.indexes.merging.sorted_runs import SortedRun, merged, out_of_order
 from lance_spark.mutations.indexes.merging.sources import KeptRows, Source
 from lance_spark.scan.indexes import bitmap, label_list, ngram
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, buffer_in, named
@@ -30,16 +30,15 @@ _Union = Callable[[Sequence[tuple[bytes, KeptRows | None]], str], "bytes | None"
 
 
 def can_merge_bitmaps(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
-    """Return whether the keys of a BITMAP segment have the type of the column; see `Merging`."""
-    with closing(files.open(bitmap.FILE)) as file:
-        return bool(named(file, bitmap.KEYS).arrow_field.type == dtype)
+    """Return whether a BITMAP segment can be merged; see `Merging`."""
+    return _has_sorted_keys(files, dtype)
 
 
 def can_merge_lists(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
     """Return whether a LABEL_LIST segment can be merged; see `Merging`."""
     with closing(files.open(bitmap.FILE)) as file:
-        is_same = named(file, bitmap.KEYS).arrow_field.type == dtype.value_type
-        return bool(is_same and label_list.NULLS in file.schema.metadata)
+        has_nulls = label_list.NULLS in file.schema.metadata
+    return has_nulls and _has_sorted_keys(files, dtype.value_type)
 
 
 def can_merge_ngrams(files: IndexFiles, dtype: pa.DataType, parameters: Mapping[str, Any]) -> bool:
@@ -83,6 +82,15 @@ def merge_ngrams(
     """Write the file of an NGRAM segment; see `Merging`."""
     layout = _Layout(ngram.FILE, ngram.TOKENS, ngram.POSTINGS, pa.uint32(), _union_of_postings)
     _merge(ngram.create(segment), ngram.SCHEMA, sources, layout)
+
+
+def _has_sorted_keys(files: IndexFiles, dtype: pa.DataType) -> bool:
+    """Return whether the keys of a segment have a type, and ascend.
+
+    Early releases of pylance write the keys in any order.
+    """
+    keys = bitmap.read_keys(files)
+    return keys.type == dtype and not out_of_order(keys, unique=True).any()
 
 
 def _merge_sets(

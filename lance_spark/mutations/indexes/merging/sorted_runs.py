@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
@@ -95,20 +96,31 @@ class SortedRun:
         return rows.slice(0, count)
 
     def _check_order(self, values: pa.Array) -> None:
-        import pyarrow.compute as pc
-
         joined = values if self._last is None else pa.concat_arrays([self._last, values])
-        keys, is_null = ordered(joined), flags(joined.is_null())
-        compare = pc.less_equal if self.unique else pc.less
-        wrong = flags(compare(keys[1:], keys[:-1])) | (is_null[1:] & ~is_null[:-1])
-        if self.unique:
-            wrong |= is_null[1:]
-        if wrong.any():
+        if out_of_order(joined, unique=self.unique).any():
             raise CorruptFileError(
                 f"{self.file.source.name}: {self.fields[0].name} must ascend; create the index "
                 "again"
             )
         self._last = values.slice(len(values) - 1)
+
+
+def out_of_order(values: pa.Array, *, unique: bool) -> npt.NDArray[np.bool_]:
+    """Return for each value but the first whether it may not follow the value before it.
+
+    Parameters
+    ----------
+    values : pa.Array
+        Nulls are before all values.
+    unique : bool
+        Whether equal values may not follow each other.
+    """
+    import pyarrow.compute as pc
+
+    keys, is_null = ordered(values), flags(values.is_null())
+    compare = pc.less_equal if unique else pc.less
+    wrong = flags(compare(keys[1:], keys[:-1])) | (is_null[1:] & ~is_null[:-1])
+    return wrong | is_null[1:] if unique else wrong
 
 
 def merged(runs: Sequence[SortedRun]) -> Iterator[pa.RecordBatch]:
