@@ -109,6 +109,9 @@ def test_notebooks_run_and_print_what_they_store(notebook: Path, namespace: dict
                 [{**stream, "text": printed.splitlines(keepends=True)}] if printed else []
             )
             continue
+        if "varies" in cell["metadata"].get("tags", ()):
+            # Other versions of numpy, pyarrow and PySpark have other docstrings.
+            continue
         text = "".join("".join(output["text"]) for output in cell["outputs"])
         assert trimmed(printed) == trimmed(text), f"{notebook.name}, cell {number}"
     if "LANCE_SPARK_WRITE_NOTEBOOKS" in os.environ:

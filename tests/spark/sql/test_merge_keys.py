@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ VALUES = (
     "CAST(id / 100 AS DECIMAL(10, 2)), CAST(IF(id % 9 = 1, NULL, id % 100) AS TINYINT), id / 2, "
     "timestamp_micros(id * 1000000 + 7), named_struct('a', int(id)), id FROM range(0, 1000, 1, 20)"
 )
+
+
+ENABLED = "spark.lance.pushdown.enabled"
+
+
+@pytest.fixture(autouse=True)
+def pushdown(spark: Any) -> Iterator[None]:
+    spark.conf.set(ENABLED, "true")
+    yield
+    spark.conf.set(ENABLED, "false")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +98,9 @@ def test_rows_are_those_of_the_join(
     joined = spark.sql(
         f"SELECT t.id FROM {table} t JOIN {source(expressions)} ON {condition} WHERE t.v >= 0"
     )
-    spark.conf.set("spark.lance.pushdown.enabled", "false")
+    spark.conf.set(ENABLED, "false")
     expected = sorted(row[0] for row in joined.collect())
-    spark.conf.unset("spark.lance.pushdown.enabled")
+    spark.conf.set(ENABLED, "true")
     spark.sql(merge)
     path = str(root / "t.lance")
     changed = lance.dataset(path).to_table(["id"], filter="v = -1")["id"].to_pylist()

@@ -120,7 +120,7 @@ def test_several_queries(spark: Any, plain: Path, enabled: str) -> None:
         assert frame.columns == ["query_index", "id", "_distance"]
         rows = frame.collect()
     finally:
-        spark.conf.unset("spark.lance.pushdown.enabled")
+        spark.conf.set("spark.lance.pushdown.enabled", "false")
     assert [row.query_index for row in rows] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
     for number in range(4):
         agree([row for row in rows if row.query_index == number], expected(plain, q[number], 3))

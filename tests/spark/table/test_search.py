@@ -97,7 +97,7 @@ def test_the_number_of_tasks_changes_nothing(spark: Any, changed: Path) -> None:
         assert one == other
         limited = [scores_of(frame.limit(3)) for frame in frames]
         assert limited[0] == limited[1] == dict(list(one.items())[:3])
-    spark.conf.unset("spark.lance.pushdown.enabled")
+    spark.conf.set("spark.lance.pushdown.enabled", "false")
 
 
 def test_conditions_after_a_search(spark: Any, changed: Path) -> None:
