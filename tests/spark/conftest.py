@@ -65,6 +65,17 @@ def write(tmp_path: Path) -> Callable[..., None]:
     return save
 
 
+@pytest.fixture
+def pushed(spark: Any) -> Iterator[None]:
+    """Turn push-down on for a test, as it is in a session of users."""
+    import lance_spark
+
+    lance_spark.enable(spark)
+    spark.conf.set("spark.lance.pushdown.enabled", "true")
+    yield
+    spark.conf.set("spark.lance.pushdown.enabled", "false")
+
+
 @pytest.fixture(scope="module")
 def pushdown(spark: Any) -> Iterator[Callable[..., None]]:
     """Turn push-down on, and off again after the module; the value switches it between queries.

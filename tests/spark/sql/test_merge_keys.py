@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,7 @@ VALUES = (
 
 ENABLED = "spark.lance.pushdown.enabled"
 
-
-@pytest.fixture(autouse=True)
-def pushdown(spark: Any) -> Iterator[None]:
-    spark.conf.set(ENABLED, "true")
-    yield
-    spark.conf.set(ENABLED, "false")
+pytestmark = pytest.mark.usefixtures("pushed")
 
 
 @pytest.fixture(scope="module")

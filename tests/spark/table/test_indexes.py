@@ -200,6 +200,7 @@ def test_json_indexes(spark: Any, tmp_path: Path) -> None:
     assert all(row.is_valid for row in checks(LanceTable.forPath(spark, path), "by_a"))
 
 
+@pytest.mark.usefixtures("pushed")
 def test_tasks_search_an_index_that_leaves_many_rows(spark: Any, tmp_path: Path) -> None:
     lance_spark.enable(spark)
     path, count = str(tmp_path / "t"), 3_000_000

@@ -21,6 +21,8 @@ DIMENSION = 8
 #: Tasks search, not the driver, and there are several of them.
 IN_TASKS = {"driver_read_bytes": 0, "target_rows_per_partition": 200}
 
+pytestmark = pytest.mark.usefixtures("pushed")
+
 
 def vectors(seed: int, rows: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal((rows, DIMENSION)).astype(np.float32)

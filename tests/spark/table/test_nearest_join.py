@@ -22,6 +22,8 @@ from tests.support.spark.messages import refusal
 
 ROWS, QUERIES, K = 2400, 60, 5
 
+pytestmark = pytest.mark.usefixtures("pushed")
+
 
 @pytest.fixture(scope="module")
 def values() -> np.ndarray[Any, Any]:

@@ -32,6 +32,8 @@ QUERIES = 4
 #: Tasks search, not the driver, and each searches few postings.
 IN_TASKS = {"driver_read_bytes": 0, "target_rows_per_partition": 100}
 
+pytestmark = pytest.mark.usefixtures("pushed")
+
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -97,7 +99,6 @@ def test_the_number_of_tasks_changes_nothing(spark: Any, changed: Path) -> None:
         assert one == other
         limited = [scores_of(frame.limit(3)) for frame in frames]
         assert limited[0] == limited[1] == dict(list(one.items())[:3])
-    spark.conf.set("spark.lance.pushdown.enabled", "false")
 
 
 def test_conditions_after_a_search(spark: Any, changed: Path) -> None:
