@@ -71,9 +71,13 @@ def pushed(spark: Any) -> Iterator[None]:
     import lance_spark
 
     lance_spark.enable(spark)
+    before = spark.conf.get("spark.lance.pushdown.enabled", None)
     spark.conf.set("spark.lance.pushdown.enabled", "true")
     yield
-    spark.conf.set("spark.lance.pushdown.enabled", "false")
+    if before is None:
+        spark.conf.unset("spark.lance.pushdown.enabled")
+    else:
+        spark.conf.set("spark.lance.pushdown.enabled", before)
 
 
 @pytest.fixture(scope="module")
