@@ -52,7 +52,7 @@ def nearest(query: Floats, **keys: Any) -> dict[str, Any]:
 
 def search(dataset: Any, query: Floats, **keys: Any) -> list[int]:
     """Return the ids of the nearest rows, by a dataset of either client."""
-    answer = dataset.to_table(columns=["id"], nearest=nearest(query, **keys))
+    answer = dataset.to_table(columns=["id", "_distance"], nearest=nearest(query, **keys))
     return answer["id"].to_pylist()  # type: ignore[no-any-return]
 
 
