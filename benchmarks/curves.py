@@ -9,28 +9,33 @@ from html import escape
 #: Seconds of a query, and its recall.
 Points = Sequence[tuple[float, float]]
 
-WIDTH, HEIGHT = 520, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 16, 34, 96
-_COLOURS = ("#3b78c4", "#e0913a", "#4b9b5f", "#a8476f", "#7a6bb5", "#6b6b6b")
+_WIDTH, _HEIGHT, _DIAGRAMS_A_ROW = 430, 380, 2
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 20, 40, 120
+_COLOURS = ("#1e88e5", "#fb8c00", "#43a047", "#d81b60", "#5e35b1", "#546e7a")
 
 
-def drawing(diagrams: Mapping[str, Mapping[str, Points]]) -> str:
-    """Return an SVG with a diagram of each title, side by side.
+def drawing(title: str, diagrams: Mapping[str, Mapping[str, Points]]) -> str:
+    """Return an SVG with a diagram of each title, two in a row.
 
     Parameters
     ----------
+    title : str
+        Of the whole, which programs read aloud.
     diagrams : mapping of str to mapping of str to points
         The curves of each title, by name.
     """
-    width = WIDTH * len(diagrams)
+    width = _WIDTH * min(len(diagrams), _DIAGRAMS_A_ROW)
+    height = _HEIGHT * math.ceil(len(diagrams) / _DIAGRAMS_A_ROW)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{HEIGHT}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
-    for number, (title, curves) in enumerate(diagrams.items()):
-        parts.append(f'<g transform="translate({number * WIDTH} 0)">')
-        parts += _diagram(title, curves)
+    for number, (name, curves) in enumerate(diagrams.items()):
+        row, column = divmod(number, _DIAGRAMS_A_ROW)
+        parts.append(f'<g transform="translate({column * _WIDTH} {row * _HEIGHT})">')
+        parts += _diagram(name, curves)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>\n"])
 
@@ -40,7 +45,7 @@ def _diagram(title: str, curves: Mapping[str, Points]) -> Iterator[str]:
     low = math.floor(math.log10(min(seconds for seconds, _ in points) * 1000))
     high = math.ceil(math.log10(max(seconds for seconds, _ in points) * 1000))
     bottom = math.floor(min(recall for _, recall in points) * 10) / 10
-    width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def place(seconds: float, recall: float) -> tuple[float, float]:
         x = (math.log10(seconds * 1000) - low) / max(high - low, 1)
@@ -48,18 +53,23 @@ def _diagram(title: str, curves: Mapping[str, Points]) -> Iterator[str]:
         return _LEFT + width * x, _TOP + height * y
 
     yield f'<text x="{_LEFT}" y="20" font-weight="bold">{escape(title)}</text>'
+    yield f'<text x="{_LEFT - 8}" y="{_TOP - 8}" text-anchor="end" fill="#546e7a">recall</text>'
+    yield (
+        f'<text x="{_LEFT + width / 2}" y="{_TOP + height + 34}" text-anchor="middle" '
+        'fill="#546e7a">processor time of a query</text>'
+    )
     steps = round((1 - bottom) * 10)
     for step in range(steps + 1):
         recall = bottom + step / 10
         _, y = place(1, recall)
         yield (
-            f'<line x1="{_LEFT}" x2="{_LEFT + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
+            f'<line x1="{_LEFT}" x2="{_LEFT + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#cfd8dc"/>'
             f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{recall:.1f}</text>'
         )
     for power in range(low, high + 1):
         x, _ = place(10.0**power / 1000, 1)
         yield (
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_TOP + height}" stroke="#ddd"/>'
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_TOP + height}" stroke="#cfd8dc"/>'
             f'<text x="{x:.1f}" y="{_TOP + height + 16}" text-anchor="middle">'
             f"{10.0**power:g} ms</text>"
         )
@@ -73,7 +83,7 @@ def _diagram(title: str, curves: Mapping[str, Points]) -> Iterator[str]:
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}">'
                 f"<title>{escape(name)}: {seconds * 1000:.2f} ms, {recall:.3f}</title></circle>"
             )
-        x, y = _LEFT + number % 2 * width / 2, _TOP + height + 40 + number // 2 * 18
+        x, y = _LEFT + number % 2 * width / 2, _TOP + height + 56 + number // 2 * 18
         yield (
             f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="10" height="10" fill="{colour}"/>'
             f'<text x="{x + 16:.1f}" y="{y:.1f}">{escape(name)}</text>'

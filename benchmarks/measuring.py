@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 ROOT = Path(__file__).parent.parent
 Result = TypeVar("Result")
@@ -49,6 +50,31 @@ def median_seconds(actions: Mapping[str, Callable[[], object]], rounds: int) -> 
 
     seconds = run_in_turns({name: timed(action) for name, action in actions.items()}, rounds)
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+class Used(NamedTuple):
+    """Seconds of the clock, and seconds of processors."""
+
+    wall: float
+    processor: float
+
+
+def used_by(action: Callable[[], object]) -> Used:
+    """Run an action in this process, and return the time that all its threads used."""
+    wall, processor = time.perf_counter(), time.process_time()
+    action()
+    return Used(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def median_used(actions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Used]:
+    """Run actions of this process in turns, and return the median times of each."""
+    results = run_in_turns(
+        {name: partial(used_by, action) for name, action in actions.items()}, rounds
+    )
+    return {
+        name: Used(*(statistics.median(values) for values in zip(*used, strict=True)))
+        for name, used in results.items()
+    }
 
 
 def run_python(code: str, *arguments: str, processor: int | None = None) -> str:

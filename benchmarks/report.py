@@ -53,10 +53,14 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 def put_into_readme(name: str, text: str) -> None:
     """Replace the table between the two comments of README.md that name a benchmark."""
+    put_into_page(README, name, text)
+
+
+def put_into_page(page: Path, name: str, text: str) -> None:
+    """Replace the text between the comments `<!-- name -->` and `<!-- end of name -->`."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    readme = README.read_text()
-    if begin not in readme or end not in readme:
-        raise SystemExit(f"{README} has no lines {begin.strip()!r} and {end.strip()!r}; add them")
-    before, _, old = readme.partition(begin)
-    after = old.partition(end)[2]
-    README.write_text(f"{before}{begin}{text}\n{end}{after}")
+    old = page.read_text()
+    if begin not in old or end not in old:
+        raise SystemExit(f"{page} has no lines {begin.strip()!r} and {end.strip()!r}; add them")
+    before, _, rest = old.partition(begin)
+    page.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")

@@ -1,6 +1,7 @@
 """Vector search: builds, single queries, joins of many queries, exact search, recall against time.
 
     python benchmarks/search.py [--data DIR] [--scale 1.0] [--rounds 5] [--only PART ...]
+        [--sizes 1 2 5] [--update]
 
 One table has a million vectors of 128 items, another one 200,000 of 768 items, both in clusters of
 different sizes. The same rows are in Parquet. All clients take turns, and use indexes that pylance
@@ -12,25 +13,24 @@ built, with the same numbers of partitions. Parts:
 | `query` | one query, in process beside pylance, and through Spark beside a query of ten rows |
 | `join` | many queries: `nearestJoin`, beside pylance in a loop and in a Python UDF |
 | `exact` | exact search: in process beside pylance; Spark beside a UDF over Parquet |
-| `curves` | recall@10 and seconds of a query by `nprobes` and `refine_factor`, drawn as SVG |
+| `curves` | recall and time by types and parameters; `--update` puts them into the docs |
+| `growth` | builds, their memory, and searches of `--sizes` million vectors |
 
-Processor times are those of the process and all its threads.
+`growth` runs only if `--only` names it. Processor times are those of the process and all its
+threads.
 """
 
 from __future__ import annotations
 
 import shutil
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import lance
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -38,21 +38,18 @@ from pyspark.sql import DataFrame, SparkSession, functions
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import lance_spark
-from benchmarks import report
+from benchmarks import recall_curves, report, vector_growth
 from benchmarks import spark as bench
-from benchmarks.curves import Points, drawing
-from benchmarks.measuring import median_seconds, run_in_turns, run_python
+from benchmarks.measuring import Used, median_seconds, median_used, run_python
 from benchmarks.tables import batch_reader, write_once
+from benchmarks.vector_tables import NPROBES, K, batches, queries_of, search
 
-Floats = npt.NDArray[np.float32]
-PARTS = ("build", "query", "join", "exact", "curves")
-FRAGMENTS, CLUSTERS = 8, 2_000
+PARTS = ("build", "query", "join", "exact", "curves", "growth")
+FRAGMENTS = 8
 #: Queries of the join, and those that pylance answers in a loop: it takes as long for each.
 QUERIES, LOOP_QUERIES = 10_000, 300
-CURVE_QUERIES = 50
-K, NPROBES = 10, 20
-PROBES = (1, 2, 5, 10, 20, 50, 100)
-PLOT = Path(__file__).parent / "plots" / "recall.svg"
+#: Rows of the largest table of curves.
+CURVE_ROWS = 1_000_000
 
 
 class Data(NamedTuple):
@@ -97,35 +94,12 @@ OPEN = {
 }
 
 
-def vectors(rows: int, dimension: int, seed: int) -> Iterator[Floats]:
-    """Yield vectors of clusters, whose sizes and widths differ. The clusters have no seed."""
-    shape = np.random.default_rng(dimension)
-    centers = shape.standard_normal((CLUSTERS, dimension)).astype(np.float32)
-    widths = shape.uniform(0.2, 0.9, CLUSTERS).astype(np.float32)
-    shares = shape.pareto(2.0, CLUSTERS) + 0.1
-    random = np.random.default_rng(seed)
-    step = max(1, rows // FRAGMENTS)
-    for start in range(0, rows, step):
-        count = min(step, rows - start)
-        chosen = random.choice(CLUSTERS, count, p=shares / shares.sum())
-        noise = random.standard_normal((count, dimension), np.float32)
-        yield centers[chosen] + noise * widths[chosen, None]
-
-
-def batches(data: Data) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table: a number and a vector."""
-    first = 0
-    for part in vectors(data.rows, data.dimension, seed=1):
-        column = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), data.dimension)
-        ids = pa.array(range(first, first + len(part)), pa.int64())
-        yield pa.record_batch([ids, column], names=["id", "v"])
-        first += len(part)
-
-
 def write_lance(path: Path, data: Data) -> None:
     """Write the table, with an index of pylance."""
     lance.write_dataset(
-        batch_reader(batches(data)), str(path), max_rows_per_file=data.rows // FRAGMENTS
+        batch_reader(batches(data.rows, data.dimension)),
+        str(path),
+        max_rows_per_file=data.rows // FRAGMENTS,
     )
     lance.dataset(str(path)).create_index(
         "v",
@@ -163,41 +137,11 @@ class Table:
         self.own = lance_spark.open_dataset(str(self.path))
         self.theirs = lance.dataset(str(self.path))
         self.in_spark = lance_spark.LanceTable.forPath(spark, str(self.path))
-        self.queries = np.concatenate(list(vectors(num_queries, data.dimension, seed=2)))
-
-    def nearest(self, query: Floats, **keys: Any) -> dict[str, Any]:
-        """Return the argument `nearest` of both clients."""
-        return {"column": "v", "q": query, "k": K, "nprobes": NPROBES, **keys}
+        self.queries = queries_of(num_queries, data.dimension)
 
     def search(self, client: Any, numbers: Iterator[int], **keys: Any) -> list[int]:
         """Answer the next query in process."""
-        query = self.queries[next(numbers) % len(self.queries)]
-        found = client.to_table(columns=["id"], nearest=self.nearest(query, **keys))
-        return found["id"].to_pylist()  # type: ignore[no-any-return]
-
-
-class Used(NamedTuple):
-    """Seconds of the clock, and of processors."""
-
-    wall: float
-    processor: float
-
-
-def medians(actions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Used]:
-    """Run actions of this process in turns, and return the median times of each."""
-
-    def timed(action: Callable[[], object]) -> Used:
-        wall, processor = time.perf_counter(), time.process_time()
-        action()
-        return Used(time.perf_counter() - wall, time.process_time() - processor)
-
-    results = run_in_turns(
-        {name: partial(timed, action) for name, action in actions.items()}, rounds
-    )
-    return {
-        name: Used(*(statistics.median(values) for values in zip(*used, strict=True)))
-        for name, used in results.items()
-    }
+        return search(client, self.queries[next(numbers) % len(self.queries)], **keys)
 
 
 def counter() -> Iterator[int]:
@@ -216,7 +160,7 @@ def builds(table: Table, rounds: int) -> list[list[str]]:
     times: dict[str, list[Used]] = {client: [] for client in OPEN}
     path = table.path.with_name(f"{table.path.stem}-built.lance")
     shutil.rmtree(path, ignore_errors=True)
-    lance.write_dataset(batch_reader(batches(data)), str(path))
+    lance.write_dataset(batch_reader(batches(data.rows, data.dimension)), str(path))
     for _ in range(rounds):
         for client, opened in OPEN.items():
             arguments = (str(path), str(data.num_partitions), str(data.num_sub_vectors))
@@ -242,7 +186,7 @@ def one_query(table: Table, rounds: int) -> list[list[str]]:
             client: several(partial(table.search, dataset, counter(), **keys), 20)
             for client, dataset in {"own": table.own, "pylance": table.theirs}.items()
         }
-        used = medians(actions, rounds)
+        used = median_used(actions, rounds)
         numbers = counter()
 
         def in_spark(keys: Any = keys, numbers: Iterator[int] = numbers) -> object:
@@ -350,7 +294,7 @@ def exact(table: Table, rounds: int) -> list[list[str]]:
         found = frame.select("id", distance("v").alias("d")).orderBy("d").limit(K)
         return found.collect()
 
-    used = medians(
+    used = median_used(
         {
             client: partial(table.search, dataset, counter(), use_index=False)
             for client, dataset in {"own": table.own, "pylance": table.theirs}.items()
@@ -369,28 +313,6 @@ def exact(table: Table, rounds: int) -> list[list[str]]:
             f"{spark['parquet'] / spark['nearest']:.1f}",
         ]
     ]
-
-
-def recalls(table: Table, rounds: int) -> dict[str, Points]:
-    """Return recall@10 against the seconds of a query, by client and `refine_factor`."""
-    queries = table.queries[:CURVE_QUERIES]
-    near = [
-        set(table.search(table.theirs, iter([number]), use_index=False))
-        for number in range(len(queries))
-    ]
-    curves: dict[str, Points] = {}
-    for client, dataset in {"lance_spark": table.own, "pylance": table.theirs}.items():
-        for refined in ({}, {"refine_factor": 5}):
-            points = []
-            for nprobes in PROBES:
-                search = partial(table.search, dataset, nprobes=nprobes, **refined)
-                found = [search(iter([number])) for number in range(len(queries))]
-                hits = sum(len(best & set(ids)) for best, ids in zip(near, found, strict=True))
-                action = several(partial(search, counter()), len(queries))
-                seconds = median_seconds({"search": action}, rounds)["search"]
-                points.append((seconds / len(queries), hits / (K * len(queries))))
-            curves[f"{client}, {'refined 5 times' if refined else 'codes'}"] = points
-    return curves
 
 
 TABLES: dict[str, tuple[Callable[[Table, int], list[list[str]]], Sequence[str]]] = {
@@ -420,27 +342,37 @@ TABLES: dict[str, tuple[Callable[[Table, int], list[list[str]]], Sequence[str]]]
 
 
 def main() -> None:
-    parser = report.argument_parser(__doc__, rounds=5)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
+    parser = report.argument_parser(__doc__, rounds=5, update=True)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS[:-1], help="parts to run")
+    parser.add_argument(
+        "--sizes", nargs="+", type=float, default=(1, 2, 5), help="millions of vectors of `growth`"
+    )
     arguments = parser.parse_args()
+    folder, scale, rounds = arguments.data, arguments.scale, arguments.rounds
+    compared = [part for part in TABLES if part in arguments.only]
+    if compared:
+        compare(folder, scale, rounds, compared)
+    if "curves" in arguments.only:
+        rows = int(CURVE_ROWS * scale)
+        recall_curves.measure(folder, rows, rounds, update=arguments.update)
+    if "growth" in arguments.only:
+        sizes = [int(millions * 1e6 * scale) for millions in arguments.sizes]
+        vector_growth.measure(folder, sizes, rounds)
+
+
+def compare(folder: Path, scale: float, rounds: int, parts: Sequence[str]) -> None:
+    """Run the parts in which clients take turns, and print a table of each."""
     spark = bench.session()
     lance_spark.enable(spark)
-    num_queries = max(100, int(QUERIES * min(arguments.scale, 1)))
+    num_queries = max(100, int(QUERIES * min(scale, 1)))
     tables = [
-        Table(
-            data._replace(rows=int(data.rows * arguments.scale)), arguments.data, spark, num_queries
-        )
+        Table(data._replace(rows=int(data.rows * scale)), folder, spark, num_queries)
         for data in DATA
     ]
-    for part, (measure, header) in TABLES.items():
-        if part in arguments.only:
-            lines = [line for table in tables for line in measure(table, arguments.rounds)]
-            print(f"\n{report.table(list(header), lines)}\n", flush=True)
-    if "curves" in arguments.only:
-        PLOT.write_text(
-            drawing({table.data.name: recalls(table, arguments.rounds) for table in tables})
-        )
-        print(f"The curves are in {PLOT}.")
+    for part in parts:
+        measure, header = TABLES[part]
+        lines = [line for table in tables for line in measure(table, rounds)]
+        print(f"\n{report.table(list(header), lines)}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -114,9 +114,9 @@ class Builder:
             return self.parse(options)
         for name, value in options.items():
             if name not in self.defaults:
-                known = ", ".join(self.defaults) or "none"
+                names = ", ".join(self.defaults) or "none"
                 raise InvalidOptionError(
-                    f"{self.type_name} index: option {name!r} is unknown; the options are {known}"
+                    f"{self.type_name} index: option {name!r} is unknown; the options are {names}"
                 )
             if isinstance(self.defaults[name], float):
                 is_valid, expected = _is_fraction(value), "a number between 0 and 1"

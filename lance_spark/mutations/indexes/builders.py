@@ -190,15 +190,15 @@ def _json_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
             f"JSON index: target_index_type must be one of {', '.join(_JSON_TARGETS)}, not "
             f"{options['target_index_type']!r}"
         )
-    given = options.get("target_index_parameters") or {}
+    text = options.get("target_index_parameters") or {}
     try:
-        target_options = json.loads(given) if isinstance(given, str) else given
+        target_options = json.loads(text) if isinstance(text, str) else text
     except ValueError:
         target_options = None
     if not isinstance(target_options, Mapping):
         raise InvalidOptionError(
             "JSON index: target_index_parameters must be a mapping, or the text of a JSON object, "
-            f"not {given!r}"
+            f"not {text!r}"
         )
     return {
         "path": path,

@@ -281,10 +281,10 @@ def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
             f"{table.store.display}: index {segment.name!r} of type {index_type_of(segment)} "
             "cannot be checked"
         )
-    known = {builder.version, builder.version_in(stable_row_ids=True)}
+    versions = {builder.version, builder.version_in(stable_row_ids=True)}
     if index_type == INVERTED:
-        known |= set(VERSIONS)
-    if segment.index_version not in known:
+        versions |= set(VERSIONS)
+    if segment.index_version not in versions:
         raise UnsupportedFeatureError(
             f"{table.store.display}: index {segment.name!r} has version {segment.index_version}, "
             "which is unknown; newer releases may check it"

@@ -203,9 +203,9 @@ def _extension(
         count = max(least_segments(builder, rows), parallelism)
     tasks = segment_tasks(table, builder, path, read, parameters, count, merged)
     # A segment that no task takes stays.
-    taken = [piece.segment for task in tasks for piece in task.merged]
-    alone = [piece.segment for piece in merged if piece.segment not in taken]
-    removed = [segment for segment in removed if segment not in alone]
+    copied = [piece.segment for task in tasks for piece in task.merged]
+    unchanged = [piece.segment for piece in merged if piece.segment not in copied]
+    removed = [segment for segment in removed if segment not in unchanged]
     return Extension(segments[0].name, tuple(tasks), tuple(removed)) if tasks else None
 
 
@@ -239,14 +239,14 @@ def _pieces(
 ) -> list[MergedSegment]:
     """Return segments with the fragments that exist, each of which is in one segment only."""
     pieces = []
-    taken = BitMap()
+    assigned = BitMap()
     for segment in segments:
-        ids = _covered(segment, moved) - taken
-        own = tuple(fragment for fragment in fragments if fragment.id in ids)
-        taken |= ids
-        if own:
+        ids = _covered(segment, moved) - assigned
+        existing = tuple(fragment for fragment in fragments if fragment.id in ids)
+        assigned |= ids
+        if existing:
             stable_row_ids = table.manifest.flags.stable_row_ids
-            pieces.append(MergedSegment(segment, own, moved, stable_row_ids))
+            pieces.append(MergedSegment(segment, existing, moved, stable_row_ids))
     return pieces
 
 

@@ -41,16 +41,16 @@ def parse(options: Mapping[str, Any]) -> dict[str, Any]:
     UnsupportedFeatureError
         Stems are needed, and the package PyStemmer is missing.
     """
-    rest = dict(options)
+    remaining = dict(options)
     for name in _BUILD_OPTIONS:
-        if name in rest and rest[name] is None:
-            del rest[name]
-    _only(rest, "block_size", BLOCK_SIZE)
-    _only(rest, "document_granularity", "row")
-    memory = _count(rest, "memory_limit")
-    workers = _count(rest, "num_workers") or 1
-    version = rest.pop(FORMAT, None)
-    parameters = TextParameters.of_options(rest)
+        if name in remaining and remaining[name] is None:
+            del remaining[name]
+    _only(remaining, "block_size", BLOCK_SIZE)
+    _only(remaining, "document_granularity", "row")
+    memory = _count(remaining, "memory_limit")
+    workers = _count(remaining, "num_workers") or 1
+    version = remaining.pop(FORMAT, None)
+    parameters = TextParameters.of_options(remaining)
     # A missing package is found before a task is run.
     Tokenizer(parameters)
     return {
@@ -171,11 +171,11 @@ def _format_version(value: Any, parameters: TextParameters) -> int:
     if value is None:
         return default_format(parameters)
     version = str(value).lower().removeprefix("v")
-    least = default_format(parameters)
-    known = [str(number) for number in range(least, MAX_FORMAT + 1)]
-    if isinstance(value, bool) or version not in known:
+    minimum = default_format(parameters)
+    versions = [str(number) for number in range(minimum, MAX_FORMAT + 1)]
+    if isinstance(value, bool) or version not in versions:
         raise InvalidOptionError(
-            f"INVERTED index: format_version must be one of {', '.join(known)}, not {value!r}"
+            f"INVERTED index: format_version must be one of {', '.join(versions)}, not {value!r}"
         )
     return int(version)
 

@@ -149,8 +149,8 @@ def _first_rows(vectors: Vectors) -> Int64Array:
     rows: Int64Array = first[groups]
     for start in range(0, len(words), _STEP):
         step = slice(start, start + _STEP)
-        others = (words[step] != words[rows[step]]).any(axis=1).nonzero()[0] + start
-        rows[others] = others
+        different = (words[step] != words[rows[step]]).any(axis=1).nonzero()[0] + start
+        rows[different] = different
     return rows
 
 
@@ -178,9 +178,9 @@ def _levels(faiss: Any, hnsw: Any, rows: Int64Array, max_level: int) -> Iterator
         for start in range(0, len(nodes), _STEP):
             # Places of edges that do not exist have -1.
             places = offsets[nodes[start : start + _STEP], None]
-            found = neighbors[places + np.arange(begins[level], begins[level + 1])]
-            counts.append((found >= 0).sum(axis=1))
-            ends.append(rows[found[found >= 0]].astype(np.int32))
+            block = neighbors[places + np.arange(begins[level], begins[level + 1])]
+            counts.append((block >= 0).sum(axis=1))
+            ends.append(rows[block[block >= 0]].astype(np.int32))
         yield _Edges(rows[nodes], np.concatenate(counts), np.concatenate(ends))
 
 
@@ -191,11 +191,11 @@ def _link(index: Any, base: _Edges, vectors: Vectors, distinct: Int64Array, entr
     missing = distinct[~reached[distinct]]
     if not len(missing):
         return
-    _, found = index.search(vectors[missing], min(_NEAR, len(distinct)))
-    near = distinct[np.maximum(found, 0)]
-    is_known = (found >= 0) & reached[near]
+    _, numbers = index.search(vectors[missing], min(_NEAR, len(distinct)))
+    candidates = distinct[np.maximum(numbers, 0)]
+    is_known = (numbers >= 0) & reached[candidates]
     origins = np.where(
-        is_known.any(axis=1), near[np.arange(len(near)), is_known.argmax(axis=1)], entry
+        is_known.any(axis=1), candidates[np.arange(len(candidates)), is_known.argmax(axis=1)], entry
     )
     starts: list[int] = []
     ends: list[int] = []
@@ -204,9 +204,9 @@ def _link(index: Any, base: _Edges, vectors: Vectors, distinct: Int64Array, entr
         if reached[row]:
             continue
         # Many at one node hang on it as a tree.
-        others = linked.setdefault(origin, [origin])
-        parent = others[(len(others) - 1) // _LINKS]
-        others.append(row)
+        chain = linked.setdefault(origin, [origin])
+        parent = chain[(len(chain) - 1) // _LINKS]
+        chain.append(row)
         starts += [parent, row]
         ends += [row, parent]
         base.reach(np.array([row]), reached)

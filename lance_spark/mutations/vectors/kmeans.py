@@ -117,8 +117,8 @@ def _divided(
     shares = _shares(np.diff(bounds), count)
 
     def centroids(number: int) -> Vectors:
-        own = vectors[order[bounds[number] : bounds[number + 1]]]
-        return _clustered(own, int(shares[number]), metric, max_iters, seed, levels).centroids
+        members = vectors[order[bounds[number] : bounds[number + 1]]]
+        return _clustered(members, int(shares[number]), metric, max_iters, seed, levels).centroids
 
     return np.concatenate(list(each(centroids, np.flatnonzero(shares).tolist())))
 
@@ -175,9 +175,9 @@ def _sums(
     order, bounds = _by_cluster(numbers, count)
     result = np.zeros((count, vectors.shape[1]))
     for number in np.flatnonzero(np.diff(bounds)).tolist():
-        own = vectors[order[bounds[number] : bounds[number + 1]]]
+        members = vectors[order[bounds[number] : bounds[number + 1]]]
         # Without a copy in 64 bits.
-        result[number] = own.mean(axis=0, dtype=np.float32) * np.float64(len(own))
+        result[number] = members.mean(axis=0, dtype=np.float32) * np.float64(len(members))
     return result, np.diff(bounds)
 
 

@@ -138,8 +138,8 @@ class VectorParameters:
         if self.quantizer != "PQ" or self.num_sub_vectors is not None:
             return self
         for items in _SUB_VECTOR_ITEMS:
-            count, rest = divmod(dimension, items)
-            if not rest and not count * self.num_bits % 8:
+            count, remainder = divmod(dimension, items)
+            if not remainder and not count * self.num_bits % 8:
                 return replace(self, num_sub_vectors=count)
         raise InvalidOptionError(
             f"{self.index_type} index: num_sub_vectors is required, because the dimension, "
@@ -180,34 +180,34 @@ def parse(index_type: str, options: Mapping[str, Any]) -> VectorParameters:
     InvalidOptionError, InvalidInputError
         An option is unknown, or has a wrong value.
     """
-    given = {
-        name.lower(): value
-        for name, value in options.items()
-        if value is not None and name.lower() not in _IGNORED
+    values = {
+        key.lower(): number
+        for key, number in options.items()
+        if number is not None and key.lower() not in _IGNORED
     }
-    metric = parse_metric(given.pop("metric", given.pop("distance_type", "l2")))
-    known = [field.name for field in fields(VectorParameters)][1:]
-    for name in given:
-        if name not in known or _OF_TYPES.get(name, "") not in index_type:
-            allowed = [item for item in known if _OF_TYPES.get(item, "") in index_type]
+    metric = parse_metric(values.pop("metric", values.pop("distance_type", "l2")))
+    names = [field.name for field in fields(VectorParameters)][1:]
+    for key in values:
+        if key not in names or _OF_TYPES.get(key, "") not in index_type:
+            allowed = [item for item in names if _OF_TYPES.get(item, "") in index_type]
             raise InvalidOptionError(
-                f"{index_type} index: option {name!r} is unknown; the options are "
+                f"{index_type} index: option {key!r} is unknown; the options are "
                 f"{', '.join(allowed)}"
             )
     quantizer = index_type.rpartition("_")[2]
     numbers = {
-        field.name: given[field.name]
+        field.name: values[field.name]
         for field in fields(VectorParameters)
-        if field.name in given and field.type in ("int", "int | None")
+        if field.name in values and field.type in ("int", "int | None")
     }
-    for name, value in numbers.items():
-        given[name] = _number(index_type, name, value)
-    given.setdefault("num_bits", _DEFAULT_BITS.get(quantizer, 8))
-    _check_bits(index_type, quantizer, given["num_bits"])
-    for name in ("ivf_centroids", "pq_codebook"):
-        if name in given:
-            given[name] = _array(index_type, name, given[name])
-    parameters = VectorParameters(index_type=index_type, metric=metric, **given)
+    for key, number in numbers.items():
+        values[key] = _number(index_type, key, number)
+    values.setdefault("num_bits", _DEFAULT_BITS.get(quantizer, 8))
+    _check_bits(index_type, quantizer, values["num_bits"])
+    for key in ("ivf_centroids", "pq_codebook"):
+        if key in values:
+            values[key] = _array(index_type, key, values[key])
+    parameters = VectorParameters(index_type=index_type, metric=metric, **values)
     _check_centroids(parameters)
     if quantizer == "PQ":
         parameters = _checked_product(parameters)

@@ -73,19 +73,19 @@ class _Sampler:
         count = max(min(count, _MAX_SAMPLE_BYTES // (dimension * items.itemsize)), 1)
         block = max(_BLOCK_BYTES // (dimension * items.itemsize), _LEAST_BLOCK_ROWS)
         total = sum(fragment.physical_rows for fragment in self.task.fragments)
-        wanted = float(count)
+        num_rows = float(count)
         while True:
-            slices = self._slices(int(wanted * _SPARE) + block, block, random)
+            slices = self._slices(int(num_rows * _SPARE) + block, block, random)
             parts = [
                 indexed_vectors(values, ids, self.metric)[0]
                 for values, ids in column_batches(self.task, self.path, ROW_ID, slices)
             ]
             parts = [part for part in parts if len(part)]
-            found = sum(map(len, parts))
-            if found >= count or slices is None:
+            num_vectors = sum(map(len, parts))
+            if num_vectors >= count or slices is None:
                 break
             # Many rows have no vector.
-            wanted = min(wanted * max(count / max(found, 1), 2.0), float(total))
+            num_rows = min(num_rows * max(count / max(num_vectors, 1), 2.0), float(total))
         if not parts:
             return np.empty((0, dimension), items)
         vectors = np.concatenate(parts)
@@ -111,9 +111,10 @@ class _Sampler:
         slices = []
         for number in np.unique(numbers).tolist():
             first = int(ends[number] - rows[number])
-            own = np.unique(starts[numbers == number]) - first
+            block_starts = np.unique(starts[numbers == number]) - first
             ranges = RowRanges.of(
-                range(start, min(start + block, int(rows[number]))) for start in own.tolist()
+                range(start, min(start + block, int(rows[number])))
+                for start in block_starts.tolist()
             )
             fragment = self.task.fragments[number]
             bounds = int(ranges.starts[0]), int(ranges.stops[-1])

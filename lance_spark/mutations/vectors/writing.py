@@ -157,9 +157,9 @@ def _written(
     writer: VectorWriter, existing: Sequence[_Existing], runs: Runs, num_partitions: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Write the codes of one partition after the other; yield them as they are stored."""
-    others = [item.partitions() for item in existing]
+    sources = [item.partitions() for item in existing]
     for number in range(num_partitions):
-        pieces = [next(other) for other in others] + runs.partition(number)
+        pieces = [next(source) for source in sources] + runs.partition(number)
         pieces = [piece for piece in pieces if len(piece[0])]
         if pieces:
             ids = np.concatenate([ids for ids, _ in pieces])

@@ -65,7 +65,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     for part in (rows[:_FIRST_SETS], rows[_FIRST_SETS:]):
         sets += read_sets(files, part)
         # Two values never have the same row.
-        num_rows = sum(found.num_rows for found in sets)
+        num_rows = sum(row_set.num_rows for row_set in sets)
         if num_rows > limit:
             return TooMany(num_rows)
     return RowSet.union(sets).words()

@@ -66,10 +66,10 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
         in_edges = 2 * int(np.diff(pages.bounds).max(initial=0)) * rows.num_ranges
         if op != "in" and rows.num_rows > min(limit + in_edges, _MAX_READ):
             return TooMany(rows.num_rows - in_edges)
-        found = _matching_ids(files, dtype, rows, op, value)
-        if found is None:
+        ids = _matching_ids(files, dtype, rows, op, value)
+        if ids is None:
             return None
-        parts = [found]
+        parts = [ids]
     for rows_of_pages in RowRanges.of_blocks(pages.bounds, full):
         parts.append(_ids(files, rows_of_pages))
     return limited(np.concatenate([np.empty(0, np.uint64), *parts]), limit)
@@ -135,9 +135,11 @@ def _pages_with(low: pa.Array, high: pa.Array, values: pa.Array) -> _Flags:
     ranks = pc.rank(pa.concat_arrays([low, high, values]), tiebreaker="dense").to_numpy()
     # Unknown lower bounds have the greatest rank.
     first = np.where(low.is_null().to_numpy(zero_copy_only=False), 0, ranks[:count])
-    last, wanted = ranks[count : 2 * count], np.sort(ranks[2 * count :])
-    found: _Flags = np.searchsorted(wanted, last, "right") > np.searchsorted(wanted, first, "left")
-    return found
+    last, value_ranks = ranks[count : 2 * count], np.sort(ranks[2 * count :])
+    flags: _Flags = np.searchsorted(value_ranks, last, "right") > np.searchsorted(
+        value_ranks, first, "left"
+    )
+    return flags
 
 
 def _of_page(files: IndexFiles, pages: Pages, number: int, op: str, value: Any) -> UInt64Array:

@@ -45,9 +45,9 @@ _T = TypeVar("_T")
 
 def default_bytes() -> int:
     """Return the limit of the cache in bytes."""
-    given = os.environ.get(LIMIT_VARIABLE, "").strip()
-    if given.isdecimal():
-        return int(given) << 20
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if text.isdecimal():
+        return int(text) << 20
     limits = []
     with suppress(ValueError, OSError, AttributeError):
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -116,21 +116,21 @@ class IndexCache:
             Returns the contents of some of the keys.
         size : callable
         """
-        found: dict[_Key, _T] = {}
+        contents_by_key: dict[_Key, _T] = {}
         with self._lock:
             for key in keys:
                 if key in self._entries:
                     self._entries.move_to_end(key)
-                    found[key] = self._entries[key][0]
-        missing = [key for key in keys if key not in found]
+                    contents_by_key[key] = self._entries[key][0]
+        missing = [key for key in keys if key not in contents_by_key]
         if missing:
             contents = read(missing)
-            found.update(zip(missing, contents, strict=True))
+            contents_by_key.update(zip(missing, contents, strict=True))
             sizes = [size(content) for content in contents]
             with self._lock:
                 for key, content, nbytes in zip(missing, contents, sizes, strict=True):
                     self._add(key, content, nbytes)
-        return [found[key] for key in keys]
+        return [contents_by_key[key] for key in keys]
 
     def _add(self, key: _Key, content: object, nbytes: int) -> None:
         """Add a content, and drop others past the limits. The caller holds the lock."""

@@ -49,10 +49,10 @@ def matching(values: pa.Array, op: str, sides: Bounds | pa.Array) -> pa.BooleanA
         return pc.is_in(values, value_set=sides)
     if op == "not_in":
         return pc.and_(values.is_valid(), pc.invert(pc.is_in(values, value_set=sides)))
-    (first_op, first), *others = sides
+    (first_op, first), *further = sides
     matches = holds(values, first_op, first)
-    for other_op, other in others:
-        matches = pc.and_(matches, holds(values, other_op, other))
+    for op_of_side, side in further:
+        matches = pc.and_(matches, holds(values, op_of_side, side))
     return matches
 
 

@@ -176,10 +176,10 @@ def _of_piece(documents: pa.Array, path: str, steps: Sequence[Step]) -> pa.Array
         array = pa.array(numbers.floats, mask=~is_number)
     else:
         array = pa.array(numbers.ints, mask=~is_number)
-    others = ~(is_string | is_bool | is_number | is_null)
-    if not others.any():
+    is_nested = ~(is_string | is_bool | is_number | is_null)
+    if not is_nested.any():
         return array
-    mask = pa.array(others)
+    mask = pa.array(is_nested)
     replaced = _of_texts(to_text(documents.filter(mask)), path, steps)
     types = {part.type for part in (array, replaced) if part.null_count < len(part)}
     if len(types) > 1 and types != {pa.int64(), pa.float64()}:
@@ -199,18 +199,18 @@ def _of_texts(documents: pa.Array, path: str, steps: Sequence[Step]) -> pa.Array
     """Return the values at a path in JSON texts."""
     # A document that occurs often is parsed once.
     encoded = documents.dictionary_encode()
-    found = [find(json.loads(text), steps) for text in encoded.dictionary.to_pylist()]
-    values = [None if value is MISSING else value for value in found]
+    results = [find(json.loads(text), steps) for text in encoded.dictionary.to_pylist()]
+    values = [None if value is MISSING else value for value in results]
     dtype: pa.DataType | None = None
     for value in values:
-        own = _type_of(value)
-        if dtype is None or own is None:
-            dtype = own if dtype is None else dtype
-        elif {own, dtype} == {pa.int64(), pa.float64()}:
+        type_of_value = _type_of(value)
+        if dtype is None or type_of_value is None:
+            dtype = type_of_value if dtype is None else dtype
+        elif {type_of_value, dtype} == {pa.int64(), pa.float64()}:
             dtype = pa.float64()
-        elif own != dtype:
+        elif type_of_value != dtype:
             raise _refused(path, value, f"the other values are {dtype}")
-        if own == pa.binary():
+        if type_of_value == pa.binary():
             raise _refused(path, value, "only texts, numbers and booleans are indexed")
     if dtype == pa.float64():
         values = [None if value is None else float(value) for value in values]

@@ -52,17 +52,17 @@ SCHEMA = pa.schema(
 
 def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids whose text may have a part; see `search.Search`."""
-    wanted = tokens_of_text(value) if isinstance(value, str) else []
-    if not wanted:
+    tokens_of_part = tokens_of_text(value) if isinstance(value, str) else []
+    if not tokens_of_part:
         return None
     tokens = files.cached(FILE, read_tokens, lambda tokens: int(tokens.nbytes))
     if tokens is None:
         return None
     # Fewer tokens leave more rows, but not fewer.
-    step = -(-len(wanted) // _MAX_TOKENS)
-    wanted_tokens = np.array(wanted[::step], np.uint32)
-    places = np.minimum(np.searchsorted(tokens, wanted_tokens), max(len(tokens) - 1, 0))
-    if not len(tokens) or (tokens[places] != wanted_tokens).any():
+    step = -(-len(tokens_of_part) // _MAX_TOKENS)
+    chosen = np.array(tokens_of_part[::step], np.uint32)
+    places = np.minimum(np.searchsorted(tokens, chosen), max(len(tokens) - 1, 0))
+    if not len(tokens) or (tokens[places] != chosen).any():
         return np.empty(0, np.uint64)
     rows = BitMap64.intersection(*read_postings(files, np.sort(places)))
     if len(rows) > limit:

@@ -166,8 +166,8 @@ def _folded_code(letter: str) -> int:
 def _code_points(data: npt.NDArray[np.uint8], positions: RowNumbers) -> npt.NDArray[np.uint32]:
     """Return the code points of the UTF-8 characters that begin at some positions."""
     padded = np.concatenate([data, np.zeros(3, np.uint8)])
-    first, *others = (padded[positions + index].astype(np.uint32) for index in range(4))
-    tails = [other & 0x3F for other in others]
+    first, *followers = (padded[positions + index].astype(np.uint32) for index in range(4))
+    tails = [byte & 0x3F for byte in followers]
     two = (first & 0x1F) << 6 | tails[0]
     three = (first & 0x0F) << 12 | tails[0] << 6 | tails[1]
     four = (first & 0x07) << 18 | tails[0] << 12 | tails[1] << 6 | tails[2]

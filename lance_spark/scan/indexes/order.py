@@ -89,14 +89,14 @@ def _key_order(keys: _Keys, in_runs: bool = False) -> RowNumbers:
     if len(keys) < 2:
         return np.arange(len(keys))
     keys, bits = _shortened(keys)
-    rest = bits + _bits(len(keys) - 1) - 64
-    if rest <= 0:
+    low_bits = bits + _bits(len(keys) - 1) - 64
+    if low_bits <= 0:
         return _packed_order(keys)
     # The bits that fit, and then the others among keys that are equal so far.
-    order = _packed_order(keys >> np.uint64(rest))
-    for places, group in _tied((keys >> np.uint64(rest))[order]):
-        tail = keys[order[places]] & np.uint64((1 << rest) - 1)
-        words = (group.astype(np.uint64) << np.uint64(rest)) | tail
+    order = _packed_order(keys >> np.uint64(low_bits))
+    for places, group in _tied((keys >> np.uint64(low_bits))[order]):
+        tail = keys[order[places]] & np.uint64((1 << low_bits) - 1)
+        words = (group.astype(np.uint64) << np.uint64(low_bits)) | tail
         order[places] = order[places][np.argsort(words, kind="stable")]
     return order
 
@@ -241,9 +241,11 @@ class _Text:
         if left.min() < _KEY_BYTES:
             missing = np.clip(_KEY_BYTES - left, 0, _KEY_BYTES).astype(np.uint64) * np.uint64(8)
             # In two steps, as numpy does not shift by 64 bits.
-            half = missing >> np.uint64(1)
-            rest = missing - half
-            keys = np.left_shift(np.left_shift((keys >> half) >> rest, half), rest)
+            half_shift = missing >> np.uint64(1)
+            remaining_shift = missing - half_shift
+            keys = np.left_shift(
+                np.left_shift((keys >> half_shift) >> remaining_shift, half_shift), remaining_shift
+            )
         return keys
 
 

@@ -128,12 +128,12 @@ class RowSet:
     @classmethod
     def intersection(cls, sets: Iterable[RowSet]) -> RowSet:
         """Return the words that are in each of several sets, of which there is at least one."""
-        first, *others = sets
-        common = {high for high in first.bitmaps if all(high in rows.bitmaps for rows in others)}
+        first, *further = sets
+        common = {high for high in first.bitmaps if all(high in rows.bitmaps for rows in further)}
         return cls(
             {
                 high: BitMap.intersection(
-                    first.bitmaps[high], *(rows.bitmaps[high] for rows in others)
+                    first.bitmaps[high], *(rows.bitmaps[high] for rows in further)
                 )
                 for high in common
             }

@@ -104,18 +104,18 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     num_inside = int(np.diff(pages.bounds)[inside].sum())
     if num_inside > limit:
         return TooMany(num_inside)
-    found, count = [np.empty(0, np.uint64)], 0
+    parts, count = [np.empty(0, np.uint64)], 0
     ranges = RowRanges.of_blocks(pages.bounds, possible)
     if ranges.num_rows:
         with closing(files.open(FILE)) as file:
             for rows in ranges:
                 for start in range(rows.start, rows.stop, _BATCH_ROWS):
                     boxes, ids = read_rows(file, range(start, min(start + _BATCH_ROWS, rows.stop)))
-                    found.append(ids[boxes.intersect(value)])
-                    count += len(found[-1])
+                    parts.append(ids[boxes.intersect(value)])
+                    count += len(parts[-1])
                     if count > limit:
                         return TooMany(max(count, num_inside))
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def page_size_of(file: DataFileReader) -> int:

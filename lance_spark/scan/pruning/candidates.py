@@ -149,8 +149,8 @@ class TableIndexes:
             remaining = _within(rows, starts, covered).num_rows
             if remaining * _MANY > int(np.diff(starts)[covered].sum()):
                 left |= covered
-                known = used.get(index.name, index)
-                used[index.name] = known._replace(left=known.left + 1)
+                description = used.get(index.name, index)
+                used[index.name] = description._replace(left=description.left + 1)
         if not left.any():
             return self._if_cheaper(rows, answers.used)
         decided = _within(rows, starts, ~left)
@@ -255,6 +255,6 @@ class IndexSearch:
 
 def _within(rows: RowRanges, starts: npt.NDArray[np.int64], chosen: Any) -> RowRanges:
     """Return the rows that are in the chosen fragments."""
-    kept = in_all((rows, RowRanges.of_blocks(starts, chosen)))
-    assert kept is not None
-    return kept
+    common = in_all((rows, RowRanges.of_blocks(starts, chosen)))
+    assert common is not None
+    return common

@@ -278,7 +278,7 @@ class ColumnIndexes:
         """Return the rows that segments of one type leave; None if they do not decide."""
         table = self._table
         answered = np.zeros(len(table.fragments), np.bool_)
-        found: list[RowRanges] = []
+        parts: list[RowRanges] = []
         remaining = MAX_ROWS_OF_DRIVER if answers.searcher is Searcher.DRIVER else MAX_ROWS
         for segment in segments:
             if not (_is_known(segment, index_type.versions) and _has_all_rows(segment)):
@@ -305,30 +305,30 @@ class ColumnIndexes:
             if words is None:
                 continue
             remaining -= len(words)
-            found.append(table.rows_of(segment, words, covered))
+            parts.append(table.rows_of(segment, words, covered))
             answered |= covered
-        if not found:
+        if not parts:
             return None
-        answers.note(self._used(segments[0], sum(rows.num_rows for rows in found)))
-        return in_any([*found, RowRanges.of_blocks(table.starts, ~answered)])
+        answers.note(self._used(segments[0], sum(rows.num_rows for rows in parts)))
+        return in_any([*parts, RowRanges.of_blocks(table.starts, ~answered)])
 
     def _is_worth_a_task(
         self,
         segment: table_pb2.IndexMetadata,
-        found: TooMany,
+        count: TooMany,
         covered: npt.NDArray[np.bool_],
         limit: int,
     ) -> bool:
         """Return whether tasks that search a segment are likely to read less than a scan."""
-        if found.num_rows > limit:
+        if count.num_rows > limit:
             return False
-        if found.sample is None:
+        if count.sample is None:
             return True
         table = self._table
-        sample = table.rows_of(segment, found.sample, covered)
-        share = found.num_rows / max(sample.num_rows, 1)
+        sample = table.rows_of(segment, count.sample, covered)
+        share = count.num_rows / max(sample.num_rows, 1)
         num_rows = int(np.diff(table.starts)[covered].sum())
-        return not are_everywhere(found.num_rows, int(sample.num_decoded * share), num_rows)
+        return not are_everywhere(count.num_rows, int(sample.num_decoded * share), num_rows)
 
     def _covered(self, segment: table_pb2.IndexMetadata) -> npt.NDArray[np.bool_]:
         """Return the fragments that a segment covers, without those that overlays changed."""

@@ -53,9 +53,11 @@ def narrowed(
 
 def narrowed_slices(piece: FragmentSlice, rows: Mapping[int, RowRanges]) -> Iterator[FragmentSlice]:
     """Yield the slice of the rows that are kept, if there are any; see `narrowed`."""
-    kept = in_all((rows.get(piece.fragment.id, NO_ROWS), piece.rows))
-    assert kept is not None
-    kept = kept.within(piece.start, piece.stop)
-    if kept.num_ranges:
-        start, stop = int(kept.starts[0]), int(kept.stops[-1])
-        yield piece._replace(start=start, stop=stop, rows=None if kept.num_ranges == 1 else kept)
+    ranges = in_all((rows.get(piece.fragment.id, NO_ROWS), piece.rows))
+    assert ranges is not None
+    ranges = ranges.within(piece.start, piece.stop)
+    if ranges.num_ranges:
+        start, stop = int(ranges.starts[0]), int(ranges.stops[-1])
+        yield piece._replace(
+            start=start, stop=stop, rows=None if ranges.num_ranges == 1 else ranges
+        )

@@ -100,13 +100,13 @@ class FlatSearch:
     ) -> None:
         """Measure some vectors, none of which is a multivector."""
         missing = None if vectors.missing is None else vectors.missing[rows]
-        own = ids[rows]
-        places = own if addresses is ids else addresses[rows]
+        row_ids = ids[rows]
+        places = row_ids if addresses is ids else addresses[rows]
         if self._metric is Metric.HAMMING:
             distances = measured(self._metric, block.queries, vectors.values[rows])
             if missing is not None:
                 distances[:, missing] = np.nan
-            self._rows.add(distances, block.numbers, own, places)
+            self._rows.add(distances, block.numbers, row_ids, places)
             return
         floats = vectors.floats(rows)
         least = block.bounds(floats).least(floats)
@@ -119,14 +119,14 @@ class FlatSearch:
         row, query = np.divmod(np.flatnonzero(chosen), len(block.queries))
         if len(row):
             distances = exact(self._metric, block.queries, floats, (query, row))
-            self._rows.add_pairs(distances, block.numbers[query], row, own, places)
+            self._rows.add_pairs(distances, block.numbers[query], row, row_ids, places)
 
 
 def measured_again(
     dtype: VectorType,
     metric: Metric,
     queries: Vectors,
-    found: Neighbors,
+    neighbors: Neighbors,
     read: Callable[[UInt64Array], Iterable[tuple[pa.Array, UInt64Array, UInt64Array]]],
 ) -> Neighbors:
     """Return rows with their distances by their vectors; those without a distance are left out.
@@ -135,11 +135,11 @@ def measured_again(
     ----------
     dtype, metric, queries
         As for `FlatSearch`.
-    found : Neighbors
+    neighbors : Neighbors
     read : callable
         Returns the vectors, the ids and the addresses of rows, given their addresses.
     """
-    addresses, row = np.unique(found.addresses, return_inverse=True)
+    addresses, row = np.unique(neighbors.addresses, return_inverse=True)
     order = np.argsort(row, kind="stable")
     row = row[order]
     step = max(1, _READ_BYTES // dtype.stored_bytes)
@@ -148,17 +148,17 @@ def measured_again(
         start = first
         for array, _, places in read(addresses[first : first + step]):
             stop = start + len(places)
-            own = slice(*np.searchsorted(row, (start, stop)).tolist())
-            some = found.at(order[own])
+            positions = slice(*np.searchsorted(row, (start, stop)).tolist())
+            part = neighbors.at(order[positions])
             vectors = ColumnVectors.of(array, dtype)
-            pairs = some.queries.astype(np.int64), row[own] - start
+            pairs = part.queries.astype(np.int64), row[positions] - start
             if dtype.is_multi:
                 distances = _multi_distances(metric, queries, vectors)[pairs]
             else:
                 distances = exact(metric, queries, vectors.values, pairs)
                 if vectors.missing is not None:
                     distances[vectors.missing[pairs[1]]] = np.nan
-            parts.append(replace(some, distances=distances).at(~np.isnan(distances)))
+            parts.append(replace(part, distances=distances).at(~np.isnan(distances)))
             start = stop
     return joined(parts)
 

@@ -80,19 +80,19 @@ class LiveRows:
         """
         if self.stable_row_ids:
             is_live, addresses = self.find(ids)
-            own = self.moved.fragments(fragments) & self.covered
-            kept = is_live & in_fragments(addresses, own)
+            current = self.moved.fragments(fragments) & self.covered
+            is_valid = is_live & in_fragments(addresses, current)
         else:
             moved, is_own = self.moved.addresses(ids, fragments)
             is_live, addresses = self.find(moved)
-            kept = is_own & is_live & in_fragments(addresses, self.covered)
+            is_valid = is_own & is_live & in_fragments(addresses, self.covered)
         if self.passing is not None:
             if not len(self.passing):
                 return addresses, np.zeros(len(ids), np.bool_)
             place = np.searchsorted(self.passing, addresses)
             place = np.minimum(place, len(self.passing) - 1)
-            kept &= self.passing[place] == addresses
-        return addresses, kept
+            is_valid &= self.passing[place] == addresses
+        return addresses, is_valid
 
 
 #: An open segment, the fragments that it covers, and the share of its partitions.
@@ -141,17 +141,17 @@ class IndexSearch:
             Only rows with `lower` <= distance < `upper`.
         """
         if self._dtype.is_multi:
-            each = self._query.k * _MULTI_FACTOR
-            found = self._found(each).best(each)
-            return _of_multivectors(found, self._num_queries).within(lower, upper).best(k)
+            count = self._query.k * _MULTI_FACTOR
+            neighbors = self._found(count).best(count)
+            return _of_multivectors(neighbors, self._num_queries).within(lower, upper).best(k)
         return self._found(k, lower, upper).best(k)
 
     def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
         if self._live.passing is None:
-            wanted = _MORE_FACTOR * k + _MORE_ROWS
-            found, is_complete = self._looked_up(k, wanted, lower, upper)
+            count = _MORE_FACTOR * k + _MORE_ROWS
+            neighbors, is_complete = self._looked_up(k, count, lower, upper)
             if is_complete:
-                return found
+                return neighbors
         collector = Collector(self._num_queries, k, lower, upper)
         for segment in self._segments:
             segment.search_first(collector, self._live, k)
@@ -159,7 +159,7 @@ class IndexSearch:
         return collector.neighbors()
 
     def _looked_up(
-        self, k: int, wanted: int, lower: float | None, upper: float | None
+        self, k: int, count: int, lower: float | None, upper: float | None
     ) -> tuple[Neighbors, bool]:
         """Return the live rows among the nearest vectors, and whether there are enough."""
         parts = []
@@ -168,7 +168,7 @@ class IndexSearch:
         num_searched = np.zeros(self._num_queries, np.int64)
         counted = self._live.all_live and lower is None and upper is None
         for segment in self._segments:
-            collector = Collector(self._num_queries, wanted, lower, upper)
+            collector = Collector(self._num_queries, count, lower, upper)
             segment.search_first(collector, None, k)
             alive, may_lack = _looked_up(
                 collector.neighbors(),
@@ -176,7 +176,7 @@ class IndexSearch:
                 segment.opened,
                 segment.fragments,
                 self._live,
-                wanted,
+                count,
             )
             counts = np.bincount(alive.queries, minlength=self._num_queries)
             is_complete &= ~may_lack | (counts >= k)
@@ -274,12 +274,12 @@ class _Segment:
         is_next = (rank >= self._done[:, None]) & (rank < stops[:, None])
         query, place = np.nonzero(is_next)
         number = self._order[query, place]
-        own = number % self._share[1] == self._share[0]
+        in_share = number % self._share[1] == self._share[0]
         search_pairs(
             self.opened,
             self.fragments,
             self._vectors,
-            (query[own], number[own]),
+            (query[in_share], number[in_share]),
             collector,
             live,
             k,
@@ -328,51 +328,53 @@ def search_pairs(
     groups = np.split(query, starts[1:]) if len(numbers) else []
     graphs = opened.graphs
     for first in range(0, len(numbers), _PARTITIONS):
-        some = numbers[first : first + _PARTITIONS].tolist()
+        block = numbers[first : first + _PARTITIONS].tolist()
         if graphs is None and len(vectors) == 1:
-            _measure_one(collector, opened.partitions(some), vectors, fragments, live)
+            _measure_one(collector, opened.partitions(block), vectors, fragments, live)
             continue
-        opened_graphs = [None] * len(some) if graphs is None else graphs.open(some)
-        partitions = zip(groups[first:], opened_graphs, opened.partitions(some), strict=False)
+        opened_graphs = [None] * len(block) if graphs is None else graphs.open(block)
+        partitions = zip(groups[first:], opened_graphs, opened.partitions(block), strict=False)
         for queries, graph, (ids, partition) in partitions:
-            kept, places = None, ids
+            passing, places = None, ids
             if live is not None:
-                places, kept = live.addresses(ids, fragments)
-                if not kept.any():
+                places, passing = live.addresses(ids, fragments)
+                if not passing.any():
                     continue
             if graph is None:
-                _measure(collector, partition, vectors, queries, ids, places, kept)
+                _measure(collector, partition, vectors, queries, ids, places, passing)
                 continue
-            for own in queries.tolist():
-                rows, distances = graph.search(partition, vectors[own], k, ef=ef, passing=kept)
-                own_query = np.full(len(rows), own, np.int64)
-                collector.add_pairs(distances, own_query, rows, ids, places)
+            for query_number in queries.tolist():
+                rows, distances = graph.search(
+                    partition, vectors[query_number], k, ef=ef, passing=passing
+                )
+                query_numbers = np.full(len(rows), query_number, np.int64)
+                collector.add_pairs(distances, query_numbers, rows, ids, places)
 
 
 def _looked_up(
-    found: Neighbors,
+    neighbors: Neighbors,
     num_queries: int,
     opened: VectorSegment,
     fragments: BitMap,
     live: LiveRows,
-    wanted: int,
+    count: int,
 ) -> tuple[Neighbors, npt.NDArray[np.bool_]]:
     """Return the live ones among the nearest rows, and which queries may lack some.
 
     Parameters
     ----------
-    found : Neighbors
+    neighbors : Neighbors
         With row ids in place of addresses.
-    wanted : int
+    count : int
         The most rows that were collected for a query: others are farther.
     """
-    addresses, kept = live.addresses(found.ids, fragments)
-    alive = Neighbors(found.queries, found.distances, found.ids, addresses).at(kept)
-    num_found = np.bincount(found.queries, minlength=num_queries)
+    addresses, is_valid = live.addresses(neighbors.ids, fragments)
+    alive = Neighbors(neighbors.queries, neighbors.distances, neighbors.ids, addresses).at(is_valid)
+    num_found = np.bincount(neighbors.queries, minlength=num_queries)
     if opened.has_graphs:
         # A graph finds some rows only, and others if these are left out.
         return alive, num_found > np.bincount(alive.queries, minlength=num_queries)
-    return alive, num_found == wanted
+    return alive, num_found == count
 
 
 def _measure_one(
@@ -385,12 +387,14 @@ def _measure_one(
     """Collect the rows of the partitions of one query together: most of them are left out."""
     if not partitions:
         return
-    ids = np.concatenate([own for own, _ in partitions])
-    distances = np.concatenate([each.distances(vectors) for _, each in partitions], axis=1)
+    ids = np.concatenate([part for part, _ in partitions])
+    distances = np.concatenate(
+        [partition.distances(vectors) for _, partition in partitions], axis=1
+    )
     places = ids
     if live is not None:
-        places, kept = live.addresses(ids, fragments)
-        distances[:, ~kept] = np.nan
+        places, is_valid = live.addresses(ids, fragments)
+        distances[:, ~is_valid] = np.nan
     collector.add(distances, np.zeros(1, np.int64), ids, places)
 
 
@@ -401,40 +405,40 @@ def _measure(
     queries: Int64Array,
     ids: UInt64Array,
     places: UInt64Array,
-    kept: npt.NDArray[np.bool_] | None,
+    is_valid: npt.NDArray[np.bool_] | None,
 ) -> None:
     """Collect the rows of a partition."""
     rows = None
-    if kept is not None and not kept.all():
-        rows = np.flatnonzero(kept)
-        own = ids[rows]
-        ids, places = own, own if places is ids else places[rows]
+    if is_valid is not None and not is_valid.all():
+        rows = np.flatnonzero(is_valid)
+        valid_ids = ids[rows]
+        ids, places = valid_ids, valid_ids if places is ids else places[rows]
     for first in range(0, len(queries), _QUERIES):
-        some = queries[first : first + _QUERIES]
-        collector.add(partition.distances(vectors[some], rows), some, ids, places)
+        block = queries[first : first + _QUERIES]
+        collector.add(partition.distances(vectors[block], rows), block, ids, places)
 
 
-def _of_multivectors(found: Neighbors, num_vectors: int) -> Neighbors:
+def _of_multivectors(neighbors: Neighbors, num_vectors: int) -> Neighbors:
     """Return rows by the sum of the distances of their nearest vectors from those of the query.
 
     A row that has none of the nearest vectors is as far as the farthest of them.
     """
-    if not len(found):
+    if not len(neighbors):
         return Neighbors.none()
-    best = found.at(np.lexsort((found.distances, found.ids, found.queries)))
+    best = neighbors.at(np.lexsort((neighbors.distances, neighbors.ids, neighbors.queries)))
     first = np.ones(len(best), np.bool_)
     first[1:] = (best.queries[1:] != best.queries[:-1]) | (best.ids[1:] != best.ids[:-1])
     best = best.at(first)
     ids, index, place = np.unique(best.ids, return_index=True, return_inverse=True)
     sums = np.zeros(len(ids), np.float64)
     for number in range(num_vectors):
-        all_distances = found.distances[found.queries == number]
+        all_distances = neighbors.distances[neighbors.queries == number]
         if not len(all_distances):
             continue
-        far = np.full(len(ids), all_distances.max(), np.float64)
-        own = best.queries == number
-        far[place[own]] = best.distances[own]
-        sums += far
+        distances = np.full(len(ids), all_distances.max(), np.float64)
+        is_of_vector = best.queries == number
+        distances[place[is_of_vector]] = best.distances[is_of_vector]
+        sums += distances
     return Neighbors(
         np.zeros(len(ids), np.int32), sums.astype(np.float32), ids, best.addresses[index]
     )

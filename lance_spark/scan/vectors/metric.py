@@ -39,5 +39,5 @@ def parse_metric(name: object) -> Metric:
     try:
         return Metric(_ALIASES.get(lower, lower))
     except ValueError:
-        known = ", ".join(metric.value for metric in Metric)
-        raise InvalidInputError(f"metric must be one of {known}, not {name!r}") from None
+        names = ", ".join(metric.value for metric in Metric)
+        raise InvalidInputError(f"metric must be one of {names}, not {name!r}") from None

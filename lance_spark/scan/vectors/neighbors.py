@@ -91,20 +91,20 @@ class Neighbors:
             tied = np.zeros(len(key), np.bool_)
             tied[1:] = is_equal
             tied[:-1] |= is_equal
-            own = order[tied]
-            order[tied] = own[np.lexsort((self.ids[own], key[own]))]
+            rows = order[tied]
+            order[tied] = rows[np.lexsort((self.ids[rows], key[rows]))]
         return order
 
     def within(self, lower: float | None, upper: float | None) -> Neighbors:
         """Return the rows with `lower` <= distance < `upper`."""
         if lower is None and upper is None:
             return self
-        kept = np.ones(len(self), np.bool_)
+        is_within = np.ones(len(self), np.bool_)
         if lower is not None:
-            kept &= self.distances >= np.float32(lower)
+            is_within &= self.distances >= np.float32(lower)
         if upper is not None:
-            kept &= self.distances < np.float32(upper)
-        return self.at(kept)
+            is_within &= self.distances < np.float32(upper)
+        return self.at(is_within)
 
 
 def joined(parts: Sequence[Neighbors]) -> Neighbors:
@@ -181,9 +181,9 @@ class Collector:
             # All rows up to these distances are collected now: others that are farther are not.
             self.limits[queries] = limits
         # Of one dimension: numpy finds few among many in a fifth of the time.
-        near = np.flatnonzero(distances <= limits[:, None])
-        query, row = np.divmod(near, max(1, distances.shape[1]))
-        self.add_pairs(distances.reshape(-1)[near], queries[query], row, ids, addresses)
+        positions = np.flatnonzero(distances <= limits[:, None])
+        query, row = np.divmod(positions, max(1, distances.shape[1]))
+        self.add_pairs(distances.reshape(-1)[positions], queries[query], row, ids, addresses)
 
     def add_pairs(
         self,
@@ -194,12 +194,12 @@ class Collector:
         addresses: UInt64Array,
     ) -> None:
         """Collect pairs of a query and a row, by the number of the row among `ids`."""
-        near = distances <= self.limits[queries]
-        if not near.all():
-            distances, queries, rows = distances[near], queries[near], rows[near]
-        own = ids[rows]
-        places = own if addresses is ids else addresses[rows]
-        part = Neighbors(queries.astype(np.int32), distances, own, places)
+        is_near = distances <= self.limits[queries]
+        if not is_near.all():
+            distances, queries, rows = distances[is_near], queries[is_near], rows[is_near]
+        row_ids = ids[rows]
+        places = row_ids if addresses is ids else addresses[rows]
+        part = Neighbors(queries.astype(np.int32), distances, row_ids, places)
         part = part.within(self._lower, self._upper)
         if not len(part):
             return

@@ -131,6 +131,6 @@ def _automatic(k: int, metric: Metric, distances: _Floats) -> Int64Array:
     nearest = wide[:, :1]
     scale = np.abs(1 - nearest) if metric is Metric.DOT else nearest
     with np.errstate(invalid="ignore"):
-        near = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
-    result: Int64Array = np.clip(near, least[place], most[place])
+        counts = (wide - nearest <= np.float32(margins[place]) * scale).sum(axis=1)
+    result: Int64Array = np.clip(counts, least[place], most[place])
     return result

@@ -113,8 +113,8 @@ def parse_nearest(nearest: Mapping[str, Any]) -> NearestQuery:
         raise InvalidInputError(f"nearest must be a mapping, not {type(nearest).__name__}")
     unknown = nearest.keys() - _NUMBERS.keys() - set(_OTHERS)
     if unknown:
-        known = ", ".join(sorted({*_NUMBERS, *_OTHERS}))
-        raise InvalidInputError(f"nearest has the unknown key {min(unknown)!r}; known are {known}")
+        names = ", ".join(sorted({*_NUMBERS, *_OTHERS}))
+        raise InvalidInputError(f"nearest has the unknown key {min(unknown)!r}; known are {names}")
     for key in ("column", "q"):
         if nearest.get(key) is None:
             raise InvalidInputError(f"nearest must have the key {key!r}")

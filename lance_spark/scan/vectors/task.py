@@ -82,31 +82,33 @@ class VectorScanTask(SearchTask):
             read_vectors=partial(self._read_vectors, metrics, open_files),
             passing=partial(self._passing, metrics),
         )
-        found = self.search.neighbors(rows)
-        if not self.filters or not len(found):
-            return found
-        slices = self._slices(np.unique(found.addresses))
-        return found.at(np.isin(found.addresses, self._addresses(metrics, slices, self.filters)))
+        neighbors = self.search.neighbors(rows)
+        if not self.filters or not len(neighbors):
+            return neighbors
+        slices = self._slices(np.unique(neighbors.addresses))
+        return neighbors.at(
+            np.isin(neighbors.addresses, self._addresses(metrics, slices, self.filters))
+        )
 
     def rows(
         self,
-        found: Neighbors,
+        neighbors: Neighbors,
         metrics: ScanMetrics | None = None,
         open_files: OpenFiles | None = None,
     ) -> pa.Table:
         """Return the columns of rows that were found, in their order."""
         computed: dict[int, npt.NDArray[Any]] = {
-            DISTANCE.id: found.distances,
-            QUERY_INDEX.id: found.queries,
-            _ADDRESS.id: found.addresses,
-            row_meta.ROW_ID.id: found.ids,
+            DISTANCE.id: neighbors.distances,
+            QUERY_INDEX.id: neighbors.queries,
+            _ADDRESS.id: neighbors.addresses,
+            row_meta.ROW_ID.id: neighbors.ids,
         }
         fields = self.lance_schema.fields
         read = replace(
             self.lance_schema, fields=tuple(field for field in fields if field.id not in computed)
         )
         if read.fields:
-            addresses = found.addresses
+            addresses = neighbors.addresses
             table = take_addresses(
                 self.paths, self._fragments, read, addresses, open_files, metrics
             )
@@ -123,9 +125,9 @@ class VectorScanTask(SearchTask):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows; see `ScanTask.batches`."""
         metrics = ScanMetrics() if metrics is None else metrics
-        found = self.neighbors(metrics)
-        for first in range(0, len(found), self.batch_size):
-            rows = found.at(slice(first, first + self.batch_size))
+        neighbors = self.neighbors(metrics)
+        for first in range(0, len(neighbors), self.batch_size):
+            rows = neighbors.at(slice(first, first + self.batch_size))
             if not self.lance_schema.fields:
                 yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
                 continue
@@ -134,8 +136,8 @@ class VectorScanTask(SearchTask):
     def _passing(self, metrics: ScanMetrics, fragments: Sequence[Fragment]) -> UInt64Array | None:
         if not self.prefilter:
             return None
-        wanted = {fragment.id for fragment in fragments}
-        slices = [piece for piece in self.slices if piece.fragment.id in wanted]
+        fragment_ids = {fragment.id for fragment in fragments}
+        slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
         return self._addresses(metrics, slices, self.prefilter)
 
     def _addresses(
@@ -146,8 +148,8 @@ class VectorScanTask(SearchTask):
     ) -> UInt64Array:
         """Return the addresses of the rows that meet filters, increasing."""
         read = self._scan((_ADDRESS,), slices, filters)
-        kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
-        return np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
+        parts = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+        return np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
 
     def _read_vectors(
         self,
@@ -167,8 +169,8 @@ class VectorScanTask(SearchTask):
             )
             batches = iter(table.to_batches())
         else:
-            wanted = {fragment.id for fragment in fragments}
-            slices = [piece for piece in self.slices if piece.fragment.id in wanted]
+            fragment_ids = {fragment.id for fragment in fragments}
+            slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
             batches = task._batches(self.paths, open_files, metrics)
         for batch in batches:

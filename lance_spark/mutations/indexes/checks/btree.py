@@ -56,15 +56,15 @@ def _check_rows(values: pa.Array, words: pa.Array, rows: CoveredRows, findings: 
     count = np.bincount(position, minlength=len(rows))
     missing, repeated = np.flatnonzero(count == 0), np.flatnonzero(count > 1)
     indices = pa.array(live)
-    other = np.flatnonzero(differ(values.take(indices), rows.values.take(pa.array(position))))
+    different = np.flatnonzero(differ(values.take(indices), rows.values.take(pa.array(position))))
     findings.missing += len(missing)
-    findings.wrong += len(np.union1d(repeated, position[other]))
+    findings.wrong += len(np.union1d(repeated, position[different]))
     findings.add(
         rows.problem(number, "the index does not have the row") for number in missing.tolist()
     )
     findings.add(
         rows.problem(int(position[number]), f"the index has {shown(values[int(live[number])])}")
-        for number in other.tolist()
+        for number in different.tolist()
     )
     findings.add(
         rows.problem(number, f"the index has the row {count[number]} times")

@@ -77,8 +77,8 @@ class _Pairs:
             )
         self._rows, self._dtype = rows, items.type
         self._count = max(len(rows), 1)
-        both = pa.chunked_array([comparable(keys), comparable(items)]).combine_chunks()
-        encoded = both.dictionary_encode(null_encoding="encode")
+        values = pa.chunked_array([comparable(keys), comparable(items)]).combine_chunks()
+        encoded = values.dictionary_encode(null_encoding="encode")
         codes = encoded.indices.to_numpy().astype(np.int64)
         self._values = encoded.dictionary
         #: Number of the value of each set.
@@ -112,14 +112,14 @@ class _Pairs:
     def _note(self, pairs: RowNumbers, findings: Findings) -> None:
         """Note pairs that the index has."""
         pairs, counts = np.unique(pairs, return_counts=True)
-        place = np.searchsorted(self._expected, pairs)
-        place = np.minimum(place, max(len(self._expected) - 1, 0))
+        nearest = np.searchsorted(self._expected, pairs)
+        nearest = np.minimum(nearest, max(len(self._expected) - 1, 0))
         is_right = np.zeros(len(pairs), np.bool_)
         if len(self._expected):
-            is_right = self._expected[place] == pairs
-        found = place[is_right]
-        is_repeated = (counts[is_right] > 1) | self._is_found[found]
-        self._is_found[found] = True
+            is_right = self._expected[nearest] == pairs
+        places = nearest[is_right]
+        is_repeated = (counts[is_right] > 1) | self._is_found[places]
+        self._is_found[places] = True
         wrong, repeated = pairs[~is_right], pairs[is_right][is_repeated]
         for part in (wrong, repeated):
             self._is_wrong[part % self._count] = True

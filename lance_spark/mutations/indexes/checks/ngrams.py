@@ -31,22 +31,22 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         )
     expected = ngram.postings_of(rows.values, rows.words)
     tokens = ngram.read_tokens(files)
-    known = _known_rows(rows)
+    possible = _known_rows(rows)
     missing, wrong = BitMap64(), BitMap64()
     for start in range(0, len(tokens), _BATCH_TOKENS):
         part = tokens[start : start + _BATCH_TOKENS]
         postings = ngram.read_postings(files, np.arange(start, start + len(part)))
         for token, posting in zip(part.tolist(), postings, strict=True):
-            position, is_live = rows.find(_words(posting & known))
+            position, is_live = rows.find(_words(posting & possible))
             position = position[is_live]
             findings.stale += len(posting) - len(position)
-            found = BitMap64(np.sort(rows.words[position]), optimize=False)
-            wanted = expected.pop(token, BitMap64())
-            lacking, more = wanted - found, found - wanted
+            stored = BitMap64(np.sort(rows.words[position]), optimize=False)
+            expected_rows = expected.pop(token, BitMap64())
+            lacking, surplus = expected_rows - stored, stored - expected_rows
             missing |= lacking
-            wrong |= more
+            wrong |= surplus
             _describe(rows, lacking, f"the index does not have {_shown(token)}", findings)
-            _describe(rows, more, f"the index has {_shown(token)}", findings)
+            _describe(rows, surplus, f"the index has {_shown(token)}", findings)
     for token, lacking in sorted(expected.items()):
         missing |= lacking
         _describe(rows, lacking, f"the index does not have {_shown(token)}", findings)
@@ -56,11 +56,11 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
 
 def _known_rows(rows: CoveredRows) -> BitMap64:
     """Return all rows that an index can have; a set of few bytes can have any number of others."""
-    known = BitMap64(rows.words, optimize=False)
+    rows_of_index = BitMap64(rows.words, optimize=False)
     for digest in () if rows.moved is None else rows.moved.old_fragments():
         first = digest.id << OFFSET_BITS
-        known.add_range(first, first + min(digest.physical_rows, 1 << OFFSET_BITS))
-    return known
+        rows_of_index.add_range(first, first + min(digest.physical_rows, 1 << OFFSET_BITS))
+    return rows_of_index
 
 
 def _words(rows: BitMap64) -> UInt64Array:

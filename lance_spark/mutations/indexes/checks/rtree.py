@@ -64,7 +64,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
 
 
 def _check_items(
-    found: Boxes,
+    stored: Boxes,
     ids: np.ndarray,
     boxes: Boxes,
     rows: CoveredRows,
@@ -75,18 +75,20 @@ def _check_items(
     missing, wrong = flags
     position, is_live = rows.find(ids)
     findings.stale += len(ids) - int(np.count_nonzero(is_live))
-    position, found = position[is_live], found.take(is_live)
-    other = np.zeros(len(rows), np.bool_)
-    for side, expected in zip(found, boxes, strict=True):
-        other[position[side != expected[position]]] = True
+    position, stored = position[is_live], stored.take(is_live)
+    is_different = np.zeros(len(rows), np.bool_)
+    for side, expected in zip(stored, boxes, strict=True):
+        is_different[position[side != expected[position]]] = True
     first = np.unique(position, return_index=True)[1]
     is_again = np.ones(len(position), np.bool_)
     is_again[first] = False
     # Rows with a box are missing until they are found, the others are never.
-    other[position[is_again | ~missing[position]]] = True
+    is_different[position[is_again | ~missing[position]]] = True
     missing[position] = False
-    _describe(rows, other & ~wrong, "the index has the row with another box, or twice", findings)
-    wrong |= other
+    _describe(
+        rows, is_different & ~wrong, "the index has the row with another box, or twice", findings
+    )
+    wrong |= is_different
 
 
 def _check_pages(file: DataFileReader, levels: list[np.ndarray], findings: Findings) -> None:

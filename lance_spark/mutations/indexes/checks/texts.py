@@ -38,7 +38,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     """
     parameters, parts = open_index(files)
     expected, counts = _of_texts(rows, parameters)
-    seen = np.zeros(len(rows), np.int64)
+    num_documents = np.zeros(len(rows), np.int64)
     is_wrong = np.zeros(len(rows), np.bool_)
     for part in parts:
         documents = part.documents
@@ -49,9 +49,9 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         differs = (hashes[is_live] != expected[place]) | (num_tokens[is_live] != counts[place])
         differs |= documents.lengths[is_live] != counts[place]
         is_wrong[place[differs]] = True
-        np.add.at(seen, place, 1)
-    is_missing = (counts > 0) & (seen == 0)
-    is_wrong |= seen > 1
+        np.add.at(num_documents, place, 1)
+    is_missing = (counts > 0) & (num_documents == 0)
+    is_wrong |= num_documents > 1
     findings.missing += int(is_missing.sum())
     findings.wrong += int(is_wrong.sum())
     for flags, text in (
@@ -67,12 +67,12 @@ def _of_texts(rows: CoveredRows, parameters: TextParameters) -> tuple[Hashes, Ro
     tokenizer = Tokenizer(parameters)
     hashes = np.zeros(len(rows), np.uint64)
     counts = np.zeros(len(rows), np.int64)
-    known = np.empty(0, np.uint64)
+    token_hashes = np.empty(0, np.uint64)
     for first, piece in tokenizer.pieces(rows.values):
         tokens = tokenizer.split(piece)
-        new = islice(tokenizer.vocabulary, len(known), None)
-        known = np.append(known, _hashed([token.encode("utf-8") for token in new]))
-        of_token = known[tokens.ids]
+        new = islice(tokenizer.vocabulary, len(token_hashes), None)
+        token_hashes = np.append(token_hashes, _hashed([token.encode("utf-8") for token in new]))
+        of_token = token_hashes[tokens.ids]
         if parameters.with_position:
             of_token = _placed(of_token, tokens.positions)
         counts[first : first + len(piece)] = np.bincount(tokens.rows, minlength=len(piece))
@@ -84,10 +84,10 @@ def _of_postings(part: TextIndexPart) -> tuple[Hashes, RowNumbers]:
     """Return the number of each document by its postings, and how many tokens it has."""
     hashes = np.zeros(part.num_documents, np.uint64)
     counts = np.zeros(part.num_documents, np.int64)
-    known = _hashed(all_words(part))
+    token_hashes = _hashed(all_words(part))
     for first, postings in all_postings(part):
         sizes = np.diff(postings.bounds)
-        of_posting = np.repeat(known[first : first + len(sizes)], sizes)
+        of_posting = np.repeat(token_hashes[first : first + len(sizes)], sizes)
         if postings.positions is None:
             of_posting = of_posting * postings.frequencies.astype(np.uint64)
             np.add.at(hashes, postings.documents, of_posting)

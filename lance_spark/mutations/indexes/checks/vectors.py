@@ -57,7 +57,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
             f"the column {vectors.shape[1]}; create the index again"
         )
     expected = np.bincount(positions, minlength=len(rows))
-    found = np.zeros(len(rows), np.int64)
+    counts = np.zeros(len(rows), np.int64)
     wrong = np.zeros(len(rows), np.bool_)
     compared = None
     if not is_multi(rows.values.type):
@@ -68,14 +68,14 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         compared = _Compared(segment, vectors, places, nearest)
     for number in range(segment.ivf.num_partitions):
         words, stored = segment.stored(number)
-        where, is_live = rows.find(words)
+        row_numbers, is_live = rows.find(words)
         findings.stale += int(np.count_nonzero(~is_live))
-        where = where[is_live].astype(np.int64)
-        found += np.bincount(where, minlength=len(rows))
-        if compared is not None and len(where):
-            is_wrong = compared.wrong(number, stored, where, np.flatnonzero(is_live))
-            wrong[where[is_wrong]] = True
-    repeated, missing = found > expected, found < expected
+        row_numbers = row_numbers[is_live].astype(np.int64)
+        counts += np.bincount(row_numbers, minlength=len(rows))
+        if compared is not None and len(row_numbers):
+            is_wrong = compared.wrong(number, stored, row_numbers, np.flatnonzero(is_live))
+            wrong[row_numbers[is_wrong]] = True
+    repeated, missing = counts > expected, counts < expected
     findings.wrong += int(np.count_nonzero(wrong | repeated))
     findings.missing += int(np.count_nonzero(missing))
     for flags, text in (
@@ -132,28 +132,32 @@ class _Compared:
         # The scale of a rounding: products of vectors have no least distance.
         scale = np.abs(distances) + (segment.metric is Metric.DOT)
         is_wrong |= distances > self._nearest[np.maximum(places, 0)] + _TOLERANCE * scale
-        own = segment.quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
+        expected_codes = segment.quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
         codes = segment.quantizer.unstored(stored).take(pa.array(rows))
-        differs = _differ(codes, own) & ~is_wrong
+        differs = _differ(codes, expected_codes) & ~is_wrong
         doubtful = np.flatnonzero(differs)[:_MAX_MEASURED]
         if len(doubtful):
             partition = segment.quantizer.open_partition(stored, centroid)
-            mine = segment.quantizer.open_partition(segment.quantizer.stored(own), centroid)
+            of_expected = segment.quantizer.open_partition(
+                segment.quantizer.stored(expected_codes), centroid
+            )
             tolerance = _RABIT_TOLERANCE if segment.quantizer.name == "RQ" else _TOLERANCE
             for start in range(0, len(doubtful), _BLOCK_ROWS):
                 block = doubtful[start : start + _BLOCK_ROWS]
-                theirs = partition.distances(vectors[block], rows[block]).diagonal()
-                expected = mine.distances(vectors[block], block).diagonal()
-                is_wrong[block] = np.abs(theirs - expected) > tolerance * np.abs(scale[block])
+                stored_distances = partition.distances(vectors[block], rows[block]).diagonal()
+                expected_distances = of_expected.distances(vectors[block], block).diagonal()
+                is_wrong[block] = np.abs(
+                    stored_distances - expected_distances
+                ) > tolerance * np.abs(scale[block])
         return is_wrong
 
 
 def _differ(first: pa.RecordBatch, second: pa.RecordBatch) -> Flags:
     """Return which rows of two batches of codes differ."""
     differs = np.zeros(first.num_rows, np.bool_)
-    for one, other in zip(first.columns, second.columns, strict=True):
-        if pa.types.is_fixed_size_list(one.type):
-            differs |= (matrix(one) != matrix(other)).any(axis=1)
+    for left, right in zip(first.columns, second.columns, strict=True):
+        if pa.types.is_fixed_size_list(left.type):
+            differs |= (matrix(left) != matrix(right)).any(axis=1)
     return differs
 
 

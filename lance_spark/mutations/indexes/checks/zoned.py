@@ -159,7 +159,7 @@ class _Zoned:
             is_inside &= offsets < start[zone] + length[zone]
         else:
             zone, is_inside = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
-        known = np.unique(fragment_ids).astype(np.int64)
+        known_fragments = np.unique(fragment_ids).astype(np.int64)
         if rows.moved is not None:
             sizes = {digest.id: digest.physical_rows for digest in rows.moved.old_fragments()}
             old = order[np.isin(fragment[order], list(sizes))]
@@ -167,7 +167,7 @@ class _Zoned:
             stop = np.minimum(start[old] + length[old], physical)
             for number, positions in _moved_rows(rows, key[old], np.maximum(stop - start[old], 0)):
                 zone[positions], is_inside[positions] = old[number], True
-            known = np.append(known, list(sizes))
+            known_fragments = np.append(known_fragments, list(sizes))
         result = cls(
             len(zones), zone, is_inside, flags(rows.values.is_null()), _are_nan(rows.values)
         )
@@ -180,7 +180,7 @@ class _Zoned:
         findings.missing += len(missing)
         findings.add(rows.problem(number, "no zone has the row") for number in missing.tolist())
         # Zones of other fragments are counted as one row each.
-        findings.stale += int(np.count_nonzero(~np.isin(fragment, known)))
+        findings.stale += int(np.count_nonzero(~np.isin(fragment, known_fragments)))
         return result
 
     def counts(self, is_counted: Flags) -> RowNumbers:
@@ -223,8 +223,8 @@ def _moved_rows(
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
-        done = int(ends[start] - sizes[start])
-        stop = max(int(np.searchsorted(ends, done + _BATCH_ROWS, "right")), start + 1)
+        num_before = int(ends[start] - sizes[start])
+        stop = max(int(np.searchsorted(ends, num_before + _BATCH_ROWS, "right")), start + 1)
         count = sizes[start:stop]
         offsets = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         words = np.repeat(first[start:stop], count) + offsets.astype(np.uint64)

@@ -84,9 +84,9 @@ class SortedRun:
             window = pa.RecordBatch.from_arrays(columns, names)
             self._row_bytes = max(window.nbytes // window.num_rows, 1)
             self._position = stop
-            kept = self.keep(window)
-            if kept.num_rows:
-                self._rows = [kept]
+            remaining = self.keep(window)
+            if remaining.num_rows:
+                self._rows = [remaining]
 
     def take(self, count: int) -> pa.RecordBatch:
         """Return the next rows, and drop them."""

@@ -345,18 +345,18 @@ def has_each(files: IndexFiles, content: FilterFile, zone: RowNumbers, values: p
     result = np.zeros(len(values), np.bool_)
     rows, first = np.unique(zone, return_index=True)
     bounds = np.append(first, len(zone))
-    done = 0
+    first_filter = 0
     for filters in _windows(files, content, rows):
         words, starts, num_blocks = _words_of(filters)
-        stop = done + len(filters)
-        for start in range(bounds[done], bounds[stop], _HASHED_VALUES):
+        stop = first_filter + len(filters)
+        for start in range(bounds[first_filter], bounds[stop], _HASHED_VALUES):
             part = slice(start, min(start + _HASHED_VALUES, bounds[stop]))
             value_hashes = hashes(values[part])
-            number = np.searchsorted(rows[done:stop], zone[part])
+            number = np.searchsorted(rows[first_filter:stop], zone[part])
             blocks = starts[number] + _block_of(value_hashes, num_blocks[number]).astype(np.int64)
             masks = _masks(value_hashes)
             result[part] = ((words[blocks] & masks) == masks).all(axis=1)
-        done = stop
+        first_filter = stop
     return result
 
 

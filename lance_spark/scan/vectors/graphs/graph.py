@@ -96,10 +96,10 @@ class Level:
         """Return the neighbors of some nodes, some more than once."""
         neighbors, bounds = self.neighbors, self.bounds
         if len(nodes) == 1:
-            found = neighbors[bounds[nodes[0]] : bounds[nodes[0] + 1]]
+            result = neighbors[bounds[nodes[0]] : bounds[nodes[0] + 1]]
         else:
-            found = np.concatenate([neighbors[bounds[node] : bounds[node + 1]] for node in nodes])
-        return found.astype(np.int64)
+            result = np.concatenate([neighbors[bounds[node] : bounds[node + 1]] for node in nodes])
+        return result.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +178,19 @@ class Graph:
             passing = None
         elif not num_passing:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        near = None
+        neighbors = None
         if num_rows > max(_FEW_ROWS, _MOST_SEEN * ef) and num_passing >= int(num_rows * _FEW_PASS):
-            near = self._near(partition.measure(query), ef, passing, lower)
-        if near is None:
+            neighbors = self._near(partition.measure(query), ef, passing, lower)
+        if neighbors is None:
             rows: Int64Array = np.arange(num_rows) if passing is None else passing.nonzero()[0]
             distances = partition.distances(query[None], None if passing is None else rows)[0]
         else:
-            rows, distances = near
+            rows, distances = neighbors
         if lower is not None or upper is not None:
             low = -np.inf if lower is None else lower
             high = np.inf if upper is None else upper
-            kept = (distances >= low) & (distances < high)
-            rows, distances = rows[kept], distances[kept]
+            is_within = (distances >= low) & (distances < high)
+            rows, distances = rows[is_within], distances[is_within]
         if len(rows) > ef:
             best = distances.argpartition(ef - 1)[:ef]
             rows, distances = rows[best], distances[best]
@@ -210,31 +210,31 @@ class Graph:
         """
         row, distance = self._descend(measure)
         level = self.levels[0]
-        seen = np.zeros(level.num_nodes, np.bool_)
-        seen[row] = True
+        is_measured = np.zeros(level.num_nodes, np.bool_)
+        is_measured[row] = True
         # In the order of distances: all rows whose edges can be followed yet (open), and results.
         rows, distances = np.array([row]), np.array([distance], np.float32)
         is_open = np.ones(1, np.bool_)
         selects = passing is not None or lower is not None
-        num_seen, most_seen = 1, level.num_nodes
+        num_measured, limit = 1, level.num_nodes
         if selects:
-            most_seen = max(int(level.num_nodes * _PART_SEEN), _MOST_SEEN * ef)
+            limit = max(int(level.num_nodes * _PART_SEEN), _MOST_SEEN * ef)
         worst = np.inf
         while True:
             opened = is_open.nonzero()[0][:_NODES]
             if not len(opened):
                 break
-            if num_seen > most_seen:
+            if num_measured > limit:
                 return None
             is_open[opened] = False
             new = level.neighbors_of(rows[opened].tolist())
-            new = new[~seen[new]]
+            new = new[~is_measured[new]]
             if len(opened) > 1:
                 new = _distinct(new)
             if not len(new):
                 continue
-            seen[new] = True
-            num_seen += len(new)
+            is_measured[new] = True
+            num_measured += len(new)
             measured = measure(new)
             if worst < np.inf:
                 nearer = (measured < worst).nonzero()[0]
@@ -252,11 +252,11 @@ class Graph:
             if selects:
                 is_result = _selected(rows, distances, passing, lower)
                 results = is_result.nonzero()[0]
-                kept = is_open | is_result
+                stays = is_open | is_result
                 if len(results) >= ef:
-                    kept[results[ef - 1] + 1 :] = False
+                    stays[results[ef - 1] + 1 :] = False
                 num_results = len(results)
-                rows, distances, is_open = rows[kept], distances[kept], is_open[kept]
+                rows, distances, is_open = rows[stays], distances[stays], is_open[stays]
             if num_results >= ef:
                 worst = distances[-1]
         if selects:

@@ -274,7 +274,7 @@ def _parameters(content: object, name: str) -> GraphParameters:
     numbers = content if isinstance(content, dict) else {}
     keys = ("m", "ef_construction", "max_level")
     values = [numbers.get(key) for key in keys]
-    whole = [value for value in values if type(value) is int and 0 < value < 1 << 31]
-    if len(whole) < len(keys):
+    integers = [value for value in values if type(value) is int and 0 < value < 1 << 31]
+    if len(integers) < len(keys):
         raise CorruptFileError(f"{name}: params must have the numbers {keys}; rebuild the index")
-    return GraphParameters(*whole)
+    return GraphParameters(*integers)

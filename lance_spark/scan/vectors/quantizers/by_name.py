@@ -36,8 +36,8 @@ def open_quantizer(index_type: str, stored: StoredModel) -> Quantizer:
     """
     opener = _OPENERS.get(index_type)
     if opener is None:
-        known = ", ".join(_OPENERS)
+        names = ", ".join(_OPENERS)
         raise UnsupportedFeatureError(
-            f"{stored.name}: an index of type {index_type[:40]!r} is not one of {known}"
+            f"{stored.name}: an index of type {index_type[:40]!r} is not one of {names}"
         )
     return opener(stored)

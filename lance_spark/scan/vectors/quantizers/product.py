@@ -187,8 +187,8 @@ class ProductQuantizer:
         count, size, items = low.shape
         shape = (count, size, size, items)
         # The first code is in the low bits: it changes fastest.
-        both = [np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, :, None], shape)]
-        return np.concatenate(both, axis=-1).reshape(count, _BYTES, 2 * items)
+        halves = [np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, :, None], shape)]
+        return np.concatenate(halves, axis=-1).reshape(count, _BYTES, 2 * items)
 
     @cached_property
     def _columns(self) -> _Floats:
@@ -231,10 +231,10 @@ class _ProductPartition:
         moved = self._moved(queries)
         if len(moved) > _FEW_QUERIES:
             return self._by_vectors(moved, positions)
-        found = np.empty((len(moved), positions.shape[1]), np.float32)
-        for query, distances in zip(moved, found, strict=True):
+        result = np.empty((len(moved), positions.shape[1]), np.float32)
+        for query, distances in zip(moved, result, strict=True):
             summed(self.quantizer.tables(query), positions, distances)
-        return found
+        return result
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         tables = self.quantizer.tables(self._moved(query[None])[0]).reshape(-1)
@@ -242,8 +242,8 @@ class _ProductPartition:
 
         def measured(rows: Int64Array) -> Distances:
             items = tables.take(rows_first[rows], mode="wrap")
-            found: Distances = np.add.reduce(items, axis=1)
-            return found
+            sums: Distances = np.add.reduce(items, axis=1)
+            return sums
 
         return measured
 
@@ -259,12 +259,12 @@ class _ProductPartition:
 
     def _decoded(self, positions: Positions) -> _Floats:
         words = self.quantizer.words
-        found: _Floats = words.reshape(-1, words.shape[2]).take(positions.T, axis=0)
-        return found.reshape(positions.shape[1], self.quantizer.dimension)
+        vectors: _Floats = words.reshape(-1, words.shape[2]).take(positions.T, axis=0)
+        return vectors.reshape(positions.shape[1], self.quantizer.dimension)
 
     def _by_vectors(self, queries: _Floats, positions: Positions) -> Distances:
         """Return the distances of decoded vectors."""
-        found = np.empty((len(queries), positions.shape[1]), np.float32)
+        result = np.empty((len(queries), positions.shape[1]), np.float32)
         lengths = np.einsum("ij,ij->i", queries, queries)
         factor = np.ascontiguousarray(queries.T)
         if self.centroid is not None:
@@ -279,8 +279,8 @@ class _ProductPartition:
                 distances += np.einsum("ij,ij->i", vectors, vectors)[:, None]
                 distances += lengths
                 np.maximum(distances, 0, out=distances)
-            found[:, first : first + step] = distances.T
-        return found
+            result[:, first : first + step] = distances.T
+        return result
 
 
 def _codebook(stored: StoredModel) -> bytes:

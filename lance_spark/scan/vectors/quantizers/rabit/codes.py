@@ -111,25 +111,25 @@ def factors(
     return Factors(squares + 2 * correction, -2 * part)
 
 
-def as_residual(found: Factors, centroids: Floats, level: Levels) -> Factors:
+def as_residual(factors: Factors, centroids: Floats, level: Levels) -> Factors:
     """Return factors for the difference of a query from the centroid, as old files have them."""
-    added = found.scale * _products(centroids, _values(level, 1))
-    return Factors(found.add + added, found.scale * _residual_scale(level.shape[1]))
+    added = factors.scale * _products(centroids, _values(level, 1))
+    return Factors(factors.add + added, factors.scale * _residual_scale(level.shape[1]))
 
 
-def from_residual(found: Factors, products: Floats, dimension: int) -> Factors:
+def from_residual(factors: Factors, products: Floats, dimension: int) -> Factors:
     """Return factors for a query.
 
     Parameters
     ----------
-    found : Factors
+    factors : Factors
         For the difference of a query from the centroid.
     products : float32 array
         <c,b> of each row.
     dimension : int
     """
-    scale = found.scale / _residual_scale(dimension)
-    return Factors(found.add - scale * products, scale)
+    scale = factors.scale / _residual_scale(dimension)
+    return Factors(factors.add - scale * products, scale)
 
 
 def error_factors(rotated: Floats, metric: Metric) -> Floats:

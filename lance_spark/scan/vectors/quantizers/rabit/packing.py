@@ -49,26 +49,26 @@ def extra_code_bytes(dimension: int, bits: int) -> int:
 
 def pack_signs(codes: Bytes) -> Bytes:
     """Return the sign codes of a partition, shape (rows, bytes), in the order of the file."""
-    whole = len(codes) // ROWS * ROWS
+    num_packed = len(codes) // ROWS * ROWS
     width = codes.shape[1]
-    blocks = codes[:whole].reshape(-1, 2, 16, width)[:, :, _PERMUTATION].transpose(0, 3, 1, 2)
+    blocks = codes[:num_packed].reshape(-1, 2, 16, width)[:, :, _PERMUTATION].transpose(0, 3, 1, 2)
     packed = np.empty((len(blocks), width, 2, 16), np.uint8)
     packed[:, :, 0] = blocks[:, :, 0] & 15 | blocks[:, :, 1] << 4
     packed[:, :, 1] = blocks[:, :, 0] >> 4 | blocks[:, :, 1] & 0xF0
-    return np.concatenate([packed.ravel(), codes[whole:].T.ravel()]).reshape(codes.shape)
+    return np.concatenate([packed.ravel(), codes[num_packed:].T.ravel()]).reshape(codes.shape)
 
 
 def unpack_signs(packed: Bytes) -> Bytes:
     """Return the sign codes of a partition, shape (rows, bytes), row by row; see `pack_signs`."""
-    whole = len(packed) // ROWS * ROWS
+    num_packed = len(packed) // ROWS * ROWS
     width = packed.shape[1]
-    halves = packed[:whole].reshape(-1, width, 2, 16)
+    halves = packed[:num_packed].reshape(-1, width, 2, 16)
     blocks = np.empty((len(halves), 2, 16, width), np.uint8)
     low, high = halves[:, :, 0].transpose(0, 2, 1), halves[:, :, 1].transpose(0, 2, 1)
     blocks[:, 0, _PERMUTATION] = low & 15 | high << 4
     blocks[:, 1, _PERMUTATION] = low >> 4 | high & 0xF0
-    rest = packed[whole:].reshape(width, len(packed) - whole).T
-    return np.concatenate([blocks.reshape(whole, width), rest])
+    tail = packed[num_packed:].reshape(width, len(packed) - num_packed).T
+    return np.concatenate([blocks.reshape(num_packed, width), tail])
 
 
 def pack_extra(codes: Bytes, bits: int) -> Bytes:

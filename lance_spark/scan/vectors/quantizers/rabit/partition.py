@@ -56,15 +56,15 @@ class SignCodes:
 
     def products(self, queries: Floats) -> Floats:
         """Return the product of each query with the levels of each row."""
-        found = np.empty((len(queries), self.num_rows), np.float32)
+        result = np.empty((len(queries), self.num_rows), np.float32)
         if len(queries) <= _FEW_QUERIES:
             for number, query in enumerate(queries):
-                summed(query.reshape(-1, 8) @ _BITS, self.positions, found[number])
-            return found
+                summed(query.reshape(-1, 8) @ _BITS, self.positions, result[number])
+            return result
         factor = np.ascontiguousarray(queries.T)
         for step in steps(self.num_rows, 8 * len(self.positions)):
-            found[:, step] = distances.products(self._levels(step), factor).T
-        return found
+            result[:, step] = distances.products(self._levels(step), factor).T
+        return result
 
     def _levels(self, step: slice) -> Floats:
         """Return the levels of some rows, shape (rows, dimension)."""
@@ -147,23 +147,23 @@ class RabitPartition:
         codes, add, scale = self.codes, self.factors.add, self.factors.scale
         if rows is not None:
             codes, add, scale = codes.taken(rows), add[rows], scale[rows]
-        found = products(codes, self.rotation.rotated(queries))
-        found *= scale
-        near = np.asarray(queries, np.float32)
+        result = products(codes, self.rotation.rotated(queries))
+        result *= scale
+        vectors = np.asarray(queries, np.float32)
         centroid = np.asarray(self.centroid, np.float32)
         if self.metric is not Metric.DOT:
-            found += add
-            found += np.square(near - centroid).sum(axis=1, dtype=np.float32)[:, None]
-            return found
-        product = near @ centroid
+            result += add
+            result += np.square(vectors - centroid).sum(axis=1, dtype=np.float32)[:, None]
+            return result
+        product = vectors @ centroid
         if self.is_projected:
             with np.errstate(divide="ignore", invalid="ignore"):
                 parts = product / (centroid @ centroid)
-            found += np.where(np.isfinite(parts), parts, 0)[:, None] * (add - 1)
+            result += np.where(np.isfinite(parts), parts, 0)[:, None] * (add - 1)
         else:
-            found += add - 1
-        found += (1 - product)[:, None]
-        return found
+            result += add - 1
+        result += (1 - product)[:, None]
+        return result
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         """Return a function that measures rows; see `Partition`."""
@@ -178,6 +178,6 @@ class RabitPartition:
 
 def products(codes: SignCodes | LevelCodes, queries: Floats) -> Floats:
     """Return the product of each rotated query with the value of each code."""
-    found = codes.products(queries)
-    found -= (queries.sum(axis=1, dtype=np.float32) * np.float32(codes.center))[:, None]
-    return found
+    result = codes.products(queries)
+    result -= (queries.sum(axis=1, dtype=np.float32) * np.float32(codes.center))[:, None]
+    return result

@@ -35,18 +35,18 @@ def level_products(levels: Levels, queries: Floats) -> Floats:
     queries : float32 array of shape (queries, dimension)
     """
     dimension, num_rows = levels.shape
-    found = np.empty((len(queries), num_rows), np.float32)
+    result = np.empty((len(queries), num_rows), np.float32)
     is_single = len(queries) == 1
     if is_single and levels.dtype == np.uint8 and levels.flags.c_contiguous:
         loop = LOOP.after(levels.size)
         if loop is not None:
-            loop(levels, np.ascontiguousarray(queries[0]), found[0])
-            return found
+            loop(levels, np.ascontiguousarray(queries[0]), result[0])
+            return result
     # BLAS multiplies one row in one thread.
     multiply = np.matmul if is_single else products
     for step in steps(num_rows, dimension):
-        found[:, step] = multiply(queries, levels[:, step].astype(np.float32))
-    return found
+        result[:, step] = multiply(queries, levels[:, step].astype(np.float32))
+    return result
 
 
 def _multiply(levels: Any, query: Any, out: Any) -> None:
@@ -57,15 +57,15 @@ def _multiply(levels: Any, query: Any, out: Any) -> None:
         fourth, fifth, sixth = levels[place + 3], levels[place + 4], levels[place + 5]
         seventh, eighth = levels[place + 6], levels[place + 7]
         for row in range(len(out)):
-            near = np.float32(first[row]) * query[place]
-            near += np.float32(second[row]) * query[place + 1]
-            near += np.float32(third[row]) * query[place + 2]
-            near += np.float32(fourth[row]) * query[place + 3]
-            far = np.float32(fifth[row]) * query[place + 4]
-            far += np.float32(sixth[row]) * query[place + 5]
-            far += np.float32(seventh[row]) * query[place + 6]
-            far += np.float32(eighth[row]) * query[place + 7]
-            out[row] += near + far
+            first_half = np.float32(first[row]) * query[place]
+            first_half += np.float32(second[row]) * query[place + 1]
+            first_half += np.float32(third[row]) * query[place + 2]
+            first_half += np.float32(fourth[row]) * query[place + 3]
+            second_half = np.float32(fifth[row]) * query[place + 4]
+            second_half += np.float32(sixth[row]) * query[place + 5]
+            second_half += np.float32(seventh[row]) * query[place + 6]
+            second_half += np.float32(eighth[row]) * query[place + 7]
+            out[row] += first_half + second_half
 
 
 #: It compiles `_multiply`.

@@ -286,22 +286,22 @@ class RabitQuantizer:
         if self.extra_bits:
             names = (EXTRA_ADD, EXTRA_SCALE)
             codes = self._levels(signs, matrix(stored.column(EXTRA_CODES)))
-        found = Factors(*(stored.column(name).to_numpy() for name in names))
+        factors = Factors(*(stored.column(name).to_numpy() for name in names))
         if self.has_residual_factors:
             rotated = self.rotation.rotated(centroid[None])
-            found = coding.from_residual(found, products(codes, rotated)[0], self.dimension)
+            factors = coding.from_residual(factors, products(codes, rotated)[0], self.dimension)
         is_projected = not self.has_residual_factors
-        return RabitPartition(self.metric, self.rotation, codes, found, centroid, is_projected)
+        return RabitPartition(self.metric, self.rotation, codes, factors, centroid, is_projected)
 
     def _encode(self, vectors: Vectors, centroids: Vectors) -> pa.RecordBatch:
         rotated = self.rotation.rotated(vectors - centroids)
         rotated_centroids = self.rotation.rotated(centroids)
 
         def factors_of(level: Levels, num_bits: int) -> list[pa.Array]:
-            found = coding.factors(rotated, rotated_centroids, level, num_bits, self.metric)
+            factors = coding.factors(rotated, rotated_centroids, level, num_bits, self.metric)
             if self.has_residual_factors:
-                found = coding.as_residual(found, rotated_centroids, level)
-            return [pa.array(found.add), pa.array(found.scale)]
+                factors = coding.as_residual(factors, rotated_centroids, level)
+            return [pa.array(factors.add), pa.array(factors.scale)]
 
         level = coding.levels(rotated, self.num_bits)
         signs = level >> self.extra_bits

@@ -203,5 +203,5 @@ def _hadamard(values: Floats) -> Floats:
     inner = _matrix(1 << (length.bit_length() // 2))
     outer = _matrix(length // len(inner))
     along = products(values.reshape(-1, len(inner)), inner)
-    both: Floats = outer @ along.reshape(rows, len(outer), len(inner))
-    return both.reshape(rows, length)
+    result: Floats = outer @ along.reshape(rows, len(outer), len(inner))
+    return result.reshape(rows, length)
