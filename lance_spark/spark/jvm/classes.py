@@ -22,7 +22,7 @@ scan/
     RequestScan, PlanReply  send the request to the Python reader, and parse its reply
     DriverRowsScan, Rows    hold the rows that came with the reply
     ScanStrategy            changes plans just before Spark plans a scan:
-      DriverRowsStrategy                    renames columns of such rows without a job
+      DriverRowsStrategy                    orders, limits and renames such rows without a job
       PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
       SelectiveFilter                       stands for filters of a scan, which decide whether Spark
                                             filters other scans by the keys of its rows
