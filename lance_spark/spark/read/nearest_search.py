@@ -136,7 +136,7 @@ def _index_partitions(
     search = plan.dataset._plan_nearest(query, fast_search=True)
     if not search.indexes or not _leaves_nothing_out(plan, search, top, filters):
         return None
-    plan.indexes.extend(search.indexes)
+    plan.indexes.extend(plan.dataset._vector_indexes(search))
     schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
     tasks = _shares(plan, search, lambda share: _task(plan, share, schema, filters, ()))
     return [*map(_partition, tasks), *_uncovered(plan, search)]
@@ -266,7 +266,7 @@ def _tasks(
             )
     query = parse_nearest(options.nearest)
     search = plan.dataset._plan_nearest(query, fast_search=options.fast_search)
-    plan.indexes.extend(search.indexes)
+    plan.indexes.extend(plan.dataset._vector_indexes(search))
     prefilter = plan.prefilter if options.prefilter else ()
     later = tuple(given for given in scanned if all(given is not own for own in prefilter))
     names = plan.scanned_columns(residual)
