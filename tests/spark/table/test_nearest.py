@@ -193,7 +193,7 @@ def test_plans_show_the_search_and_the_tasks(spark: Any, indexed: Path) -> None:
     assert 'nearest={"column": "v", "q": [...], "k": 5' in plan
     assert "indexes=[v_idx (VECTOR): " in plan
     assert "LocalTableScan" not in plan
-    assert re.search(r"IVF_PQ l2, \d of 8 partitions, \d+ rows measured", plan)
+    assert re.search(r"IVF_PQ l2, \d of 8 partitions, [\d,]+ rows measured", plan)
     # What the driver reads is shown, too.
     for nprobes in (2, 8):
         frame = table.nearest("v", q, 5, columns=["id"], nprobes=nprobes)
