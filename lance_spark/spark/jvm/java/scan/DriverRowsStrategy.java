@@ -23,12 +23,30 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Orders rows that came with a reply, takes the first of them, and renames and reorders their
- * columns. Spark would start a job for it, which takes longer than a small search or a count.
+ * Plans rows that came with a reply, so that EXPLAIN shows what was read. Orders the rows, takes the
+ * first of them, and renames and reorders their columns. Spark would start a job for it, which takes
+ * longer than a small search or a count.
  */
 public class DriverRowsStrategy extends ScanStrategy {
   DriverRowsStrategy() {
     super("rows of the driver");
+  }
+
+  public Seq apply(LogicalPlan plan) {
+    if (plan instanceof DataSourceV2ScanRelation) {
+      DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) plan;
+      if (relation.scan() instanceof DriverRowsScan) {
+        DriverRowsScan scan = (DriverRowsScan) relation.scan();
+        Seq rows = AssignedColumns.seq(Arrays.asList(scan.rows()));
+        try {
+          Object node = DriverRowsExec.of(relation.output().toList(), rows, scan.description());
+          return AssignedColumns.seq(Arrays.asList(new Object[] {node}));
+        } catch (LinkageError e) {
+          Log.leftToSpark("texts of EXPLAIN", e);
+        }
+      }
+    }
+    return super.apply(plan);
   }
 
   LogicalPlan changed(LogicalPlan plan) throws ReflectiveOperationException {
