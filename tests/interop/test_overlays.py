@@ -168,6 +168,29 @@ def test_commits_keep_overlays(tmp_path: Path) -> None:
     assert read_latest(ObjectStore.from_uri(path)).flags.reader == 0
 
 
+@pytest.mark.parametrize("who", ["own", "pylance"])
+def test_a_stale_update_beside_an_overlay(tmp_path: Path, who: str) -> None:
+    """Only pylance gives rows back the versions of their last update."""
+    path = tmp_path / "t"
+    rows = some_rows(0, 6, random.Random(7))
+    lance.write_dataset(rows, path, data_storage_version="2.2", enable_stable_row_ids=True)
+    stale: Any = (lance_spark.open_dataset if who == "own" else lance.dataset)(str(path))
+    commit(path, 0, overlay(path, "new.lance", pa.table({"number": [91, 92]}), [1, 2]))
+    if who == "own":
+        stale.update({"word": "new"}, "_rowid = 4")
+    else:
+        stale.update({"word": "'new'"}, where="_rowid = 4")
+    same(path)
+    dataset = lance_spark.open_dataset(str(path))
+    assert dataset.version == 3
+    columns = ["_rowid", "number", "_row_last_updated_at_version"]
+    assert dataset.to_table(columns, filter="_rowid IN (0, 1, 2)").to_pydict() == {
+        "_rowid": [0, 1, 2],
+        "number": [rows["number"][0].as_py(), 91, 92],
+        "_row_last_updated_at_version": [1, 2, 2] if who == "own" else [1, 1, 1],
+    }
+
+
 def broken(path: Path, change: Any) -> None:
     """Change the overlay in the newest manifest."""
     store = ObjectStore.from_uri(path)

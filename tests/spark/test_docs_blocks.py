@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import lance_spark
-from tests.support.pages import ROOT, SQL_PAGE, blocks_of, run_page, run_python, trimmed
+from tests.support.pages import FENCE, ROOT, SQL_PAGE, blocks_of, run_page, run_python, trimmed
 from tests.support.spark.versions import SPARK
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
@@ -80,6 +80,13 @@ def test_few_blocks_are_skipped() -> None:
     reasons = [block.reason for page in PAGES for block in blocks_of(page) if block.reason]
     assert all(reason.strip() for reason in reasons)
     assert len(reasons) <= NOT_RUN_AT_MOST
+
+
+def test_each_fence_is_that_of_a_block() -> None:
+    """A fence that no pattern matches would leave out its block."""
+    for page in PAGES:
+        rest = FENCE.sub("", page.read_text(encoding="utf-8"))
+        assert "```" not in rest, f"{page.relative_to(ROOT)}: {rest[rest.find('```') :][:80]}"
 
 
 def test_each_block_names_its_language() -> None:

@@ -18,8 +18,10 @@ ROOT = Path(__file__).parents[2]
 #: The page whose statements run in all deployments of Spark.
 SQL_PAGE = ROOT / "docs" / "reference" / "sql.md"
 
-_FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^\n]+?) -->\n)?(?:<!-- Spark (?P<since>\d\.\d) -->\n)?^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$"
+#: A block, also in a tab, and what stands before it; or setup.
+FENCE = re.compile(
+    r"(?: *<!-- not run: (?P<reason>[^\n]+?) -->\n)?(?: *<!-- Spark (?P<since>\d\.\d) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$"
     r"|<!-- setup\n(?P<setup>.*?)-->",
     re.MULTILINE | re.DOTALL,
 )
@@ -48,18 +50,18 @@ def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     blocks: list[Block] = []
     end = 0
-    for match in _FENCE.finditer(text):
+    for match in FENCE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
+        indent = match["indent"] or ""
+        code = re.sub(f"^{indent}", "", match["code"] or "", flags=re.MULTILINE)
         if match["setup"] is not None:
             blocks.append(Block(line, "python", match["setup"], None))
         elif 'title="Output"' in match["info"]:
             assert not text[end : match.start()].strip(), f"{page}:{line}: text before an output"
-            blocks.append(replace(blocks.pop(), output=match["code"]))
+            blocks.append(replace(blocks.pop(), output=code))
         else:
             since = tuple(int(part) for part in (match["since"] or "").split(".") if part)
-            blocks.append(
-                Block(line, match["language"], match["code"], match["reason"], since=since)
-            )
+            blocks.append(Block(line, match["language"], code, match["reason"], since=since))
         end = match.end()
     return blocks
 

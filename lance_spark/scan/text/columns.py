@@ -38,6 +38,7 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
+from lance_spark.table.rows.updated import UpdatedRows
 
 _LOG = logging.getLogger(__name__)
 
@@ -399,6 +400,8 @@ class ColumnSearch:
         addresses, kept = self._live_rows(row_ids[documents], fragments)
         if len(repeated):
             kept &= ~np.isin(addresses, repeated)
+        if self._rows.stable_row_ids:
+            kept &= ~np.isin(addresses, self._without_words(addresses[kept]))
         return Hits(addresses[kept], scores[kept])
 
     def _live_rows(
@@ -432,6 +435,24 @@ class ColumnSearch:
                 addresses, is_live = self._live_rows(repeated, fragments)
                 live.append(addresses[is_live])
         return distinct(np.concatenate(live))
+
+    def _without_words(self, addresses: UInt64Array) -> UInt64Array:
+        """Return those of some rows whose texts have no words any more.
+
+        After a merge by pylance, see `_repeated`, such a row has its old document only.
+        """
+        updated = self._updated.of(addresses)
+        found = [updated[:0]]
+        if len(updated):
+            tokenizer = Tokenizer(self._plan.parameters)
+            for texts, own in self._rows.read_texts(self._plan.path, (), updated):
+                words = np.bincount(tokenizer.split(texts).rows, minlength=len(texts))
+                found.append(own[words == 0])
+        return np.concatenate(found)
+
+    @cached_property
+    def _updated(self) -> UpdatedRows:
+        return UpdatedRows(self._rows.paths, self._rows.fragments)
 
     @cached_property
     def _flat(self) -> FlatPart | None:

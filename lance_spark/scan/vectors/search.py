@@ -27,6 +27,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.vectors.columns import VectorType
@@ -50,6 +51,8 @@ VECTOR = "VECTOR"
 VERSIONS = (0, 1, 2)
 #: So many codes are measured in the time of one vector of a fragment.
 _CODES_OF_A_VECTOR = 8
+#: Most rows of an index whose ids are compared with those of its fragments.
+_COMPARED_ROWS = 1 << 24
 #: Partitions that a query without a number of them searches, as a rule at most.
 _AUTOMATIC_PROBES = 64
 
@@ -172,9 +175,14 @@ class VectorSearch:
         return sum(self.uncovered.values()) * self.num_queries + codes
 
     @property
+    def num_rows(self) -> int:
+        """Number of vectors in the segments."""
+        return sum(segment.num_rows for segment in self.segments)
+
+    @property
     def most_rows(self) -> int:
         """Most rows that a search finds."""
-        rows = sum(segment.num_rows for segment in self.segments) + sum(self.uncovered.values())
+        rows = self.num_rows + sum(self.uncovered.values())
         return min(self.query.k, rows) * self.num_queries
 
     @property
@@ -223,6 +231,42 @@ class VectorSearch:
             parts.append(flat.neighbors())
         return merged(parts, query.k)
 
+    def has_every_row(
+        self, paths: TablePaths, fragments: Sequence[Fragment], find_rows: FindRows
+    ) -> bool:
+        """Return whether the index has all live rows of the fragments that it covers.
+
+        It has no rows without a vector. False if this is not known without reading too much.
+
+        Parameters
+        ----------
+        paths : TablePaths
+        fragments : sequence of Fragment
+            Those of the version.
+        find_rows : callable
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, MissingFileError, StorageError
+        """
+        if self.num_rows > _COMPARED_ROWS:
+            return False
+        covered = [fragment for fragment in fragments if fragment.id in self.covered]
+        found = [(segment.open(paths).row_ids(), segment.fragments) for segment in self.segments]
+        rows = RowSet.union(ids for ids, _ in found if ids is not None)
+        if not self.moved and not self.stable_row_ids:
+            empty = BitMap()
+            counts = [len(rows.bitmaps.get(fragment.id, empty)) for fragment in covered]
+            if counts == [fragment.physical_rows for fragment in covered]:
+                return True
+        live = self._live_rows(find_rows, covered, None)
+        num_found = sum(
+            int(np.count_nonzero(live.addresses(ids.words(), built_on)[1]))
+            for ids, built_on in found
+            if ids is not None
+        )
+        return num_found == sum(fragment.num_rows for fragment in covered)
+
     def shares(self, target: int) -> list[VectorSearch]:
         """Split the search into searches of different rows.
 
@@ -268,21 +312,25 @@ class VectorSearch:
         rows = segment.num_rows * min(count, most) // count
         return rows * self.num_queries // _CODES_OF_A_VECTOR // segment.share[1]
 
+    def _live_rows(
+        self, find_rows: FindRows, covered: Sequence[Fragment], passing: UInt64Array | None
+    ) -> LiveRows:
+        built_on = BitMap.union(BitMap(), *(segment.fragments for segment in self.segments))
+        return LiveRows(
+            find=find_rows,
+            moved=self.moved,
+            covered=self.covered,
+            stable_row_ids=self.stable_row_ids,
+            passing=passing,
+            all_live=self.covered.issuperset(built_on)
+            and all(fragment.deletion_file is None for fragment in covered),
+        )
+
     def _by_index(self, rows: VectorRows, vectors: Vectors) -> Neighbors:
         """Return the rows that the segments find."""
         query = self.query
         covered = [fragment for fragment in rows.fragments if fragment.id in self.covered]
-        live = LiveRows(
-            find=rows.find_rows,
-            moved=self.moved,
-            covered=self.covered,
-            stable_row_ids=self.stable_row_ids,
-            passing=rows.passing(covered),
-            all_live=self.covered.issuperset(
-                BitMap.union(BitMap(), *(segment.fragments for segment in self.segments))
-            )
-            and all(fragment.deletion_file is None for fragment in covered),
-        )
+        live = self._live_rows(rows.find_rows, covered, rows.passing(covered))
         opened = [
             (segment.open(rows.paths), segment.fragments, segment.share)
             for segment in self.segments

@@ -10,18 +10,31 @@ Reads with the option nearest:
 | anything else | one partition, which returns the rows of the whole search |
 
 `ORDER BY` of a distance with `LIMIT`, if the session allows approximate answers, is a search too,
-if an index has the metric of the distance and the scan answers all filters. Otherwise the answer is
-exact (`scan/nearest_rows`).
+if an index has the metric of the distance and the scan answers all filters. Fragments that the
+index does not cover are read exactly (`scan/nearest_rows`). An index has no rows without a vector,
+which Spark orders, too. So it answers in these cases only:
+
+| case | why no row is missing |
+| --- | --- |
+| a filter `IS NOT NULL`, or a column that is not nullable | such rows are not wanted |
+| the order is NULLS LAST, without filters | the index has as many rows as are wanted |
+| the index has all live rows of its fragments | there are no such rows |
+
+Otherwise the answer is exact.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.fragment.row_meta import DISTANCE
 from lance_spark.scan.nearest_rows import can_measure
+from lance_spark.scan.predicates.column_predicates import IsNull
+from lance_spark.scan.predicates.tree import And
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.vectors.query import parse_nearest
 from lance_spark.scan.vectors.task import VectorScanTask
 from lance_spark.spark.read.planning import (
@@ -41,6 +54,8 @@ if TYPE_CHECKING:
     from lance_spark.scan.vectors.search import VectorSearch
     from lance_spark.spark.pushdown.request import Top
     from lance_spark.spark.read.planning import Plan
+
+_LOG = logging.getLogger(__name__)
 
 #: The metric of each function of distances, and whether the greatest values are the nearest.
 _METRICS = {
@@ -118,13 +133,53 @@ def _index_partitions(
         return None
     nearest = {"column": field.name, "q": list(first.distance.vector), "k": top.rows}
     query = parse_nearest({**nearest, "metric": metric, **(top.approximate or {})})
-    search = plan.dataset._plan_nearest(query)
-    if not search.indexes:
+    search = plan.dataset._plan_nearest(query, fast_search=True)
+    if not search.indexes or not _leaves_nothing_out(plan, search, top, filters):
         return None
     plan.indexes.extend(search.indexes)
     schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
     tasks = _shares(plan, search, lambda share: _task(plan, share, schema, filters, ()))
-    return [_partition(task) for task in tasks]
+    return [*map(_partition, tasks), *_uncovered(plan, search)]
+
+
+def _leaves_nothing_out(
+    plan: Plan, search: VectorSearch, top: Top, filters: tuple[Predicate, ...]
+) -> bool:
+    """Return whether rows without a vector are not among the first rows."""
+    field = search.path[-1]
+    for given in filters:
+        for part in given.parts if isinstance(given, And) else (given,):
+            if isinstance(part, IsNull) and part.inverted and part.column.field == field:
+                return True
+    if not field.nullable:
+        return True
+    dataset = plan.dataset
+    if not filters and not top.order[0].nulls_first:
+        # At most so many vectors of the index are not those of live rows that it covers.
+        others = sum(
+            part.num_deleted_rows if part.id in search.covered else part.physical_rows
+            for part in dataset.fragments
+        )
+        if search.num_rows - others >= top.rows:
+            return True
+    try:
+        return search.has_every_row(dataset._table.paths, dataset.fragments, dataset._find_rows)
+    except INDEX_ERRORS as error:
+        _LOG.warning("the vector index of column %r is ignored: %s", search.query.column, error)
+        return False
+
+
+def _uncovered(plan: Plan, search: VectorSearch) -> list[LancePartition]:
+    """Return partitions with the exact first rows of the fragments that the index lacks."""
+    numbers = [part.id for part in plan.dataset.fragments if part.id not in search.covered]
+    if not numbers:
+        return []
+    options = replace(plan.options, fragment_ids=tuple(numbers))
+    partitions, _, _ = replace(plan, options=options).partitions()
+    for partition in partitions:
+        if partition.task is not None:
+            partition.search_cost = partition.task.num_rows * search.dtype.stored_bytes
+    return partitions
 
 
 def is_nearest_for_driver(partitions: Sequence[LancePartition], budget: int) -> bool:

@@ -144,3 +144,38 @@ def test_segments_that_pylance_merged_with_old_texts(tmp_path: Path) -> None:
         ]
         assert len(found(q.MatchQuery("w7 w1", "s"), **options)) == 60
     assert set(found(q.MatchQuery("ole", "s", fuzziness=1))) >= set(kept)
+
+
+@pytest.mark.parametrize("text", [None, "", "the"])
+def test_texts_that_lost_their_words_before_pylance_merged(
+    text: str | None, tmp_path: Path
+) -> None:
+    """A row without words has no new document, and pylance keeps the old document."""
+    path = str(tmp_path / "t.lance")
+    words = [f"old w{number % 5}" for number in range(300)]
+    table = pa.table({"id": range(300), "s": words})
+    dataset = lance.write_dataset(table, path, max_rows_per_file=100, enable_stable_row_ids=True)
+    dataset.create_scalar_index("s", "INVERTED", with_position=True)
+    changed = list(range(1, 300, 10))
+    rows = pa.table({"id": changed, "s": pa.array([text] * len(changed), pa.string())})
+    dataset.merge_insert("id").when_matched_update_all().execute(rows)
+    for merged in (0, 2):
+        lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=merged)
+    dataset = lance_spark.open_dataset(path)
+    (segment,) = [index for index in dataset.list_indices() if index["name"] == "s_idx"]
+    assert segment["fragment_ids"] == {0, 1, 2, 3}
+    kept = [number for number in range(300) if number not in changed]
+    for query, expected in (
+        (q.MatchQuery("old", "s"), kept),
+        (q.MatchQuery("ole", "s", fuzziness=1), kept),
+        (q.PhraseQuery("old w1", "s"), [number for number in kept if number % 5 == 1]),
+    ):
+        found = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
+        assert sorted(found) == expected
+        best = dataset.to_table(["id"], full_text_query=query, limit=20)["id"].to_pylist()
+        assert len(best) == 20
+        assert set(best) <= set(expected)
+    # Such an index is wrong for all that.
+    assert not dataset.check_index("s_idx").is_valid
+    dataset = dataset.optimize_indices(index_names=["s_idx"], retrain=True)
+    assert dataset.check_index("s_idx").is_valid

@@ -256,7 +256,7 @@ def test_order_by_a_distance(spark: Any, indexed: Path) -> None:
         assert "indexes=[v_idx (VECTOR)" in plan
         assert '"approximate":{"nprobes":"1"}' in plan
         assert 0 < len(set(found) & set(exact)) <= 8
-        some, plan = first("l2_distance", where="g = 1")
+        some, plan = first("l2_distance", where="g = 1 AND v IS NOT NULL")
         assert "indexes=[v_idx (VECTOR)" in plan
         assert all(number % 4 == 1 or number >= 2000 for number in some)
         # Spark evaluates this condition.
@@ -280,6 +280,77 @@ def test_order_by_a_distance(spark: Any, indexed: Path) -> None:
     finally:
         for name in (*settings, "spark.lance.nearest.refineFactor"):
             spark.conf.unset(name)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_order_by_a_distance_keeps_rows_without_a_vector(
+    spark: Any, tmp_path: Path, stable: bool
+) -> None:
+    """An index, which has no such rows, answers only if they cannot be among the first rows."""
+    lance_spark.enable(spark)
+    values = vectors(21, 400)
+    data = column(values).to_pylist()
+    (q,) = vectors(22, 1)
+    distance = f"l2_distance(v, array({', '.join(f'{item}f' for item in q.tolist())}))"
+
+    def table_of(name: str, missing: list[int], *, deleted: str = "") -> str:
+        path = str(tmp_path / name)
+        rows = [None if number in missing else item for number, item in enumerate(data)]
+        table = pa.table({"id": range(400), "v": pa.array(rows, pa.list_(pa.float32(), DIMENSION))})
+        lance.write_dataset(table, path, max_rows_per_file=100, enable_stable_row_ids=stable)
+        if deleted:
+            lance.dataset(path).delete(deleted)
+        lance.dataset(path).create_index("v", "IVF_FLAT", num_partitions=4)
+        return path
+
+    def first(path: str, order: str, k: int, where: str = "true") -> tuple[list[int], bool]:
+        frame = spark.read.format("lance").load(path).where(where)
+        rows = frame.orderBy(
+            f.expr(distance).asc_nulls_first()
+            if order == "first"
+            else f.expr(distance).asc_nulls_last(),
+            "id",
+        ).limit(k)
+        return [row.id for row in rows.collect()], "indexes=[v_idx" in plan_of(rows)
+
+    from pyspark.sql import functions as f
+
+    whole, some = table_of("whole", []), table_of("some", [5, 250])
+    early = table_of("early", [], deleted="id % 10 = 3")
+    both = table_of("both", [5], deleted="id % 10 = 3")
+    cases = [
+        # table, order of nulls, rows, filter, whether the index answers
+        (whole, "first", 5, "true", True),
+        (whole, "first", 5, "id < 50", True),
+        (whole, "last", 500, "true", True),
+        (early, "first", 5, "true", True),
+        (some, "first", 5, "true", False),
+        (some, "last", 5, "true", True),
+        (some, "last", 399, "true", False),
+        (some, "last", 8, "id < 8", False),
+        (some, "first", 8, "id < 8 AND v IS NOT NULL", True),
+        (both, "first", 3, "true", False),
+    ]
+    spark.conf.set("spark.lance.pushdown.local", "false")
+    exact = [first(*case[:4]) for case in cases]
+    assert not any(uses_index for _, uses_index in exact)
+    assert exact[4][0][:2] == [5, 250]
+    # Vectors that come later are compared exactly, those that are missing too.
+    spark.conf.set("spark.lance.nearest.approximate", "true")
+    spark.conf.set("spark.lance.nearest.nprobes", "4")
+    try:
+        for case, (ids, _) in zip(cases, exact, strict=True):
+            assert first(*case[:4]) == (ids, case[4]), case
+        lance.dataset(whole).delete("id % 7 = 2")
+        more = pa.table({"id": [400], "v": pa.array([None], pa.list_(pa.float32(), DIMENSION))})
+        lance.write_dataset(more, whole, mode="append")
+        ids, uses_index = first(whole, "first", 5)
+        assert (ids[0], uses_index) == (400, True)
+        spark.conf.set("spark.lance.nearest.approximate", "false")
+        assert first(whole, "first", 5) == (ids, False)
+    finally:
+        for name in ("nearest.approximate", "nearest.nprobes", "pushdown.local"):
+            spark.conf.unset(f"spark.lance.{name}")
 
 
 @pytest.mark.parametrize(

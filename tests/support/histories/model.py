@@ -212,6 +212,9 @@ class Change:
         Whether fragments of old versions come back.
     refusal : str
         A word of the error by which both clients may refuse it, in small letters.
+    given_back : mapping of int to int
+        By key, the version of the last update that pylance may give back to a row that an overlay
+        has changed since the change was planned.
     """
 
     name: str
@@ -223,3 +226,4 @@ class Change:
     commits: bool = True
     gives_back_fragments: bool = False
     refusal: str = ""
+    given_back: Mapping[int, int] = field(default_factory=dict)

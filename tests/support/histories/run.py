@@ -51,10 +51,20 @@ class Branch:
     uri: str
     states: dict[int, State] = field(default_factory=dict)
     manifests: dict[int, Manifest] = field(default_factory=dict)
+    overlays: set[int] = field(default_factory=set)
 
     @property
     def newest(self) -> int:
         return max(self.states)
+
+    def given_back(self, version: int, planned: State, current: State) -> dict[int, int]:
+        """Return the versions of rows before the overlays that came after a version."""
+        after = {number for number in self.overlays if number > version}
+        return {
+            key: planned.rows[key].updated
+            for key, row in current.rows.items()
+            if row.updated in after and key in planned.rows
+        }
 
 
 _NO_NULL_STRUCTS = ("does not encode struct validity", "structs are null, which file version 2.0")
@@ -207,7 +217,11 @@ class History:
             self.accept(branch, [current], replace(change, name="nothing", commits=False))
             return
         self.counts[change.name.split()[0]] += 1
+        if not ours and change.name.startswith(("update", "merge_insert")):
+            change = replace(change, given_back=branch.given_back(version, planned, current))
         self.accept(branch, list(possible_outcomes(change, planned, current, stale)), change)
+        if change.name.startswith("overlay"):
+            branch.overlays.add(branch.newest)
 
     def has_foreign_vectors(self, branch: Branch) -> bool:
         """Return whether a branch or clone may have indexes of vectors in files of another."""

@@ -37,6 +37,7 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.reader import FileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, buffer_in, buffer_of, named
+from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.vectors.files.layout import (
     CODES,
     GRAPHS,
@@ -135,6 +136,29 @@ class VectorSegment:
         CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
         """
         return self.all_stored([number])[0]
+
+    def row_ids(self) -> RowSet | None:
+        """Return the ids of all rows; None for an index of an old release.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, UnsupportedEncodingError, StorageError
+        """
+        if self.model.positions is not None:
+            return None
+        return self.files.cached(CODES, self._read_row_ids, lambda rows: len(rows.encode()))
+
+    def _read_row_ids(self, files: IndexFiles) -> RowSet:
+        with files.opened(CODES) as file:
+            (ids,) = file.read([named(file, ROW_ID, pa.uint64())], all_rows(file))
+            name = file.source.name
+        if has_nulls(ids):
+            raise CorruptFileError(f"{name}: row ids must not be null; rebuild the index")
+        rows = RowSet.of(np.unique(ids.to_numpy()))
+        for bitmap in rows.bitmaps.values():
+            # Nearly all rows of a fragment have a vector.
+            bitmap.run_optimize()
+        return rows
 
     def _open(self, numbers: Sequence[int]) -> list[tuple[UInt64Array, Partition]]:
         return [
