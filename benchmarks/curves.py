@@ -42,13 +42,13 @@ def drawing(title: str, diagrams: Mapping[str, Mapping[str, Points]]) -> str:
 
 def _diagram(title: str, curves: Mapping[str, Points]) -> Iterator[str]:
     points = [point for curve in curves.values() for point in curve]
-    low = math.floor(math.log10(min(seconds for seconds, _ in points) * 1000))
-    high = math.ceil(math.log10(max(seconds for seconds, _ in points) * 1000))
+    ticks = _ticks([seconds * 1000 for seconds, _ in points])
+    low, high = math.log10(ticks[0]), math.log10(ticks[-1])
     bottom = math.floor(min(recall for _, recall in points) * 10) / 10
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def place(seconds: float, recall: float) -> tuple[float, float]:
-        x = (math.log10(seconds * 1000) - low) / max(high - low, 1)
+        x = (math.log10(seconds * 1000) - low) / (high - low)
         y = (1 - recall) / (1 - bottom) if bottom < 1 else 0
         return _LEFT + width * x, _TOP + height * y
 
@@ -66,12 +66,12 @@ def _diagram(title: str, curves: Mapping[str, Points]) -> Iterator[str]:
             f'<line x1="{_LEFT}" x2="{_LEFT + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#cfd8dc"/>'
             f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{recall:.1f}</text>'
         )
-    for power in range(low, high + 1):
-        x, _ = place(10.0**power / 1000, 1)
+    for tick in ticks:
+        x, _ = place(tick / 1000, 1)
         yield (
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_TOP + height}" stroke="#cfd8dc"/>'
             f'<text x="{x:.1f}" y="{_TOP + height + 16}" text-anchor="middle">'
-            f"{10.0**power:g} ms</text>"
+            f"{tick:g} ms</text>"
         )
     for number, (name, curve) in enumerate(curves.items()):
         colour = _COLOURS[number % len(_COLOURS)]
@@ -88,3 +88,12 @@ def _diagram(title: str, curves: Mapping[str, Points]) -> Iterator[str]:
             f'<rect x="{x:.1f}" y="{y - 9:.1f}" width="10" height="10" fill="{colour}"/>'
             f'<text x="{x + 16:.1f}" y="{y:.1f}">{escape(name)}</text>'
         )
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """Return 1, 2 or 5 times powers of ten: the first and the last are around all values."""
+    powers = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
+    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    first = max(number for number, tick in enumerate(ticks) if tick <= min(values))
+    last = min(number for number, tick in enumerate(ticks) if tick >= max(values))
+    return ticks[first : max(last, first + 1) + 1]

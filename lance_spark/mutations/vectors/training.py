@@ -20,14 +20,14 @@ from lance_spark.mutations.indexes.column import column_batches, value_type
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.mutations.vectors.codebooks import codebook
 from lance_spark.mutations.vectors.kmeans import cluster
-from lance_spark.mutations.vectors.model import VectorModel
 from lance_spark.mutations.vectors.parameters import VectorParameters
 from lance_spark.mutations.vectors.rows import dimension_of, indexed_vectors, is_multi, items_of
 from lance_spark.scan.fragment.row_meta import ROW_ID
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.graphs.faiss_library import required_faiss
-from lance_spark.scan.vectors.ivf import Vectors
+from lance_spark.scan.vectors.ivf import Ivf, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
 from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
@@ -172,7 +172,8 @@ def _learned(sampler: _Sampler, parameters: VectorParameters) -> VectorModel | N
         )
         centroids = clusters.centroids.astype(sample.dtype)
     quantizer = _quantizer(sample, centroids, parameters, random)
-    return VectorModel(parameters.index_type, parameters.metric, centroids, quantizer)
+    ivf = Ivf.without_rows(centroids)
+    return VectorModel(parameters.index_type, parameters.metric, ivf, quantizer)
 
 
 def _least_rows(parameters: VectorParameters) -> int:

@@ -17,7 +17,6 @@ import pyarrow as pa
 from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.builder import MODEL
 from lance_spark.mutations.vectors.graph_build import build_graph
-from lance_spark.mutations.vectors.model import VectorModel
 from lance_spark.mutations.vectors.parameters import VectorParameters, of_details
 from lance_spark.mutations.vectors.rows import indexed_vectors
 from lance_spark.mutations.vectors.runs import Part, Runs
@@ -25,6 +24,7 @@ from lance_spark.mutations.vectors.training import PARAMETERS, with_partitions
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.vectors import details
 from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.files.writer import VectorWriter
 from lance_spark.scan.vectors.graphs.graph import GraphParameters
@@ -100,7 +100,7 @@ def write_remapped(segment: SegmentWriter, files: IndexFiles, new_rows: NewRows)
     CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
     """
     existing = _opened(files)
-    model = VectorModel.of(existing)
+    model = existing.model
     parameters = of_details(model.index_type, details.details_of(files.segment))
     with Runs(len(model.centroids), model.quantizer.fields) as none:
         moved = [_Existing(existing, new_rows)]
@@ -142,9 +142,7 @@ def _write_files(
     runs: Runs,
     loss: float,
 ) -> None:
-    writer = VectorWriter(
-        segment, model.index_type, model.metric, model.centroids, model.quantizer, loss
-    )
+    writer = VectorWriter(segment, model, loss)
     stored = _written(writer, existing, runs, len(model.centroids))
     if parameters.graphs is not None:
         _write_graphs(segment, model, parameters.graphs, loss, stored)
@@ -183,7 +181,7 @@ def _write_graphs(
         opened = model.quantizer.open_partition(codes, model.centroids[number])
         return number, build_graph(opened, model.quantizer, model.metric, parameters, threads)
 
-    graphs = GraphWriter(segment, model.index_type, model.metric, model.centroids, parameters, loss)
+    graphs = GraphWriter(segment, model, parameters, loss)
     for number, graph in each(built, stored):
         graphs.write(number, graph)
     graphs.finish()
@@ -194,7 +192,7 @@ def can_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:
     if not files.segment.files and parameters[MODEL] is not None:
         return False
     segment = open_segment(files)
-    return segment is not None and VectorModel.of(segment).is_same(parameters[MODEL])
+    return segment is not None and segment.model.is_same(parameters[MODEL])
 
 
 def parameters_of(index_type: str, files: IndexFiles) -> dict[str, Any]:
@@ -209,7 +207,7 @@ def parameters_of(index_type: str, files: IndexFiles) -> dict[str, Any]:
         return {PARAMETERS: parameters, MODEL: None}
     segment = _opened(files)
     parameters = with_partitions(parameters, segment.ivf.num_partitions)
-    return {PARAMETERS: parameters, MODEL: VectorModel.of(segment)}
+    return {PARAMETERS: parameters, MODEL: segment.model}
 
 
 def details_value(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:

@@ -1,14 +1,14 @@
 """NGRAM indexes: the rows whose texts have three certain characters in a row.
 
-The only file, `ngram_postings.lance`, has a row for each token (`ngram_tokens`), ascending:
+The only file, `ngram_postings.lance`, has a row for each trigram (`trigrams`), ascending:
 
 | column | content |
 | --- | --- |
 | tokens | uint32 |
 | posting_list | binary; the rows as a 64-bit Roaring bitmap in the portable form |
 
-Token 0 has the rows with null. A text with a certain part has all tokens of that part. So the rows
-that have them all are candidates, and a part without tokens leaves all rows.
+Trigram 0 has the rows with null. A text with a certain part has all trigrams of that part. So the
+rows that have them all are candidates. A part without trigrams leaves all rows.
 
 Specification: table/index/scalar/ngram.md.
 """
@@ -27,18 +27,18 @@ from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
-from lance_spark.scan.indexes.ngram_tokens import Tokenizer, tokens_of_text
 from lance_spark.scan.indexes.row_sets import Answer, TooMany
+from lance_spark.scan.indexes.trigrams import TrigramFinder, trigrams_of_text
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 FILE = "ngram_postings.lance"
 TOKENS, POSTINGS = "tokens", "posting_list"
 OPS = frozenset({"contains"})
-#: The token of rows with null.
-NULL_TOKEN = 0
-#: Most tokens of a part that are looked up.
-_MAX_TOKENS = 64
-#: Tokens of a batch that is written.
+#: The trigram of rows with null.
+NULL_TRIGRAM = 0
+#: Most trigrams of a part that are looked up.
+_MAX_TRIGRAMS = 64
+#: Trigrams of a batch that is written.
 _BATCH_ROWS = 512
 SCHEMA = pa.schema(
     [
@@ -52,17 +52,17 @@ SCHEMA = pa.schema(
 
 def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: int) -> Answer:
     """Return the row ids whose text may have a part; see `search.Search`."""
-    tokens_of_part = tokens_of_text(value) if isinstance(value, str) else []
-    if not tokens_of_part:
+    trigrams_of_part = trigrams_of_text(value) if isinstance(value, str) else []
+    if not trigrams_of_part:
         return None
-    tokens = files.cached(FILE, read_tokens, lambda tokens: int(tokens.nbytes))
-    if tokens is None:
+    trigrams = files.cached(FILE, read_trigrams, lambda trigrams: int(trigrams.nbytes))
+    if trigrams is None:
         return None
-    # Fewer tokens leave more rows, but not fewer.
-    step = -(-len(tokens_of_part) // _MAX_TOKENS)
-    chosen = np.array(tokens_of_part[::step], np.uint32)
-    places = np.minimum(np.searchsorted(tokens, chosen), max(len(tokens) - 1, 0))
-    if not len(tokens) or (tokens[places] != chosen).any():
+    # With fewer trigrams, more rows are candidates, and no row is lost.
+    step = -(-len(trigrams_of_part) // _MAX_TRIGRAMS)
+    chosen = np.array(trigrams_of_part[::step], np.uint32)
+    places = np.minimum(np.searchsorted(trigrams, chosen), max(len(trigrams) - 1, 0))
+    if not len(trigrams) or (trigrams[places] != chosen).any():
         return np.empty(0, np.uint64)
     rows = BitMap64.intersection(*read_postings(files, np.sort(places)))
     if len(rows) > limit:
@@ -70,8 +70,8 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     return np.frombuffer(rows.to_array(), np.uint64)
 
 
-def read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Return the tokens of a segment, ascending.
+def read_trigrams(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Return the trigrams of a segment, ascending.
 
     Raises
     ------
@@ -80,14 +80,14 @@ def read_tokens(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:
     with files.opened(FILE) as file:
         column = read_columns(file, {TOKENS: pa.uint32()}).column(0)
         name = file.source.name
-    tokens: np.ndarray[Any, np.dtype[np.uint32]] = column.fill_null(0).to_numpy()
-    if column.null_count or (tokens[1:] <= tokens[:-1]).any():
+    trigrams: np.ndarray[Any, np.dtype[np.uint32]] = column.fill_null(0).to_numpy()
+    if column.null_count or (trigrams[1:] <= trigrams[:-1]).any():
         raise CorruptFileError(f"{name}: {TOKENS} must ascend, and not be null; rebuild the index")
-    return tokens
+    return trigrams
 
 
 def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
-    """Yield the row ids of the tokens in some rows of the file, which increase.
+    """Yield the row ids of the trigrams in some rows of the file, which increase.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def read_postings(files: IndexFiles, rows: RowNumbers) -> Iterator[BitMap64]:
 
 
 def decode_posting(data: bytes, name: str) -> BitMap64:
-    """Parse the rows of a token; errors call the file `name`.
+    """Parse the rows of a trigram; errors call the file `name`.
 
     Raises
     ------
@@ -136,13 +136,13 @@ def write(segment: SegmentWriter, values: pa.Array, ids: UInt64Array) -> None:
     ordered = sorted(postings)
     for first in range(0, len(ordered), _BATCH_ROWS):
         part = ordered[first : first + _BATCH_ROWS]
-        lists = [postings.pop(token).serialize() for token in part]
+        lists = [postings.pop(trigram).serialize() for trigram in part]
         columns = [pa.array(part, pa.uint32()), pa.array(lists, pa.binary())]
         writer.write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
 
 def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:
-    """Return the row ids of each token.
+    """Return the row ids of each trigram.
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ def postings_of(values: pa.Array, ids: UInt64Array) -> dict[int, BitMap64]:
     postings: dict[int, BitMap64] = {}
     nulls = ids[values.is_null().to_numpy(zero_copy_only=False)]
     if len(nulls):
-        postings[NULL_TOKEN] = BitMap64(nulls, optimize=False)
-    for tokens, rows in Tokenizer().tokens(values):
-        starts = np.flatnonzero(np.diff(tokens, prepend=np.uint32(0xFFFFFFFF)))
-        bounds = itertools.pairwise([*starts.tolist(), len(tokens)])
+        postings[NULL_TRIGRAM] = BitMap64(nulls, optimize=False)
+    for trigrams, rows in TrigramFinder().trigrams(values):
+        starts = np.flatnonzero(np.diff(trigrams, prepend=np.uint32(0xFFFFFFFF)))
+        bounds = itertools.pairwise([*starts.tolist(), len(trigrams)])
         words = ids[rows]
-        for key, (start, stop) in zip(tokens[starts].tolist(), bounds, strict=True):
+        for key, (start, stop) in zip(trigrams[starts].tolist(), bounds, strict=True):
             postings.setdefault(key, BitMap64()).update(words[start:stop])
     return postings

@@ -29,13 +29,19 @@ class Ivf:
     offsets, lengths : int64 arrays
         First row, and number of rows, of each partition in the file of codes.
     loss : float or None
-        Sum of the distances of the trained vectors from their centroids.
+        Sum of the distances of vectors from their centroids.
     """
 
     centroids: Vectors
     offsets: Int64Array
     lengths: Int64Array
     loss: float | None = None
+
+    @classmethod
+    def without_rows(cls, centroids: Vectors) -> Ivf:
+        """Return partitions that have no rows yet."""
+        zeros = np.zeros(len(centroids), np.int64)
+        return cls(centroids, zeros, zeros)
 
     @property
     def num_partitions(self) -> int:

@@ -23,8 +23,10 @@ from lance_spark.mutations.indexes.create import commit_segments
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.vectors.distances import normalized
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.files.writer import VectorWriter
+from lance_spark.scan.vectors.ivf import Ivf
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import matrix
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
@@ -255,7 +257,9 @@ def replace_index(
     table = lance_spark.open_dataset(path)._table
     (old,) = sections.section_of(table.manifest).indices
     with SegmentWriter(table.paths, (2, 2)) as writer:
-        vectors = VectorWriter(writer, segment.index_type, segment.metric, centroids, quantizer)
+        ivf = Ivf.without_rows(centroids)
+        model = VectorModel(segment.index_type, segment.metric, ivf, quantizer)
+        vectors = VectorWriter(writer, model)
         for number, (ids, codes) in enumerate(zip(ids_of, codes_of, strict=True)):
             if len(ids):
                 vectors.write(number, ids, codes)

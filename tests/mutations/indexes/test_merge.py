@@ -261,8 +261,8 @@ def build_out_of_order(
     by_key = order.order_of
     for module in ("mutations.indexes.builders", "scan.indexes.bitmap"):
         monkeypatch.setattr(f"lance_spark.{module}.order_of", lambda values: by_key(values)[::-1])
-    reversed_tokens = partial(sorted, reverse=True)
-    monkeypatch.setattr("lance_spark.scan.indexes.ngram.sorted", reversed_tokens, raising=False)
+    reversed_trigrams = partial(sorted, reverse=True)
+    monkeypatch.setattr("lance_spark.scan.indexes.ngram.sorted", reversed_trigrams, raising=False)
     build(path, index_type, name)
     monkeypatch.undo()
     lance.write_dataset(rows(np.arange(1000, 1200)), str(path), mode="append")

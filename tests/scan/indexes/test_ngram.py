@@ -15,9 +15,8 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import LanceError
-from lance_spark.scan.indexes import ngram_tokens
 from lance_spark.scan.indexes.cache import CACHE
-from lance_spark.scan.indexes.ngram_tokens import tokens_of_text
+from lance_spark.scan.indexes.trigrams import TrigramFinder, trigrams_of_text
 from tests.scan.indexes.rewritten import content, index_file, rewrite
 
 CHARACTERS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
@@ -69,7 +68,7 @@ def test_every_character_is_folded_as_by_pylance(tmp_path: Path) -> None:
 def test_files_are_those_of_pylance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, version: str
 ) -> None:
-    monkeypatch.setattr(ngram_tokens, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr("lance_spark.scan.indexes.trigrams.CHUNK_BYTES", chunk)
     texts = random_texts(chunk, 60 if chunk == 5 else 2000)
     same_files(tmp_path, [*texts, "x" * 3000 + "é" * 3000], data_storage_version=version)
 
@@ -83,26 +82,26 @@ def test_other_columns(tmp_path: Path) -> None:
 
 def test_slices_of_arrays() -> None:
     values = pa.array(["abc", None, "ünabc", "xyz", "abcabc"]).slice(1, 3)
-    ((tokens, texts),) = ngram_tokens.Tokenizer().tokens(values)
-    expected = {(token, 1) for token in tokens_of_text("unabc")}
-    expected |= {(token, 2) for token in tokens_of_text("xyz")}
-    assert set(zip(tokens.tolist(), texts.tolist(), strict=True)) == expected
+    ((trigrams, texts),) = TrigramFinder().trigrams(values)
+    expected = {(trigram, 1) for trigram in trigrams_of_text("unabc")}
+    expected |= {(trigram, 2) for trigram in trigrams_of_text("xyz")}
+    assert set(zip(trigrams.tolist(), texts.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "count"),
     [("abc", 1), ("ab", 0), ("a-bc", 0), ("ABC", 1), ("abcabc", 3), ("Über", 2), ("½ab", 0)],
 )
-def test_tokens_of_parts(text: str, count: int) -> None:
-    assert len(tokens_of_text(text)) == count
+def test_trigrams_of_parts(text: str, count: int) -> None:
+    assert len(trigrams_of_text(text)) == count
 
 
 def test_the_tokens_of_a_part_are_tokens_of_the_text() -> None:
     texts = [f"q7{chr(point)}z9" for point in CHARACTERS[:0x10000]]
-    ((tokens, numbers),) = ngram_tokens.Tokenizer().tokens(pa.array(texts))
-    pairs = set((tokens.astype(np.int64) << 32 | numbers).tolist())
+    ((trigrams, numbers),) = TrigramFinder().trigrams(pa.array(texts))
+    pairs = set((trigrams.astype(np.int64) << 32 | numbers).tolist())
     for number, text in enumerate(texts):
-        assert pairs.issuperset(token << 32 | number for token in tokens_of_text(text)), text
+        assert pairs.issuperset(trigram << 32 | number for trigram in trigrams_of_text(text)), text
 
 
 @pytest.mark.parametrize("who", ["own", "pylance"])
@@ -186,13 +185,13 @@ def test_a_long_part(tmp_path: Path) -> None:
 
 def damaged(path: Path, change: str) -> None:
     table = content(path)
-    tokens, lists = (table[name].combine_chunks() for name in ("tokens", "posting_list"))
+    trigrams, lists = (table[name].combine_chunks() for name in ("tokens", "posting_list"))
     if change == "order":
-        tokens = tokens[::-1]
-    elif change == "null token":
-        tokens = pa.array([None, *tokens.to_pylist()[1:]], pa.uint32())
+        trigrams = trigrams[::-1]
+    elif change == "null trigram":
+        trigrams = pa.array([None, *trigrams.to_pylist()[1:]], pa.uint32())
     elif change == "type":
-        tokens = tokens.cast(pa.uint64())
+        trigrams = trigrams.cast(pa.uint64())
     elif change == "list":
         lists = pa.array([item[:-3] for item in lists.to_pylist()], pa.binary())
     elif change == "empty list":
@@ -200,11 +199,11 @@ def damaged(path: Path, change: str) -> None:
     elif change == "null list":
         lists = pa.nulls(len(lists), pa.binary())
     names = ["tokens", "other" if change == "name" else "posting_list"]
-    rewrite(path, pa.table([tokens, lists], names=names))
+    rewrite(path, pa.table([trigrams, lists], names=names))
 
 
 @pytest.mark.parametrize(
-    "change", ["order", "null token", "type", "list", "empty list", "null list", "name"]
+    "change", ["order", "null trigram", "type", "list", "empty list", "null list", "name"]
 )
 def test_damaged_files_are_ignored(
     tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture

@@ -1,4 +1,4 @@
-"""Checks NGRAM indexes: the rows of each token."""
+"""Checks NGRAM indexes: the rows of each trigram."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Tokens that are read at once.
-_BATCH_TOKENS = 512
+#: Trigrams that are read at once.
+_BATCH_TRIGRAMS = 512
 
 
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
@@ -30,26 +30,26 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
             "drop the index"
         )
     expected = ngram.postings_of(rows.values, rows.words)
-    tokens = ngram.read_tokens(files)
+    trigrams = ngram.read_trigrams(files)
     possible = _known_rows(rows)
     missing, wrong = BitMap64(), BitMap64()
-    for start in range(0, len(tokens), _BATCH_TOKENS):
-        part = tokens[start : start + _BATCH_TOKENS]
+    for start in range(0, len(trigrams), _BATCH_TRIGRAMS):
+        part = trigrams[start : start + _BATCH_TRIGRAMS]
         postings = ngram.read_postings(files, np.arange(start, start + len(part)))
-        for token, posting in zip(part.tolist(), postings, strict=True):
+        for trigram, posting in zip(part.tolist(), postings, strict=True):
             position, is_live = rows.find(_words(posting & possible))
             position = position[is_live]
             findings.stale += len(posting) - len(position)
             stored = BitMap64(np.sort(rows.words[position]), optimize=False)
-            expected_rows = expected.pop(token, BitMap64())
+            expected_rows = expected.pop(trigram, BitMap64())
             lacking, surplus = expected_rows - stored, stored - expected_rows
             missing |= lacking
             wrong |= surplus
-            _describe(rows, lacking, f"the index does not have {_shown(token)}", findings)
-            _describe(rows, surplus, f"the index has {_shown(token)}", findings)
-    for token, lacking in sorted(expected.items()):
+            _describe(rows, lacking, f"the index does not have {_shown(trigram)}", findings)
+            _describe(rows, surplus, f"the index has {_shown(trigram)}", findings)
+    for trigram, lacking in sorted(expected.items()):
         missing |= lacking
-        _describe(rows, lacking, f"the index does not have {_shown(token)}", findings)
+        _describe(rows, lacking, f"the index does not have {_shown(trigram)}", findings)
     findings.missing += len(missing - wrong)
     findings.wrong += len(wrong)
 
@@ -73,5 +73,5 @@ def _describe(rows: CoveredRows, words: BitMap64, text: str, findings: Findings)
     )
 
 
-def _shown(token: int) -> str:
-    return "the row as null" if token == ngram.NULL_TOKEN else f"the row with token {token}"
+def _shown(trigram: int) -> str:
+    return "the row as null" if trigram == ngram.NULL_TRIGRAM else f"the row with trigram {trigram}"

@@ -29,7 +29,7 @@ from lance_spark.file.footer import Tail
 from lance_spark.proto import index_pb2 as pb
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.vectors.files.layout import INDEX
-from lance_spark.scan.vectors.files.model import Model
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.ivf import Int64Array, Ivf, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import vector_list
@@ -49,7 +49,7 @@ _METRICS = {
 }
 
 
-def read_legacy(tail: Tail) -> Model:
+def read_legacy(tail: Tail) -> VectorModel:
     """Return what the file has beside rows.
 
     Raises
@@ -92,11 +92,11 @@ def read_legacy(tail: Tail) -> Model:
         )
     positions = _positions(stages[0].ivf, lengths * (quantizer.code_bytes + _ID_BYTES), start, name)
     ivf = Ivf(centroids, np.cumsum(lengths) - lengths, lengths)
-    return Model("IVF_PQ", metric, ivf, quantizer, positions)
+    return VectorModel("IVF_PQ", metric, ivf, quantizer, positions)
 
 
 def read_legacy_rows(
-    files: IndexFiles, model: Model, numbers: Sequence[int]
+    files: IndexFiles, model: VectorModel, numbers: Sequence[int]
 ) -> list[tuple[UInt64Array, pa.RecordBatch]]:
     """Return the row ids and the codes of partitions.
 

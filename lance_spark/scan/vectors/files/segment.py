@@ -52,7 +52,7 @@ from lance_spark.scan.vectors.files.layout import (
     text_in,
 )
 from lance_spark.scan.vectors.files.legacy import read_legacy, read_legacy_rows
-from lance_spark.scan.vectors.files.model import Model
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.graphs.stored import Graphs
 from lance_spark.scan.vectors.ivf import Ivf
 from lance_spark.scan.vectors.metric import Metric, parse_metric
@@ -78,11 +78,11 @@ class VectorSegment:
     Attributes
     ----------
     files : IndexFiles
-    model : Model
+    model : VectorModel
     """
 
     files: IndexFiles
-    model: Model
+    model: VectorModel
 
     @property
     def index_type(self) -> str:
@@ -218,7 +218,7 @@ def open_segment(files: IndexFiles) -> VectorSegment | None:
     return None if model is None else VectorSegment(files, model)
 
 
-def _read_model(files: IndexFiles) -> Model:
+def _read_model(files: IndexFiles) -> VectorModel:
     source = files.source(INDEX)
     tail = open_tail(source)
     if is_legacy(tail):
@@ -262,7 +262,7 @@ def _read_model(files: IndexFiles) -> Model:
             name=name,
         )
         quantizer = open_quantizer(index_type, stored)
-    return Model(index_type, metric, ivf, quantizer)
+    return VectorModel(index_type, metric, ivf, quantizer)
 
 
 def _storage(file: DataFileReader) -> Mapping[str, Any]:

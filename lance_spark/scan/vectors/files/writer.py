@@ -20,9 +20,7 @@ from lance_spark.scan.vectors.files.layout import (
     TYPE_KEY,
     json_text,
 )
-from lance_spark.scan.vectors.ivf import Vectors
-from lance_spark.scan.vectors.metric import Metric
-from lance_spark.scan.vectors.quantizers.quantizer import Quantizer
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.tensors import encode_ivf
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -36,34 +34,21 @@ class VectorWriter:
     ----------
     segment : SegmentWriter
         Completes the files.
-    index_type : str
-        Such as IVF_PQ. For a type with graphs, the caller writes `index.idx`.
-    metric : Metric
-    centroids : array of shape (partitions, dimension)
-        In the type of the column.
-    quantizer : Quantizer
+    model : VectorModel
+        For a type with graphs, the caller writes `index.idx`.
     loss : float, optional
-        Sum of the distances of the trained vectors from their centroids.
+        Sum of the distances of vectors from their centroids.
     """
 
     def __init__(
-        self,
-        segment: SegmentWriter,
-        index_type: str,
-        metric: Metric,
-        centroids: Vectors,
-        quantizer: Quantizer,
-        loss: float | None = None,
+        self, segment: SegmentWriter, model: VectorModel, loss: float | None = None
     ) -> None:
         self._segment = segment
-        self._index_type = index_type
-        self._metric = metric
-        self._centroids = centroids
-        self._quantizer = quantizer
+        self._model = model
         self._loss = loss
-        self._lengths = np.zeros(len(centroids), np.int64)
+        self._lengths = np.zeros(len(model.centroids), np.int64)
         self._next = 0
-        self._schema = pa.schema([pa.field(ROW_ID, pa.uint64()), *quantizer.fields])
+        self._schema = pa.schema([pa.field(ROW_ID, pa.uint64()), *model.quantizer.fields])
         self._codes: FileWriter = segment.create(CODES, self._schema)
 
     def write(self, number: int, ids: UInt64Array, codes: pa.RecordBatch) -> pa.RecordBatch:
@@ -86,7 +71,7 @@ class VectorWriter:
         assert number >= self._next, f"partition {number} must not follow {self._next - 1}"
         self._next = number + 1
         self._lengths[number] = len(ids)
-        stored = self._quantizer.stored(codes)
+        stored = self._model.quantizer.stored(codes)
         columns = [pa.array(ids, pa.uint64()), *stored.columns]
         self._codes.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         return stored
@@ -94,27 +79,23 @@ class VectorWriter:
     def finish(self) -> None:
         """Write the partitions and the quantizer."""
         offsets = np.cumsum(self._lengths) - self._lengths
-        codes = self._codes
+        codes, quantizer = self._codes, self._model.quantizer
         places = encode_ivf(offsets.tolist(), self._lengths.tolist(), loss=self._loss)
         codes.set_metadata(IVF_KEY, str(codes.add_global_buffer(places)))
-        buffers = [codes.add_global_buffer(data) for data in self._quantizer.buffers()]
-        codes.set_metadata(METRIC_KEY, self._metric.value)
-        codes.set_metadata(STORAGE_KEY, json_text([json_text(self._quantizer.metadata(buffers))]))
+        buffers = [codes.add_global_buffer(data) for data in quantizer.buffers()]
+        codes.set_metadata(METRIC_KEY, self._model.metric.value)
+        codes.set_metadata(STORAGE_KEY, json_text([json_text(quantizer.metadata(buffers))]))
         self._segment.complete(CODES)
-        if GRAPHS not in self._index_type:
+        if GRAPHS not in self._model.index_type:
             index = self._segment.create(INDEX, _MARKER)
-            index.set_metadata(FLAT_KEY, json_text([""] * len(self._centroids)))
-            set_index_metadata(
-                index, self._index_type, self._metric, self._centroids, loss=self._loss
-            )
+            index.set_metadata(FLAT_KEY, json_text([""] * len(self._model.centroids)))
+            set_index_metadata(index, self._model, loss=self._loss)
             self._segment.complete(INDEX)
 
 
 def set_index_metadata(
     writer: FileWriter,
-    index_type: str,
-    metric: Metric,
-    centroids: Vectors,
+    model: VectorModel,
     lengths: npt.NDArray[np.int64] | None = None,
     loss: float | None = None,
 ) -> None:
@@ -123,16 +104,15 @@ def set_index_metadata(
     Parameters
     ----------
     writer : FileWriter
-    index_type : str
-    metric : Metric
-    centroids : array of shape (partitions, dimension)
+    model : VectorModel
     lengths : int64 array, optional
         Rows of each partition in the file; 0 by default.
     loss : float, optional
     """
     if lengths is None:
-        lengths = np.zeros(len(centroids), np.int64)
+        lengths = np.zeros(len(model.centroids), np.int64)
     offsets = np.cumsum(lengths) - lengths
-    ivf = encode_ivf(offsets.tolist(), lengths.tolist(), centroids, loss)
-    writer.set_metadata(TYPE_KEY, json_text({"type": index_type, "distance_type": metric.value}))
+    ivf = encode_ivf(offsets.tolist(), lengths.tolist(), model.centroids, loss)
+    types = {"type": model.index_type, "distance_type": model.metric.value}
+    writer.set_metadata(TYPE_KEY, json_text(types))
     writer.set_metadata(IVF_KEY, str(writer.add_global_buffer(ivf)))

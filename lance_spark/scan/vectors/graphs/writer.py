@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.vectors.files.layout import GRAPHS_KEY, INDEX, json_text
+from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.files.writer import set_index_metadata
 from lance_spark.scan.vectors.graphs.graph import GraphParameters
 from lance_spark.scan.vectors.graphs.stored import DISTANCES, NEIGHBORS, NEIGHBORS_TYPE, NODE
-from lance_spark.scan.vectors.ivf import Int64Array, Vectors
-from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.ivf import Int64Array
 
 #: The columns of the file.
 GRAPH_SCHEMA = pa.schema(
@@ -46,33 +46,25 @@ class GraphWriter:
     ----------
     segment : SegmentWriter
         Completes the file.
-    index_type : str
-        Such as IVF_HNSW_SQ.
-    metric : Metric
-    centroids : array of shape (partitions, dimension)
-        In the type of the column.
+    model : VectorModel
     parameters : GraphParameters
     loss : float, optional
-        Sum of the distances of the trained vectors from their centroids.
+        As of `VectorWriter`.
     """
 
     def __init__(
         self,
         segment: SegmentWriter,
-        index_type: str,
-        metric: Metric,
-        centroids: Vectors,
+        model: VectorModel,
         parameters: GraphParameters,
         loss: float | None = None,
     ) -> None:
         self._segment = segment
-        self._index_type = index_type
-        self._metric = metric
-        self._centroids = centroids
+        self._model = model
         self._parameters = parameters
         self._loss = loss
-        self._lengths: Int64Array = np.zeros(len(centroids), np.int64)
-        self._texts = [""] * len(centroids)
+        self._lengths: Int64Array = np.zeros(len(model.centroids), np.int64)
+        self._texts = [""] * len(model.centroids)
         self._next = 0
         self._writer = segment.create(INDEX, GRAPH_SCHEMA)
 
@@ -109,12 +101,5 @@ class GraphWriter:
     def finish(self) -> None:
         """Write what the graphs have in common, and complete the file."""
         self._writer.set_metadata(GRAPHS_KEY, json_text(self._texts))
-        set_index_metadata(
-            self._writer,
-            self._index_type,
-            self._metric,
-            self._centroids,
-            self._lengths,
-            self._loss,
-        )
+        set_index_metadata(self._writer, self._model, self._lengths, self._loss)
         self._segment.complete(INDEX)

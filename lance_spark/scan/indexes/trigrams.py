@@ -1,8 +1,8 @@
-"""The tokens of texts in NGRAM indexes: numbers of three characters that follow one another.
+"""The trigrams of texts in NGRAM indexes: numbers of three characters that follow one another.
 
-Each character is changed to lower case and folded to ASCII. Only three letters or digits of ASCII
-in a row are a token; other characters separate. With the codes a, b, c of its characters a token is
-``(a * 37 + b) * 37 + c``:
+Each character is changed to lower case and folded to ASCII. A trigram is three letters or digits of
+ASCII in a row; other characters separate. Lance calls it a token. The trigram of characters with
+the codes a, b and c is ``(a * 37 + b) * 37 + c``:
 
 | character after folding | code |
 | --- | --- |
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 
-#: Bytes of texts whose tokens are found at once.
+#: Bytes of texts whose trigrams are found at once.
 CHUNK_BYTES = 4 * 1024 * 1024
 _BASE = 37
 #: The code of a character that separates.
@@ -49,11 +49,11 @@ _LETTERS = {
 }
 
 _Codes = npt.NDArray[np.int16]
-_Tokens = npt.NDArray[np.uint32]
+_Trigrams = npt.NDArray[np.uint32]
 
 
-class Tokenizer:
-    """Finds the tokens of texts. Remembers how characters are folded."""
+class TrigramFinder:
+    """Finds the trigrams of texts. Remembers how characters are folded."""
 
     def __init__(self) -> None:
         # For each code point, the part of `_codes` with its codes. No codes: not yet known.
@@ -63,15 +63,15 @@ class Tokenizer:
         self._starts[:128] = np.arange(128)
         self._lengths[:128] = 1
 
-    def tokens(self, values: pa.Array) -> Iterator[tuple[_Tokens, RowNumbers]]:
-        """Yield the distinct tokens of texts, with the number of the text; sorted by both.
+    def trigrams(self, values: pa.Array) -> Iterator[tuple[_Trigrams, RowNumbers]]:
+        """Yield the distinct trigrams of texts, with the number of the text; sorted by both.
 
-        Each pair is of a part of the texts. A token of a text may occur in two pairs.
+        Each pair is of a part of the texts. A trigram of a text may occur in two pairs.
 
         Parameters
         ----------
         values : pa.Array
-            Strings; null has no tokens.
+            Strings; null has no trigrams.
         """
         texts = values.cast(pa.large_string()).fill_null("")
         _, offset_buffer, data_buffer = texts.buffers()
@@ -123,8 +123,8 @@ class Tokenizer:
         self._codes = np.concatenate([self._codes, np.array(codes, np.int16)])
 
 
-def tokens_of_text(text: str) -> list[int]:
-    """Return the tokens that an index has for each text with a part; none if it does not decide.
+def trigrams_of_text(text: str) -> list[int]:
+    """Return the trigrams that an index has for each text with a part; none if it does not decide.
 
     Only letters of Latin-1 and Latin Extended-A are folded that consist of an ASCII letter and
     marks: all releases of Lance agree on these.
@@ -136,8 +136,8 @@ def tokens_of_text(text: str) -> list[int]:
         is_plain = ord(char) < 0x180 and len(char.lower()) == 1 and letter.isascii()
         codes.append(_ascii_code(letter) if is_plain else _SEPARATOR)
     array = np.array(codes, np.int16)
-    tokens, _ = _windows(array, np.zeros(len(array), np.int64))
-    return list(dict.fromkeys(tokens.tolist()))
+    trigrams, _ = _windows(array, np.zeros(len(array), np.int64))
+    return list(dict.fromkeys(trigrams.tolist()))
 
 
 def _ascii_code(char: str) -> int:
@@ -185,15 +185,15 @@ def _whole_character(data: npt.NDArray[np.uint8], position: int) -> int:
 
 
 def _windows(codes: _Codes, rows: RowNumbers) -> tuple[npt.NDArray[np.int64], RowNumbers]:
-    """Return the tokens of characters with the text of each."""
+    """Return the trigrams of characters with the text of each."""
     is_letter = codes >= 0
-    is_token = is_letter[:-2] & is_letter[1:-1] & is_letter[2:] & (rows[:-2] == rows[2:])
-    starts = np.flatnonzero(is_token)
+    is_trigram = is_letter[:-2] & is_letter[1:-1] & is_letter[2:] & (rows[:-2] == rows[2:])
+    starts = np.flatnonzero(is_trigram)
     first, second, third = (codes[starts + index].astype(np.int64) for index in range(3))
     return (first * _BASE + second) * _BASE + third, rows[starts]
 
 
-def _distinct(tokens: npt.NDArray[np.int64], rows: RowNumbers) -> tuple[_Tokens, RowNumbers]:
-    keys = np.sort(tokens << 40 | rows)
+def _distinct(trigrams: npt.NDArray[np.int64], rows: RowNumbers) -> tuple[_Trigrams, RowNumbers]:
+    keys = np.sort(trigrams << 40 | rows)
     keys = keys[np.diff(keys, prepend=-1) != 0]
     return (keys >> 40).astype(np.uint32), keys & ((1 << 40) - 1)
