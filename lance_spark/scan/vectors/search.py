@@ -252,9 +252,15 @@ class VectorSearch:
         if self.num_rows > _COMPARED_ROWS:
             return False
         covered = [fragment for fragment in fragments if fragment.id in self.covered]
-        found = [(segment.open(paths).row_ids(), segment.fragments) for segment in self.segments]
-        rows = RowSet.union(ids for ids, _ in found if ids is not None)
+        found: list[tuple[RowSet, BitMap]] = []
+        for segment in self.segments:
+            ids = segment.open(paths).row_ids()
+            if ids is None:
+                return False
+            found.append((ids, segment.fragments))
         if not self.moved and not self.stable_row_ids:
+            # A segment can have rows of fragments that it no longer covers.
+            rows = RowSet.union(ids.of_fragments(built_on) for ids, built_on in found)
             empty = BitMap()
             counts = [len(rows.bitmaps.get(fragment.id, empty)) for fragment in covered]
             if counts == [fragment.physical_rows for fragment in covered]:
@@ -263,7 +269,6 @@ class VectorSearch:
         num_found = sum(
             int(np.count_nonzero(live.addresses(ids.words(), built_on)[1]))
             for ids, built_on in found
-            if ids is not None
         )
         return num_found == sum(fragment.num_rows for fragment in covered)
 
