@@ -26,8 +26,9 @@ from tests.interop.text.tables import (
     vocabulary,
     write_indexed,
 )
+from tests.support.cells import number_of
 
-QUERIES = 25
+QUERIES = number_of(10, 25)
 LIMITS = (0, 1, 2, 7, 40, 5000)
 
 
