@@ -143,7 +143,7 @@ def write_graph_part(
     CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
     """
     existing = _opened(files)
-    model = VectorModel.of(existing)
+    model = existing.model
     parameters = of_details(model.index_type, details.details_of(files.segment))
     assert parameters.graphs is not None, "the caller has asked for it"
     rows = zip(numbers, _Existing(existing, new_rows).partitions(numbers), strict=True)
