@@ -385,13 +385,20 @@ def _measure_one(
     """Collect the rows of the partitions of one query together: most of them are left out."""
     if not partitions:
         return
-    ids = np.concatenate([own for own, _ in partitions])
-    distances = np.concatenate([each.distances(vectors) for _, each in partitions], axis=1)
-    places = ids
+    distances = np.concatenate([each.distances(vectors)[0] for _, each in partitions])
+    query = np.zeros(1, np.int64)
     if live is not None:
+        ids = np.concatenate([own for own, _ in partitions])
         places, kept = live.addresses(ids, fragments)
-        distances[:, ~kept] = np.nan
-    collector.add(distances, np.zeros(1, np.int64), ids, places)
+        distances[~kept] = np.nan
+        collector.add(distances[None], query, ids, places)
+        return
+    near = collector.near_rows(distances, 0)
+    ends = np.cumsum([len(own) for own, _ in partitions])
+    pieces = zip(np.split(near, np.searchsorted(near, ends[:-1])), ends, partitions, strict=True)
+    ids = np.concatenate([own[rows - (end - len(own))] for rows, end, (own, _) in pieces])
+    every = np.arange(len(near))
+    collector.add_pairs(distances[near], query.repeat(len(near)), every, ids, ids)
 
 
 def _measure(
