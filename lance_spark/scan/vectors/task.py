@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
@@ -19,13 +18,12 @@ from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.search_task import SearchTask
+from lance_spark.scan.search_task import OpenedRows, SearchTask
 from lance_spark.scan.take import take_addresses
-from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
+from lance_spark.scan.task import READ_AHEAD, FragmentSlice
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.search import VectorRows, VectorSearch
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS
@@ -50,50 +48,35 @@ class VectorScanTask(SearchTask):
     search: VectorSearch
     prefilter: tuple[Condition, ...] = ()
 
-    def __reduce__(self) -> tuple[object, ...]:
-        unpickle, arguments = ScanTask.__reduce__(self)
-        return _unpickle, (unpickle, arguments, self.search, self.prefilter)
-
-    def neighbors(
-        self,
-        metrics: ScanMetrics,
-        find_rows: FindRows | None = None,
-        open_files: OpenFiles | None = None,
-    ) -> Neighbors:
+    def neighbors(self, metrics: ScanMetrics, table: OpenedRows) -> Neighbors:
         """Return the nearest rows, those that do not meet `filters` left out.
 
         Parameters
         ----------
         metrics : ScanMetrics
             Counts what is read of the table.
-        find_rows : callable, optional
-            Finds rows of the fragments by their ids.
-        open_files : OpenFiles, optional
-            Data files that may be open already.
+        table : OpenedRows
+            At least the rows of the fragments.
 
         Raises
         ------
         As `VectorSearch.neighbors`.
         """
         rows = VectorRows(
-            paths=self.paths,
+            paths=table.paths,
             fragments=self._fragments,
-            find_rows=find_rows or self._find_rows(stable_row_ids=self.search.stable_row_ids),
-            read_vectors=partial(self._read_vectors, metrics, open_files),
-            passing=partial(self._passing, metrics),
+            find_rows=table.find,
+            read_vectors=partial(self._read_vectors, metrics, table),
+            passing=partial(self._passing, metrics, table),
         )
         found = self.search.neighbors(rows)
         if not self.filters or not len(found):
             return found
         slices = self._slices(np.unique(found.addresses))
-        return found.at(np.isin(found.addresses, self._addresses(metrics, slices, self.filters)))
+        kept = self._addresses(metrics, table, slices, self.filters)
+        return found.at(np.isin(found.addresses, kept))
 
-    def rows(
-        self,
-        found: Neighbors,
-        metrics: ScanMetrics | None = None,
-        open_files: OpenFiles | None = None,
-    ) -> pa.Table:
+    def rows(self, found: Neighbors, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
         """Return the columns of rows that were found, in their order."""
         computed: dict[int, npt.NDArray[Any]] = {
             DISTANCE.id: found.distances,
@@ -106,16 +89,13 @@ class VectorScanTask(SearchTask):
             self.lance_schema, fields=tuple(field for field in fields if field.id not in computed)
         )
         if read.fields:
-            addresses = found.addresses
-            table = take_addresses(
-                self.paths, self._fragments, read, addresses, open_files, metrics
-            )
+            taken = self._take(table, read, found.addresses, metrics)
         columns = []
         for field in fields:
             if field.id in computed:
                 columns.append(pa.chunked_array([pa.array(computed[field.id])]))
             else:
-                columns.append(table.column(read.fields.index(field)))
+                columns.append(taken.column(read.fields.index(field)))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def batches(
@@ -123,36 +103,48 @@ class VectorScanTask(SearchTask):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows; see `ScanTask.batches`."""
         metrics = ScanMetrics() if metrics is None else metrics
-        found = self.neighbors(metrics)
+        table = self.opened()
+        found = self.neighbors(metrics, table)
         for first in range(0, len(found), self.batch_size):
             rows = found.at(slice(first, first + self.batch_size))
             if not self.lance_schema.fields:
                 yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
                 continue
-            yield from self.rows(rows, metrics).combine_chunks().to_batches()
+            yield from self.rows(rows, metrics, table).combine_chunks().to_batches()
 
-    def _passing(self, metrics: ScanMetrics, fragments: Sequence[Fragment]) -> UInt64Array | None:
+    def _take(
+        self, table: OpenedRows, schema: Schema, addresses: UInt64Array, metrics: ScanMetrics
+    ) -> pa.Table:
+        return take_addresses(
+            table.paths, self._fragments, schema, addresses, table.open_files, metrics
+        )
+
+    def _passing(
+        self, metrics: ScanMetrics, table: OpenedRows, fragments: Sequence[Fragment]
+    ) -> UInt64Array | None:
         if not self.prefilter:
             return None
         wanted = {fragment.id for fragment in fragments}
         slices = [piece for piece in self.slices if piece.fragment.id in wanted]
-        return self._addresses(metrics, slices, self.prefilter)
+        return self._addresses(metrics, table, slices, self.prefilter)
 
     def _addresses(
         self,
         metrics: ScanMetrics,
+        table: OpenedRows,
         slices: Sequence[FragmentSlice],
         filters: tuple[Condition, ...],
     ) -> UInt64Array:
         """Return the addresses of the rows that meet filters, increasing."""
         read = self._scan((_ADDRESS,), slices, filters)
-        kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+        batches = read._batches(table.paths, table.open_files, metrics)
+        kept = [batch.column(0).to_numpy() for batch in batches]
         return np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
 
     def _read_vectors(
         self,
         metrics: ScanMetrics,
-        open_files: OpenFiles | None,
+        table: OpenedRows,
         path: tuple[Field, ...],
         fragments: Sequence[Fragment],
         addresses: UInt64Array,
@@ -162,36 +154,13 @@ class VectorScanTask(SearchTask):
         schema = Schema((*column, *meta))
         names = [node.name for node in path]
         if len(addresses):
-            table = take_addresses(
-                self.paths, self._fragments, schema, addresses, open_files, metrics
-            )
-            batches = iter(table.to_batches())
+            batches = iter(self._take(table, schema, addresses, metrics).to_batches())
         else:
             wanted = {fragment.id for fragment in fragments}
             slices = [piece for piece in self.slices if piece.fragment.id in wanted]
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
-            batches = task._batches(self.paths, open_files, metrics)
+            batches = task._batches(table.paths, table.open_files, metrics)
         for batch in batches:
             places = batch.column(1).to_numpy()
             ids = batch.column(2).to_numpy() if self.search.stable_row_ids else places
             yield column_at(batch, names), ids, places
-
-
-def _unpickle(
-    unpickle: Callable[..., ScanTask],
-    arguments: tuple[Any, ...],
-    search: VectorSearch,
-    prefilter: tuple[Condition, ...],
-) -> VectorScanTask:
-    task = unpickle(*arguments)
-    return VectorScanTask(
-        uri=task.uri,
-        lance_schema=task.lance_schema,
-        slices=task.slices,
-        batch_size=task.batch_size,
-        filters=task.filters,
-        base_paths=task.base_paths,
-        storage_options=task.storage_options,
-        search=search,
-        prefilter=prefilter,
-    )
