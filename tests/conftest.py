@@ -59,23 +59,41 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if slow and config.option.markexpr == FAST else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need Spark, a server, another process or many inputs.
 
-    Those that need Spark come first: one worker of xdist begins with them and the others with other
-    tests, so that most of them share one session, and the last tests are short.
+    Each worker of xdist gets an equal part of the tests, and takes over some of another worker when
+    it is done. The first worker begins with the tests that share a session of Spark, so that a
+    second session is seldom started. The second worker begins with the tests that start Spark in a
+    process of their own, which take longest.
     """
     for item in items:
         for name in markers(item):
             item.add_marker(name)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    share = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    session, alone, others = [], [], []
+    for item in items:
+        if item.get_closest_marker("spark") is None:
+            others.append(item)
+        elif item.path in share or not names_in_module(item) & PROCESSES:
+            session.append(item)
+        else:
+            alone.append(item)
+    order = session + others
+    second = len(items) // getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = order[:second] + alone + order[second:]
+
+
+def names_in_module(item: pytest.Item) -> set[str]:
+    """Return the names in the module of a test."""
+    module = item.getparent(pytest.Module)
+    return set(vars(module.obj)) if module else set()
 
 
 def markers(item: pytest.Item) -> set[str]:
     """Return the names of the markers of a test."""
     folder = item.path.relative_to(TESTS).parts[0]
-    module = item.getparent(pytest.Module)
-    names = set(vars(module.obj)) if module else set()
+    names = names_in_module(item)
     fixtures = set(getattr(item, "fixturenames", ()))
     marker_names = set()
     if folder in SPARK or fixtures & SPARK:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods, renamed_rows
 from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.plan import with_positions
+from lance_spark.scan.plan import UsedIndex, with_positions
 from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
 
 if TYPE_CHECKING:
+    from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.vectors.columns import VectorType
     from lance_spark.scan.vectors.query import NearestQuery
     from lance_spark.scan.vectors.search import VectorSearch
     from lance_spark.scan.vectors.task import VectorScanTask
 
 _LOG = logging.getLogger(__name__)
+
+#: Queries of a batch whose partitions are counted.
+_EXPLAINED = 100
 
 
 class NearestMethods(PlanMethods):
@@ -63,6 +68,120 @@ class NearestMethods(PlanMethods):
         )
         search_fields(table.schema.names, is_batch=search.query.is_batch)
         return search
+
+    def explain(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        rows_per_task: int | None = None,
+        min_partitions: int = 1,
+        use_scalar_index: bool = True,
+        target_rows: int | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = False,
+        fast_search: bool = False,
+    ) -> str:
+        """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
+
+        Of a vector search, it says which index is searched, how many of its partitions and vectors,
+        and which rows are measured without the index. If there are fewer than `k` live rows in
+        these partitions, the search goes on to further ones.
+
+        The parameters have the meaning that they have in `plan` and `to_table`.
+
+        Examples
+        --------
+        >>> print(dataset.explain(nearest={"column": "v", "q": q, "k": 5}))  # doctest: +SKIP
+        Vector search of /data/t.lance, version 3
+          column: v, metric l2, k 5
+          index: v_idx (VECTOR): 90000 rows, IVF_PQ l2, 20 of 300 partitions, 5,722 rows measured
+        """
+        from lance_spark.scan.plan import explained
+
+        # The filters may be an iterator.
+        conditions = None if filters is None else list(filters)
+        parts = [str(part) for part in (*(conditions or ()), filter) if part is not None]
+        paths = self._table.paths
+        name = f"{paths.store.display}, version {self.version}"
+        if nearest is not None:
+            self._conditions(conditions, filter)
+            return self._explain_nearest(
+                name, nearest, " AND ".join(parts), prefilter=prefilter, fast_search=fast_search
+            )
+        plan = self._plan(
+            columns,
+            rows_per_task=renamed_rows(rows_per_task, target_rows),
+            min_partitions=min_partitions,
+            filters=conditions,
+            filter=filter,
+            blob_handling=blob_handling,
+            use_scalar_index=use_scalar_index,
+        )
+        return explained(plan, paths, self.fragments, name, " AND ".join(parts))
+
+    def _explain_nearest(
+        self,
+        name: str,
+        nearest: Mapping[str, Any],
+        condition: str,
+        *,
+        prefilter: bool,
+        fast_search: bool,
+    ) -> str:
+        from lance_spark.scan.vectors.query import parse_nearest
+
+        search = self._plan_nearest(parse_nearest(nearest), fast_search=fast_search)
+        query = search.query
+        of_batch = f", {len(query.vectors)} queries" if query.is_batch else ""
+        lines = [
+            f"Vector search of {name}",
+            f"  column: {query.column}, metric {search.metric.value}, k {query.k}{of_batch}",
+        ]
+        if condition:
+            lines.append(
+                f"  {'prefilter' if prefilter else 'filter of the rows found'}: {condition}"
+            )
+        lines += [f"  index: {index}" for index in self._vector_indexes(search)]
+        if search.uncovered and not search.segments:
+            lines.append(f"  no index: {sum(search.uncovered.values()):,} rows measured")
+        return "\n".join(lines)
+
+    def _vector_indexes(self, search: VectorSearch) -> tuple[UsedIndex, ...]:
+        """Return the indexes of a search, with the partitions that are searched first."""
+        from lance_spark.scan.vectors.distances import normalized
+        from lance_spark.scan.vectors.metric import Metric
+        from lance_spark.scan.vectors.probes import probed
+
+        vectors = search.dtype.query(search.query.vectors[:_EXPLAINED], search.metric)
+        if search.metric is Metric.COSINE:
+            vectors = normalized(vectors)
+        num_probed = num_partitions = num_measured = 0
+        if not search.segments:
+            return ()
+        try:
+            for segment in search.segments:
+                opened = segment.open(self._table.paths)
+                numbers = probed(opened.ivf, opened.metric, search.query, vectors)
+                num_probed += len(numbers)
+                num_partitions += segment.num_partitions
+                num_measured += int(opened.ivf.lengths[numbers].sum())
+        except INDEX_ERRORS:
+            # The search itself says what is wrong.
+            return search.indexes
+        parts = [
+            f"{opened.index_type} {search.metric.value}",
+            f"{num_probed:,} of {num_partitions:,} partitions",
+            f"{num_measured:,} rows measured",
+        ]
+        if search.measures_again:
+            factor = search.query.refine_factor or 1
+            parts.append(f"{factor * search.query.k:,} of them again by their vectors")
+        if search.uncovered:
+            parts.append(f"{sum(search.uncovered.values()):,} rows without an index")
+        return tuple(index._replace(search=", ".join(parts)) for index in search.indexes)
 
     def _nearest_schema(
         self,

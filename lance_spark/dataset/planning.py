@@ -196,7 +196,7 @@ class PlanMethods(HistoryMethods):
         """
         return self._plan(
             columns,
-            rows_per_task=_renamed(rows_per_task, target_rows),
+            rows_per_task=renamed_rows(rows_per_task, target_rows),
             min_partitions=min_partitions,
             batch_size=batch_size,
             filters=filters,
@@ -380,40 +380,6 @@ class PlanMethods(HistoryMethods):
             keeps_ties=keeps_ties,
         )
 
-    def explain(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
-        blob_handling: str | None = None,
-        rows_per_task: int | None = None,
-        min_partitions: int = 1,
-        use_scalar_index: bool = True,
-        target_rows: int | None = None,
-    ) -> str:
-        """Return a text that says what a scan reads: tasks, fragments, rows after pruning, bytes.
-
-        The parameters have the meaning that they have in `plan`.
-        """
-        from lance_spark.scan.plan import explained
-
-        # The filters may be an iterator.
-        conditions = None if filters is None else list(filters)
-        plan = self._plan(
-            columns,
-            rows_per_task=_renamed(rows_per_task, target_rows),
-            min_partitions=min_partitions,
-            filters=conditions,
-            filter=filter,
-            blob_handling=blob_handling,
-            use_scalar_index=use_scalar_index,
-        )
-        parts = [str(part) for part in (*(conditions or ()), filter) if part is not None]
-        paths = self._table.paths
-        name = f"{paths.store.display}, version {self.version}"
-        return explained(plan, paths, self.fragments, name, " AND ".join(parts))
-
     def _conditions(
         self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
     ) -> tuple[Condition, ...]:
@@ -455,7 +421,7 @@ class PlanMethods(HistoryMethods):
         return handled(selected, Handling.parse(blob_handling), version)
 
 
-def _renamed(rows_per_task: int | None, target_rows: int | None) -> int | None:
+def renamed_rows(rows_per_task: int | None, target_rows: int | None) -> int | None:
     """Return the value of a parameter that had another name.
 
     Raises

@@ -49,6 +49,8 @@ class UsedIndex(NamedTuple):
         Rows of the fragments that it covers for which a comparison of the column can hold.
     left : int
         Segments that are left to tasks; `num_rows` are those of the others.
+    search : str
+        How a vector search uses it.
     """
 
     name: str
@@ -56,11 +58,13 @@ class UsedIndex(NamedTuple):
     column: str
     num_rows: int
     left: int = 0
+    search: str = ""
 
     def __str__(self) -> str:
         answers = [f"{self.num_rows} rows"] if self.num_rows or not self.left else []
         if self.left:
             answers.append(f"tasks search {self.left} of its segments")
+        answers += [self.search] if self.search else []
         return f"{self.name} ({self.index_type}): {', '.join(answers)}"
 
 

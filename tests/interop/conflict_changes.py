@@ -271,12 +271,24 @@ class Made:
         """Copy the files of the change to another table."""
         for folder in ("data", "_deletions", "_indices"):
             if (self.path / folder).is_dir():
-                shutil.copytree(self.path / folder, path / folder, dirs_exist_ok=True)
+                link_files(self.path / folder, path / folder)
+
+
+def link_files(folder: Path, other: Path) -> None:
+    """Give another folder the files of a folder that it lacks. Files of a table do not change, so
+    that links do in place of copies.
+    """
+
+    def link(source: str, target: str) -> None:
+        if not os.path.exists(target):
+            os.link(source, target)
+
+    shutil.copytree(folder, other, copy_function=link, dirs_exist_ok=True)
 
 
 def make(change: Change, table: Path, base: Manifest, path: Path) -> Made:
     """Let pylance make a change on a copy of the table."""
-    shutil.copytree(table, path)
+    link_files(table, path)
     with overlays_allowed():
         change.make(lance.dataset(str(path), version=base.version))
     store = ObjectStore.from_uri(path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import lance
@@ -26,7 +26,15 @@ from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.operations.base import MATRIX, OPERATION_NAMES, Conflict
-from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
+from tests.interop.conflict_changes import (
+    CHANGES,
+    Change,
+    Made,
+    link_files,
+    make,
+    new_table,
+    overlays_allowed,
+)
 
 #: Answers of the conflict matrix, as the page shows them.
 _OUTCOMES = {
@@ -55,11 +63,18 @@ OTHER_TABLES = {
 
 @dataclass(frozen=True)
 class Tables:
-    """The table before any change, and the table after each change."""
+    """The table before any change, and the table after each change.
+
+    Attributes
+    ----------
+    committed : dict
+        By client and change, a table after it was the first of two.
+    """
 
     folder: Path
     base: Manifest
     made: dict[str, Made]
+    committed: dict[tuple[str, str], Path] = field(default_factory=dict)
 
     @classmethod
     def new(cls, folder: Path) -> Tables:
@@ -70,10 +85,20 @@ class Tables:
         }
         return cls(folder, base, changed_tables)
 
-    def copy(self) -> Path:
+    def copy(self, table: Path) -> Path:
         path = Path(tempfile.mkdtemp(dir=self.folder))
-        shutil.copytree(self.folder / "base", path, dirs_exist_ok=True)
+        link_files(table, path)
         return path
+
+    def after(self, client: str, change: Change) -> Path:
+        """Return a new table to which a client committed a change."""
+        key = client, change.name
+        if key not in self.committed:
+            path = self.copy(self.folder / "base")
+            commit_by = self.by_pylance if client == "pylance" else self.by_us
+            assert commit_by(path, change) == COMPATIBLE
+            self.committed[key] = path
+        return self.copy(self.committed[key])
 
     def by_pylance(self, path: Path, change: Change) -> str:
         """Let pylance make a change that was planned on the first version."""
@@ -144,11 +169,7 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
     A change that is not committed must not make a version. If both clients commit it, their tables
     must be the same, which is compared with `contents`.
     """
-    paths = [tables.copy() for _ in range(3)]
-    for path, commit_by in zip(
-        paths, (tables.by_pylance, tables.by_pylance, tables.by_us), strict=True
-    ):
-        assert commit_by(path, before) == COMPATIBLE
+    paths = [tables.after(client, before) for client in ("pylance", "pylance", "ours")]
     versions = [manifests(path) for path in paths]
     outcome = Outcome(
         tables.by_pylance(paths[0], first),

@@ -29,6 +29,7 @@ import pyarrow as pa
 import lance_spark
 from lance_spark import query as q
 from lance_spark.errors import CommitConflictError, MissingFileError
+from tests.soak.old_values import only_old_values
 from tests.soak.rows import filters, rows, vector
 from tests.soak.vectors import create_vector_index, far_rows
 from tests.support.forking import CONTEXT
@@ -442,7 +443,10 @@ def checked(path: str, rng: random.Random, counts: Counter[str]) -> list[str]:
     for text in filters(rng):
         ours = sorted(dataset.to_table(["id"], filter=text)["id"].to_pylist())
         if ours != sorted(theirs.to_table(["id"], filter=text)["id"].to_pylist()):
-            wrong.append(f"version {dataset.version}: {text}: pylance has other rows")
+            if only_old_values(dataset, theirs, text):
+                counts["pylance finds rows by old values"] += 1
+            else:
+                wrong.append(f"version {dataset.version}: {text}: pylance has other rows")
     return wrong
 
 

@@ -1,5 +1,5 @@
 """One Spark session for all tests that need one: two cores, two attempts per task, no web
-interface.
+interface. Spark interprets the plans of some folders, because most of their plans run once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ from typing import Any
 import pytest
 
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, shared_home
+
+#: Folders whose tests call methods and statements. Plans of the other folders, which are about
+#: queries, are compiled as in sessions of users.
+INTERPRETED = frozenset({"sql", "table"})
+#: Values of Spark's settings for compiled plans and for interpreted ones.
+COMPILATION = {
+    "spark.sql.codegen.wholeStage": ("true", "false"),
+    "spark.sql.codegen.factoryMode": ("FALLBACK", "NO_CODEGEN"),
+}
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +51,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _compilation(request: pytest.FixtureRequest) -> None:
+    """Choose whether Spark compiles the plans of a test."""
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        folder = request.path.relative_to(Path(__file__).parent).parts[0]
+        for name, values in COMPILATION.items():
+            session.conf.set(name, values[folder in INTERPRETED])
 
 
 @pytest.fixture

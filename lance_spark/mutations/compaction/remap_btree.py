@@ -8,7 +8,6 @@ Specification: table/index/scalar/btree.md.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from lance_spark.scan.indexes.btree import (
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
-from lance_spark.table.paths import INDICES, TablePaths
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -152,12 +151,6 @@ def remap_btree(
     details = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
     details.index_details.CopyFrom(index.index_details)
     return RewrittenIndex(index.uuid.uuid, segment.id.bytes, details)
-
-
-def files_of(index: RewrittenIndex) -> list[str]:
-    """Return the paths of the files of a rewritten segment, relative to the table's root."""
-    folder = uuid.UUID(bytes=index.new_id)
-    return [f"{INDICES}/{folder}/{file.path}" for file in index.details.files]
 
 
 def _remapped(

@@ -142,6 +142,7 @@ class Compaction:
                 options=self._commit_options,
                 keep_new_fragments=True,
                 in_part=self._attempts > self._patience + 1,
+                runner=runner,
             )
         except UncertainCommitError:
             raise

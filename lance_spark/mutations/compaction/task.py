@@ -29,6 +29,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
+from lance_spark.mutations.compaction.remap import files_of, is_rewritten, remapped
 from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.mutations.rewrite.writer import (
     Written,
@@ -37,8 +38,7 @@ from lance_spark.mutations.rewrite.writer import (
     with_lineage,
     with_reserved_ids,
 )
-from lance_spark.mutations.runner import FragmentTask, check_once
-from lance_spark.proto import table_pb2
+from lance_spark.mutations.runner import FragmentTask, Runner, check_once, runner_for
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
@@ -47,7 +47,6 @@ from lance_spark.table.fragments.writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAU
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
-from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, with_reuse
@@ -311,6 +310,7 @@ def commit_compaction(
     options: CommitOptions | None = None,
     keep_new_fragments: bool = False,
     in_part: bool = False,
+    runner: Runner | None = None,
 ) -> Manifest:
     """Replace the old fragments by the new fragments of all tasks.
 
@@ -323,6 +323,8 @@ def commit_compaction(
     in_part : bool
         Whether the commit may omit results whose fragments another client changed; see
         `committed_of`.
+    runner : Runner, optional
+        Runs the tasks that write large indexes again; this process by default.
 
     Raises
     ------
@@ -356,7 +358,8 @@ def commit_compaction(
             operation = with_reuse(operation, paths, reserved, moves)
             written.extend(operation.deletion_files)
         else:
-            rewritten = _remapped(paths, reserved, moves, written)
+            rewritten = remapped(paths, reserved, moves, runner_for(table, runner))
+            written.extend(path for index in rewritten for path in files_of(index))
             operation = replace(operation, rewritten_indices=tuple(rewritten))
         return commit_operation(table, operation, options)
 
@@ -406,54 +409,9 @@ def _needs_reuse(manifest: Manifest) -> bool:
     # If the table has a fragment reuse index, it maps the addresses of BTREE indexes as well.
     has_reuse = fragment_reuse.find_entry(section) is not None
     return any(
-        not indexes.is_system(index) and (has_reuse or not _is_rewritten(index))
+        not indexes.is_system(index) and (has_reuse or not is_rewritten(index))
         for index in section.indices
     )
-
-
-def _is_rewritten(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment gets the new addresses of rows when a compaction is committed."""
-    index_type = indexes.type_of_index(index)
-    if index_type != "VECTOR":
-        return index_type == "BTREE"
-    # Imported late, as below.
-    from lance_spark.mutations.compaction.remap_graphs import has_graphs
-
-    return has_graphs(index)
-
-
-def _remapped(
-    paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], written: list[str]
-) -> list[RewrittenIndex]:
-    """Rewrite the BTREE indexes and graphs that hold addresses; add their paths to `written`."""
-    # Imported late: tables without such an index do not need this module.
-    from lance_spark.mutations.compaction.remap_btree import AddressMap, files_of, remap_btree
-
-    section = indexes.section_of(manifest)
-    stable = manifest.flags.stable_row_ids
-    old = BitMap(fragment.id for move in moves for fragment in move.old)
-    results: list[RewrittenIndex] = []
-    address_map: AddressMap | None = None
-    # With a fragment reuse index, the addresses in an index can be older than the last compaction.
-    candidates = () if fragment_reuse.find_entry(section) is not None else section.indices
-    for index in candidates:
-        bitmap = indexes.fragment_bitmap(index)
-        if bitmap is None or bitmap.isdisjoint(old) or not _is_rewritten(index):
-            continue
-        if indexes.holds_addresses(index, stable):
-            address_map = address_map or AddressMap(paths, moves)
-            remapped: RewrittenIndex | None
-            if indexes.type_of_index(index) == "BTREE":
-                remapped = remap_btree(paths, index, address_map)
-            else:
-                from lance_spark.mutations.compaction.remap_graphs import remap_graphs
-
-                version = manifest.data_storage_version
-                remapped = remap_graphs(paths, index, address_map, version)
-            if remapped is not None:
-                results.append(remapped)
-                written.extend(files_of(remapped))
-    return results
 
 
 def _versions_or_first(versions: UInt64Array | None, fragment: Fragment) -> UInt64Array:

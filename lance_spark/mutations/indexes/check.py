@@ -43,7 +43,8 @@ from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.text.columns import INVERTED
-from lance_spark.scan.text.files.index import VERSIONS, open_index
+from lance_spark.scan.text.files.index import open_index
+from lance_spark.scan.text.files.layout import VERSIONS
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.table.indexes import sections as indexes

@@ -13,7 +13,8 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
-from lance_spark.scan.text.files.index import layout_of, open_index
+from lance_spark.scan.text.files.index import open_index
+from lance_spark.scan.text.files.layout import layout_of
 from lance_spark.scan.text.files.part_writer import MAX_FORMAT, Form, default_format
 from lance_spark.scan.text.files.postings import PostingFormat
 from lance_spark.scan.text.files.stored_parts import StoredPart

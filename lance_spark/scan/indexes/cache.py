@@ -132,6 +132,11 @@ class IndexCache:
                     self._add(key, content, nbytes)
         return [contents_by_key[key] for key in keys]
 
+    def has_all(self, keys: Sequence[_Key]) -> bool:
+        """Return whether all contents are there."""
+        with self._lock:
+            return all(key in self._entries for key in keys)
+
     def _add(self, key: _Key, content: object, nbytes: int) -> None:
         """Add a content, and drop others past the limits. The caller holds the lock."""
         if nbytes > self._max_bytes or key in self._entries:

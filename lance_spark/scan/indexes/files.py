@@ -167,6 +167,10 @@ class IndexFiles:
         keys: dict[tuple[str, str, int | None], int] = {(uri, path, part): part for part in parts}
         return CACHE.get_all(list(keys), lambda some: read([keys[key] for key in some]), size)
 
+    def has_parts(self, name: str, parts: Sequence[int]) -> bool:
+        """Return whether the cache has the parsed contents of parts of a file."""
+        return self.keeps and CACHE.has_all([(*self._key(name), part) for part in parts])
+
     def _key(self, name: str) -> tuple[str, str]:
         store, path = self.paths.locate(self.base_id, INDICES, f"{self.folder}/{name}")
         return store.uri, path

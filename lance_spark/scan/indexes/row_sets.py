@@ -139,6 +139,10 @@ class RowSet:
             }
         )
 
+    def of_fragments(self, fragments: BitMap) -> RowSet:
+        """Return the addresses in some fragments."""
+        return RowSet({high: rows for high, rows in self.bitmaps.items() if high in fragments})
+
     @property
     def num_rows(self) -> int:
         """The number of words. A set of few bytes can have billions."""

@@ -25,12 +25,14 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
-from lance_spark.scan.text.files.index import VERSIONS, TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.layout import VERSIONS
 from lance_spark.scan.text.flat import FlatPart
-from lance_spark.scan.text.hits import Hits, Scores, joined
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
-from lance_spark.scan.text.scoring import Statistics, Terms, scored
+from lance_spark.scan.text.ranking.hits import Hits, Scores, joined
+from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored
+from lance_spark.scan.text.ranking.skipping import best_documents
 from lance_spark.scan.text.terms import expanded_terms, is_fuzzy, terms_of
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.fragments.fragment import Fragment
@@ -52,8 +54,8 @@ _PLAIN = TextParameters(
     max_token_length=None,
 )
 
-#: How many documents more than rows are looked up to find the best rows, and by what factor their
-#: number grows if too many are deleted.
+#: How many documents more than rows are looked up to find the best rows if rows were deleted, and
+#: by what factor their number grows if it is too small.
 _MORE_DOCUMENTS, _GROWTH = 64, 8
 
 #: A query of one column.
@@ -358,13 +360,14 @@ class ColumnSearch:
         with_positions = isinstance(query, PhraseQuery)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
         results = []
+        has_deletions = any(fragment.deletion_file for fragment in self._rows.fragments)
         for fragments, part in self._parts:
-            postings = part.postings(plan.terms.tokens, with_positions=with_positions)
-            find = partial(scored, part, postings, plan.terms, plan.statistics, boost)
+            find = partial(_scored, part, plan.terms, plan.statistics, boost)
             repeated = self._repeated[:0] if is_fuzzy(query) else self._repeated
             live = partial(self._live, part.documents.row_ids, fragments, repeated)
-            # Some of the rows are deleted.
-            count = None if best is None else 2 * best + _MORE_DOCUMENTS
+            count = best
+            if best is not None and has_deletions:
+                count = 2 * best + _MORE_DOCUMENTS
             documents, scores = find(count)
             hits = live(documents, scores)
             while count is not None and best is not None and _num_rows(hits) < best:
@@ -469,6 +472,17 @@ class ColumnSearch:
         for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, self._repeated):
             flat.add(texts, addresses)
         return flat
+
+
+def _scored(
+    part: TextIndexPart, terms: Terms, statistics: Statistics, boost: float, best: int | None
+) -> tuple[RowNumbers, Scores]:
+    """Return the documents of a part that match, and their scores; see `scored`."""
+    found = None if best is None else best_documents(part, terms, statistics, boost, best)
+    if found is not None:
+        return found
+    postings = part.postings(terms.tokens, with_positions=terms.phrase is not None)
+    return scored(part, postings, terms, statistics, boost, best)
 
 
 def _num_rows(hits: Hits) -> int:

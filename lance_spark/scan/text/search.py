@@ -35,7 +35,6 @@ from lance_spark.scan.text.columns import (
     TextRows,
     plan_column,
 )
-from lance_spark.scan.text.hits import Hits, boolean, combined
 from lance_spark.scan.text.queries import (
     BooleanQuery,
     BoostQuery,
@@ -46,6 +45,7 @@ from lance_spark.scan.text.queries import (
     PhraseQuery,
     leaves,
 )
+from lance_spark.scan.text.ranking.hits import Hits, boolean, combined
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
@@ -103,6 +103,11 @@ class TextSearch:
             + sum(plan.uncovered.values())
             for plan in self.columns.values()
         )
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether texts are read that no index covers."""
+        return any(plan.uncovered for plan in self.columns.values())
 
     @property
     def fragments(self) -> BitMap:

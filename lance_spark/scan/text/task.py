@@ -20,13 +20,15 @@ from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.search_task import SearchTask
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.scan.text.columns import TextRows
-from lance_spark.scan.text.hits import Hits
+from lance_spark.scan.text.ranking.hits import Hits
 from lance_spark.scan.text.search import TextSearch
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS
+#: How many rows are read for each row of the limit, until so many meet the filters.
+_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +93,27 @@ class TextScanTask(SearchTask):
 
     def best(self, metrics: ScanMetrics, find_rows: FindRows | None = None) -> Hits:
         """Return the rows that meet the filters, those with the greatest scores first."""
-        hits = self.hits(metrics, find_rows, None if self.filters else self.limit)
-        if self.filters:
-            read = self._plain((_ADDRESS,), hits, self.filters)
-            kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
-            addresses = np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
-            hits = Hits(addresses, hits.at(addresses)[1])
-        return hits.best(self.limit, keeps_ties=self.keeps_ties)
+        if not self.filters:
+            hits = self.hits(metrics, find_rows, self.limit)
+            return hits.best(self.limit, keeps_ties=self.keeps_ties)
+        if self.limit is not None and not self.search.reads_texts:
+            # As a rule, enough of the best rows meet the filters.
+            tried = _TRIED * (self.limit + 1)
+            first = self.hits(metrics, find_rows, tried).best(tried, keeps_ties=self.keeps_ties)
+            by_address = np.argsort(first.addresses)
+            first = Hits(first.addresses[by_address], first.scores[by_address])
+            kept = self._filtered(first, metrics)
+            if len(kept.addresses) >= self.limit or len(first.addresses) < tried:
+                return kept.best(self.limit, keeps_ties=self.keeps_ties)
+        every = self._filtered(self.hits(metrics, find_rows), metrics)
+        return every.best(self.limit, keeps_ties=self.keeps_ties)
+
+    def _filtered(self, hits: Hits, metrics: ScanMetrics) -> Hits:
+        """Return the rows that meet the filters."""
+        read = self._plain((_ADDRESS,), hits, self.filters)
+        kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+        addresses = np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
+        return Hits(addresses, hits.at(addresses)[1])
 
     def batches(
         self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lance_spark.scan.text import fuzzy
 from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.queries import FullTextOperator, MatchQuery, PhraseQuery
-from lance_spark.scan.text.scoring import Terms
+from lance_spark.scan.text.ranking.scoring import Terms
 
 
 def is_fuzzy(query: MatchQuery | PhraseQuery) -> bool:

@@ -97,6 +97,22 @@ def first_probes(query: NearestQuery, metric: Metric, distances: _Floats) -> Int
     return first
 
 
+def probed(ivf: Ivf, metric: Metric, query: NearestQuery, vectors: Vectors) -> Int64Array:
+    """Return the numbers of the partitions that any of the queries searches first.
+
+    Parameters
+    ----------
+    ivf : Ivf
+    metric : Metric
+    query : NearestQuery
+    vectors : array of shape (queries, dimension)
+        With `cosine`, of length 1.
+    """
+    order, distances = ranked(ivf, metric, vectors)
+    first = first_probes(query, metric, distances)
+    return np.unique(order[np.arange(order.shape[1]) < first[:, None]])
+
+
 def probes_of_shares(
     query: NearestQuery, first: Int64Array, order: Int64Array, lengths: Int64Array, k: int
 ) -> Int64Array:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
+from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
@@ -31,6 +33,9 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 _ADDRESS = row_meta.ROW_ADDRESS
 #: Rows of a batch of vectors: whole windows.
 _BATCH_ROWS = 1 << 20
+#: Most rows for which the driver evaluates a prefilter, and bytes of the rows that it sends.
+_PREFILTERED_ROWS = 1 << 22
+_PASSING_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +50,38 @@ class VectorScanTask(SearchTask):
     search : VectorSearch
     prefilter : tuple of Condition
         Only rows that meet these are searched.
+    passing : RowSet or None
+        The rows of the covered fragments that meet the prefilter, if it has been evaluated.
     """
 
     search: VectorSearch
     prefilter: tuple[Condition, ...] = ()
+    passing: RowSet | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         unpickle, arguments = ScanTask.__reduce__(self)
-        return _unpickle, (unpickle, arguments, self.search, self.prefilter)
+        return _unpickle, (unpickle, arguments, self.search, self.prefilter, self.passing)
+
+    def share(self, search: VectorSearch) -> VectorScanTask:
+        """Return the task of a share of the search."""
+        numbers = search.fragments
+        slices = tuple(piece for piece in self.slices if piece.fragment.id in numbers)
+        passing = None
+        if self.passing is not None and search.segments:
+            passing = self.passing.of_fragments(numbers)
+        return replace(self, search=search, slices=slices, passing=passing)
+
+    def with_passing(self) -> VectorScanTask:
+        """Evaluate the prefilter, so that the shares of a segment do not do it again.
+
+        Returns the same task if that reads too many rows, or leaves too many.
+        """
+        slices = [piece for piece in self.slices if piece.fragment.id in self.search.covered]
+        if sum(piece.num_rows for piece in slices) > _PREFILTERED_ROWS:
+            return self
+        passing = RowSet.of(self._addresses(ScanMetrics(), slices, self.prefilter))
+        is_small = len(passing.encode()) <= _PASSING_BYTES
+        return replace(self, passing=passing) if is_small else self
 
     def neighbors(
         self,
@@ -136,7 +165,9 @@ class VectorScanTask(SearchTask):
     def _passing(self, metrics: ScanMetrics, fragments: Sequence[Fragment]) -> UInt64Array | None:
         if not self.prefilter:
             return None
-        fragment_ids = {fragment.id for fragment in fragments}
+        fragment_ids = BitMap(fragment.id for fragment in fragments)
+        if self.passing is not None:
+            return self.passing.of_fragments(fragment_ids).words()
         slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
         return self._addresses(metrics, slices, self.prefilter)
 
@@ -184,6 +215,7 @@ def _unpickle(
     arguments: tuple[Any, ...],
     search: VectorSearch,
     prefilter: tuple[Condition, ...],
+    passing: RowSet | None,
 ) -> VectorScanTask:
     task = unpickle(*arguments)
     return VectorScanTask(
@@ -196,4 +228,5 @@ def _unpickle(
         storage_options=task.storage_options,
         search=search,
         prefilter=prefilter,
+        passing=passing,
     )

@@ -37,6 +37,7 @@ FUNCTIONS = {
     "check_query_options": "query_options",
     "load_changes": "changes",
     "load_search": "search",
+    "join_nearest": "nearest_join",
     "drop_table": "tables",
     "rename_table": "tables",
     "can_delete": "row_changes",

@@ -22,7 +22,7 @@ scan/
     RequestScan, PlanReply  send the request to the Python reader, and parse its reply
     DriverRowsScan, Rows    hold the rows that came with the reply
     ScanStrategy            changes plans just before Spark plans a scan:
-      DriverRowsStrategy                    renames columns of such rows without a job
+      DriverRowsStrategy, DriverRowsExec    order, limit and rename such rows without a job
       PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
       SelectiveFilter                       stands for filters of a scan, which decide whether Spark
                                             filters other scans by the keys of its rows
@@ -74,6 +74,7 @@ changes/
 search/
     SearchFunction          the table functions lance_search, lance_vector_search and others
     SearchTable             what they search
+    NearestJoinRule         joins with APPROX NEAREST BY, which Spark has since 4.2
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON

@@ -368,10 +368,10 @@ def _top(item: object) -> Top:
     order = tuple(_sort_order(part) for part in _objects("order", item))
     if not order:
         raise refused("the first rows have no order", item)
-    return Top(rows, order, _approximate(item.get("approximate")))
+    return Top(rows, order, approximate_settings(item.get("approximate")))
 
 
-def _approximate(settings: object) -> dict[str, int] | None:
+def approximate_settings(settings: object) -> dict[str, int] | None:
     """Return the settings of approximate answers, which are texts by the keys of `nearest`."""
     from lance_spark.errors import InvalidInputError
 

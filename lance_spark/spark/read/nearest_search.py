@@ -46,7 +46,7 @@ from lance_spark.spark.read.planning import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from lance_spark.file.schema.schema import Schema
     from lance_spark.scan.predicates.tree import Predicate
@@ -136,9 +136,9 @@ def _index_partitions(
     search = plan.dataset._plan_nearest(query, fast_search=True)
     if not search.indexes or not _leaves_nothing_out(plan, search, top, filters):
         return None
-    plan.indexes.extend(search.indexes)
+    plan.indexes.extend(plan.dataset._vector_indexes(search))
     schema = plan.dataset._nearest_schema(plan.columns, options.blob_handling, adds_distance=False)
-    tasks = _shares(plan, search, lambda share: _task(plan, share, schema, filters, ()))
+    tasks = _shares(plan, _task(plan, search, schema, filters, ()))
     return [*map(_partition, tasks), *_uncovered(plan, search)]
 
 
@@ -206,15 +206,18 @@ def _partition(task: VectorScanTask, **arguments: Any) -> LancePartition:
     return partition
 
 
-def _shares(
-    plan: Plan, search: VectorSearch, task_of: Callable[[VectorSearch], VectorScanTask]
-) -> list[VectorScanTask]:
+def _shares(plan: Plan, whole: VectorScanTask) -> list[VectorScanTask]:
     """Return tasks that each search a part of the partitions of a segment, or of the rows."""
+    search = whole.search
     target = _target(plan, search)
     rows = max(1, target // search.num_queries)
+    shares = search.shares(target)
+    are_of_segments = sum(len(share.segments) for share in shares) > len(search.segments)
+    if whole.prefilter and are_of_segments and plan.options.driver_read_bytes:
+        whole = whole.with_passing()
     tasks = []
-    for share in search.shares(target):
-        task = task_of(share)
+    for share in shares:
+        task = whole.share(share)
         # Shares have whole fragments.
         tasks += [task] if share.segments else [replace(task, slices=p) for p in _cut(task, rows)]
     return tasks
@@ -266,7 +269,7 @@ def _tasks(
             )
     query = parse_nearest(options.nearest)
     search = plan.dataset._plan_nearest(query, fast_search=options.fast_search)
-    plan.indexes.extend(search.indexes)
+    plan.indexes.extend(plan.dataset._vector_indexes(search))
     prefilter = plan.prefilter if options.prefilter else ()
     later = tuple(given for given in scanned if all(given is not own for own in prefilter))
     names = plan.scanned_columns(residual)
@@ -277,12 +280,8 @@ def _tasks(
         not later and residual is None and not request.aggregates and _is_ordered(plan, query.k)
     )
 
-    def task_of(share: VectorSearch) -> VectorScanTask:
-        return _task(plan, share, schema, prefilter, later)
-
-    if can_share and not request.exact:
-        return _shares(plan, search, task_of)
-    return [task_of(search)]
+    task = _task(plan, search, schema, prefilter, later)
+    return _shares(plan, task) if can_share and not request.exact else [task]
 
 
 def _is_ordered(plan: Plan, k: int) -> bool:

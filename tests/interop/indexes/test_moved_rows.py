@@ -1,8 +1,9 @@
-"""Indexes that hold the old addresses of rows that a compaction of pylance moved."""
+"""Indexes that hold the old addresses of rows that a compaction of pylance moved, or old values."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -41,3 +42,53 @@ def test_rows_are_found_by_their_new_addresses(kind: str, who: str, tmp_path: Pa
     # The first segment gets the new fragments, and keeps the old addresses.
     lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
     compare()
+
+
+#: Of what pylance finds rows by old values: after the change of the text, and the type of index.
+OLD_VALUES = {("rows", "BITMAP"), ("rows", "LABEL_LIST")} | {
+    ("columns", kind) for kind in ("BTREE", "BITMAP", "LABEL_LIST")
+}
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "NGRAM", "LABEL_LIST"])
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+@pytest.mark.parametrize("who", ["own", "pylance"])
+def test_values_before_an_update_in_another_segment(
+    who: str, mode: str, kind: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t.lance")
+    words = [f"text {number % 7}" for number in range(400)]
+    values = [[word] for word in words] if kind == "LABEL_LIST" else words
+    data = pa.table({"id": range(400), "v": values})
+    lance.write_dataset(data, path, max_rows_per_file=100, enable_stable_row_ids=mode == "rows")
+    lance_spark.open_dataset(path).create_scalar_index("v", kind)
+    new = ["text 9"] if kind == "LABEL_LIST" else "text 9"
+    lance_spark.open_dataset(path).update({"v": new}, "id IN (3, 113)", mode=mode)
+    if who == "own":
+        lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+    else:
+        lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
+    text = {
+        "NGRAM": "contains(v, 'text 3')",
+        "LABEL_LIST": "array_has_any(v, ['text 3'])",
+    }.get(kind, "v = 'text 3'")
+    expected = [number for number in range(400) if number % 7 == 3 and number != 3]
+
+    def found(dataset: Any) -> list[int]:
+        return sorted(dataset.to_table(["id"], filter=text)["id"].to_pylist())
+
+    dataset = lance_spark.open_dataset(path)
+    assert "  index: v_idx" in dataset.explain(filter=text)
+    assert len(dataset.describe_indices()[0].segments) == 2
+    assert dataset.check_index("v_idx").is_valid
+    assert found(dataset) == expected
+    old = [3] if (mode, kind) in OLD_VALUES else []
+    assert found(lance.dataset(path)) == sorted(expected + old)
+    # One segment has new values only, whoever merges.
+    if who == "own":
+        dataset.optimize_indices(num_indices_to_merge=2)
+    else:
+        lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=2)
+    dataset = lance_spark.open_dataset(path)
+    assert dataset.check_index("v_idx").is_valid
+    assert found(dataset) == found(lance.dataset(path)) == expected

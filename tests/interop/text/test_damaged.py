@@ -20,6 +20,7 @@ from lance_spark.mutations.indexes.text import stored_parts
 from lance_spark.scan.indexes import cache
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.text.ranking import skipping
 from lance_spark.table.indexes import sections
 
 QUERIES = [
@@ -50,7 +51,10 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
-def test_damaged_files(path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_files(
+    path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skipping, "_FEW_BLOCKS", 1)
     (file,) = path.glob(f"_indices/*/{name}.lance")
     content, rng = file.read_bytes(), random.Random(name)
     dataset = lance_spark.open_dataset(str(path))
@@ -68,8 +72,9 @@ def test_damaged_files(path: Path, name: str, caplog: pytest.LogCaptureFixture) 
             file.write_bytes(data)
             cache.CACHE.clear()
             for query in QUERIES:
+                limit = rng.choice([None, 1])
                 try:
-                    dataset.to_table(["_score"], full_text_query=query)
+                    dataset.to_table(["_score"], full_text_query=query, limit=limit)
                 except LanceError:
                     errors += 1
         assert errors

@@ -13,9 +13,11 @@ import pytest
 
 import lance_spark
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.text import columns, scoring
+from lance_spark.scan.text import columns, task
 from lance_spark.scan.text.files.index import TextIndexPart
-from lance_spark.scan.text.hits import greatest
+from lance_spark.scan.text.files.token_blocks import TokenBlocks
+from lance_spark.scan.text.ranking import scoring, skipping
+from lance_spark.scan.text.ranking.hits import greatest
 from tests.interop.text.tables import (
     change,
     oracle_scores,
@@ -66,6 +68,8 @@ def test_first_rows(
         )
     monkeypatch.setattr(columns, "_MORE_DOCUMENTS", 0)
     monkeypatch.setattr(columns, "_GROWTH", 2)
+    monkeypatch.setattr(skipping, "_FEW_BLOCKS", 1)
+    monkeypatch.setattr(skipping, "_FIRST_ROUND", 1)
     dataset = lance_spark.open_dataset(str(path))
     for number in range(QUERIES):
         query = random_query(rng, words)
@@ -77,6 +81,10 @@ def test_first_rows(
             oracle = sorted(-score for score in oracle_scores(path, query, **options).values())
             assert [score for score, _ in expected] == pytest.approx(oracle, rel=3e-6, abs=1e-5)
         monkeypatch.setattr(scoring, "_STEP", rng.choice([64, 700, 1 << 15]))
+        monkeypatch.setattr(task, "_TRIED", rng.choice([1, 16]))
+        monkeypatch.setattr(skipping, "_MOST", rng.choice([0.25, 1, 1]))
+        # The query without a limit decoded all postings, with which no block is skipped.
+        monkeypatch.setattr(TextIndexPart, "has_decoded", lambda part, tokens: False)
         for limit in LIMITS:
             best = dataset.to_table(
                 ["_rowaddr", "_score"], full_text_query=query, limit=limit, **options
@@ -101,8 +109,8 @@ def test_ties_in_shares(tmp_path: Path) -> None:
             every = dataset._text_task(share, schema, (), ()).best(ScanMetrics())
             assert len(every.addresses)
             for limit in (1, 5, 100):
-                task = dataset._text_task(share, schema, (), (), limit=limit, keeps_ties=True)
-                best = task.best(ScanMetrics())
+                search = dataset._text_task(share, schema, (), (), limit=limit, keeps_ties=True)
+                best = search.best(ScanMetrics())
                 last = every.scores[min(limit, len(every.scores)) - 1]
                 count = int((every.scores >= last).sum())
                 assert best.addresses.tolist() == every.addresses[:count].tolist()
@@ -127,16 +135,16 @@ def test_greatest_scores() -> None:
 
 def test_postings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
-    read = TextIndexPart.read_postings
+    of_blocks = TokenBlocks.of
 
-    def counted(part: TextIndexPart, numbers: Any, **options: Any) -> Any:
-        reads.append(len(numbers))
-        return read(part, numbers, **options)
+    def counted(blocks: Any, *arguments: Any) -> Any:
+        reads.append(len(blocks.lengths))
+        return of_blocks(blocks, *arguments)
 
     path = tmp_path / "t.lance"
     lance.write_dataset(pa.table({"id": range(4), "a": ["x y", "y", "x x", "z"]}), str(path))
     dataset = lance_spark.open_dataset(str(path)).create_scalar_index("a", "INVERTED")
-    monkeypatch.setattr(TextIndexPart, "read_postings", counted)
+    monkeypatch.setattr(TokenBlocks, "of", counted)
     found = [
         dataset.to_table(["id"], full_text_query=query, limit=3)["id"].to_pylist()
         for query in ("x", "x", "z y x", "y z", "none")

@@ -146,6 +146,37 @@ def test_first_rows_are_read_on_the_driver(
         assert list(map(repr, top.collect())) == list(map(repr, other.collect()))
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda f: f.orderBy(sf.desc_nulls_first("ratio"), sf.asc_nulls_last("word"), "id").limit(9),
+        lambda f: f.orderBy("word", sf.desc("half"), "id").limit(30).select("id", "word", "half"),
+        lambda f: f.orderBy("at", "id").limit(5).select(sf.col("id").alias("a"), "word", "id"),
+        lambda f: f.where("id < 40").orderBy(sf.desc("cents"), "id").drop("raw"),
+        lambda f: f.where("id < 40").orderBy("raw", "id").limit(9).orderBy("day", "id").limit(4),
+        lambda f: f.where("id < 40").select("id", "inner").orderBy(sf.desc("id")),
+        lambda f: f.orderBy("id").limit(0),
+    ],
+)
+def test_rows_of_the_driver_are_ordered_without_a_job(
+    spark: Any, frames: tuple[Any, Any], pushdown: Callable[..., None], query: Callable[[Any], Any]
+) -> None:
+    pushdown(True, True)
+    top, other = (query(frame) for frame in frames)
+    expected = list(map(repr, other.collect()))
+    spark.sparkContext.setJobGroup("ordered", "ordered")
+    try:
+        assert list(map(repr, top.collect())) == expected
+        assert spark.sparkContext.statusTracker().getJobIdsForGroup("ordered") == []
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    # Other parts of the query are left to Spark.
+    counted_rows = query(frames[0]).agg(sf.count("*")).collect()[0][0]
+    assert counted_rows == len(expected)
+    doubled = query(frames[0]).select((sf.col(top.columns[0]) * 2).alias("x")).collect()
+    assert len(doubled) == len(expected)
+
+
 def test_a_row_position_is_not_taken_from_a_part(
     spark: Any, pushdown: Callable[..., None], paths: tuple[str, str]
 ) -> None:

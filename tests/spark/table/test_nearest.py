@@ -193,7 +193,16 @@ def test_plans_show_the_search_and_the_tasks(spark: Any, indexed: Path) -> None:
     assert 'nearest={"column": "v", "q": [...], "k": 5' in plan
     assert "indexes=[v_idx (VECTOR): " in plan
     assert "LocalTableScan" not in plan
-    assert "LocalTableScan" in plan_of(table.nearest("v", q, 5, columns=["id"]))
+    assert re.search(r"IVF_PQ l2, \d of \d partitions, [\d,]+ rows measured", plan)
+    # What the driver reads is shown, too.
+    for nprobes in (2, 5):
+        frame = table.nearest("v", q, 5, columns=["id"], nprobes=nprobes)
+        (scan,) = re.findall("LocalTableScan.*", frame._jdf.queryExecution().simpleString())
+        assert f'"k": 5, "nprobes": {nprobes}' in scan
+        assert f"IVF_PQ l2, {nprobes} of " in scan
+    assert "300 rows without an index" in scan
+    assert [row.id for row in frame.collect()] == [row.id for row in frame.persist().collect()]
+    frame.unpersist()
 
 
 def test_versions_and_row_columns(spark: Any, indexed: Path) -> None:

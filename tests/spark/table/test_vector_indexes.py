@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
+from lance_spark.mutations.compaction import remap, remap_graphs
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 
@@ -54,6 +55,25 @@ def test_tasks_write_segments_of_one_model(spark: Any, path: Path, index_type: s
     stats = statistics(path)
     assert (len(stats["indices"]), stats["num_indexed_rows"]) == (1, ROWS + 500)
     assert [row.is_valid for row in table.checkIndex("v_idx").collect()] == [True]
+
+
+def test_executors_write_graphs_after_a_compaction(
+    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    table.createIndex("v", "IVF_HNSW_SQ", num_partitions=2, num_segments=2)
+    lance.dataset(str(path)).delete("id % 3 = 0")
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("the driver writes no graphs")
+
+    # Workers are other processes, which do not have these.
+    monkeypatch.setattr(remap, "_OWN_BYTES", 0)
+    monkeypatch.setattr(remap_graphs, "remap_graphs", refuse)
+    table.optimize()
+    assert len(lance.dataset(str(path)).get_fragments()) == 1
+    assert statistics(path)["num_unindexed_rows"] == 0
+    assert [row.is_valid for row in table.checkIndex("v_idx").collect()] == [True, True]
 
 
 def test_sql(spark: Any, tmp_path: Path) -> None:

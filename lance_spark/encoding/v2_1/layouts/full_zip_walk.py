@@ -11,6 +11,7 @@ is walked alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from lance_spark.storage.source import Bytes
 
 #: Number of entries that one step looks at, over all rows.
 _LOOK_AHEAD = 1 << 16
+#: Formats of numbers of some bytes.
+_NUMBERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 #: If a step takes fewer entries, it is cheaper to take them one by one.
 _FEW = 64
 
@@ -199,27 +202,37 @@ def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Wal
 
 def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
     """Return position, control word and length of each entry of one row."""
+    if not grid.control:
+        # Without levels, a row is one entry, which was taken before.
+        raise CorruptFileError("an entry is shorter than its row")
     # Each entry determines where the next one starts, so this loop cannot be vectorised.
-    raw = data.tobytes()
-    end, head, width = len(raw), grid.control, grid.width
-    mask = (1 << grid.bits_def) - 1
-    results: list[tuple[int, int, int]] = []
+    end, head, width = len(data), grid.control, grid.width
+    mask, max_visible = (1 << grid.bits_def) - 1, grid.max_visible
+    has_length = _NUMBERS[width] if grid.variable else ""
+    read = Struct(f"<{_NUMBERS[head]}{has_length}").unpack_from
+    # The last entry may have fewer bytes than are read.
+    raw = data.tobytes() + bytes(head + width)
+    positions: list[int] = []
+    controls: list[int] = []
+    lengths: list[int] = []
     position = 0
     while position < end:
-        start, position = position, position + head
-        control = int.from_bytes(raw[start:position], "little")
-        definition = control & mask
-        length = 0
-        if not grid.variable:
-            length = width
-            position += width if definition <= grid.max_visible else 0
-        elif definition == 0:
-            length = int.from_bytes(raw[position : position + width], "little")
-            position += width + length
-        results.append((start, control, length))
+        entry = read(raw, position)
+        positions.append(position)
+        controls.append(entry[0])
+        definition = entry[0] & mask
+        position += head
+        if not has_length:
+            lengths.append(width)
+            position += width if definition <= max_visible else 0
+        elif definition:
+            lengths.append(0)
+        else:
+            lengths.append(entry[1])
+            position += width + entry[1]
     if position != end:
         raise CorruptFileError("an entry is longer than its row")
-    return np.array(results, np.int64).T
+    return np.array([positions, controls, lengths], np.int64)
 
 
 _Step = tuple[IndexArray, IndexArray, IndexArray, IndexArray, IndexArray]

@@ -1,12 +1,13 @@
 """Checks INVERTED indexes: the tokens of each row, how often it has them, and where.
 
 The tokens of a row become one number: the sum of a hash of each token, and of its position if the
-index has positions. The number from the text must be that from the postings. The scores by which
-readers skip postings are not checked.
+index has positions. The number from the text must be that from the postings. No document may have a
+greater score than its block of postings says: readers skip blocks by these scores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice
 
@@ -17,8 +18,10 @@ from lance_spark.encoding.rows import RowNumbers
 from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.text.files.index import TextIndexPart, open_index
-from lance_spark.scan.text.files.stored_parts import all_postings, all_words
+from lance_spark.scan.text.files.stored_parts import all_postings, all_words, token_ranges
+from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.scan.text.ranking.skipping import TOLERANCE, score_ratios
 from lance_spark.scan.text.tokenizer import Tokenizer
 
 Hashes = npt.NDArray[np.uint64]
@@ -50,6 +53,9 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         differs |= documents.lengths[is_live] != counts[place]
         is_wrong[place[differs]] = True
         np.add.at(num_documents, place, 1)
+        wrong_blocks = list(_wrong_blocks(part)) if part.has_scores else []
+        findings.wrong += len(wrong_blocks)
+        findings.add(wrong_blocks)
     is_missing = (counts > 0) & (num_documents == 0)
     is_wrong |= num_documents > 1
     findings.missing += int(is_missing.sum())
@@ -97,6 +103,20 @@ def _of_postings(part: TextIndexPart) -> tuple[Hashes, RowNumbers]:
             np.add.at(hashes, documents, _placed(of_token, postings.positions))
         np.add.at(counts, postings.documents, postings.frequencies)
     return hashes, counts
+
+
+def _wrong_blocks(part: TextIndexPart) -> Iterator[str]:
+    """Yield problems: blocks with a lesser score than one of their documents."""
+    words = all_words(part)
+    for first, stop in token_ranges(part):
+        blocks = TokenBlocks.joined(part.blocks_of(np.arange(first, stop)))
+        ratios = score_ratios(part, blocks, np.arange(len(blocks.firsts)))
+        of_token = np.repeat(np.arange(stop - first), np.diff(blocks.blocks.bounds))
+        expected = np.zeros(stop - first)
+        np.maximum.at(expected, of_token, ratios)
+        is_wrong = ~(ratios * TOLERANCE >= expected[of_token])
+        for token in np.unique(of_token[is_wrong]).tolist():
+            yield f"token {words[first + token].decode()!r}: the score of a block is too small"
 
 
 def _hashed(tokens: list[bytes]) -> Hashes:

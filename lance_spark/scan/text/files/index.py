@@ -15,8 +15,7 @@ Specification: table/index/scalar/fts.md.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,34 +25,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, named, number_in, read_columns
 from lance_spark.scan.text.files import positions
-from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat, blocks_of, decoded
-from lance_spark.scan.text.files.tokens import ARROW, FST, TokenSet, read_tokens
+from lance_spark.scan.text.files.layout import Layout, damaged, layout_of, required
+from lance_spark.scan.text.files.postings import blocks_of, decoded
+from lance_spark.scan.text.files.token_blocks import TokenBlocks
+from lance_spark.scan.text.files.tokens import TokenSet, read_tokens
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-METADATA_FILE = "metadata.lance"
-#: A file that only the first format has.
-_OLD_FILE = "tokens.lance"
-DELETED_FRAGMENTS = "deleted_fragments"
 ROW_IDS, NUM_TOKENS, TOTAL_TOKENS = "_rowid", "_num_tokens", "total_tokens"
 POSTING, LENGTH, MAX_SCORE, IMPACTS = "_posting", "_length", "_max_score", "_impacts"
 POSITION_LISTS, POSITION_STREAM = "_position", "_compressed_position"
 POSITION_STARTS = "_position_block_offset"
 BLOCKS = pa.list_(pa.large_binary())
-#: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
-#: the form `arrow` were merged; the files record their format.
-VERSIONS = (0, 1, 2, 3)
-_MAX_PARTS = 1 << 16
 _LENGTH_BITS = 4
 
 _T = TypeVar("_T")
 #: Documents and frequencies of a token.
-_List = tuple[RowNumbers, npt.NDArray[np.uint32]]
+_List = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +67,16 @@ class TokenPostings:
     documents: RowNumbers
     frequencies: npt.NDArray[np.integer[Any]]
     positions: RowNumbers | None = None
+
+    @classmethod
+    def of(cls, lists: Sequence[tuple[RowNumbers, npt.NDArray[np.integer[Any]]]]) -> TokenPostings:
+        """Return the postings of tokens whose documents and frequencies are given."""
+        bounds = np.append(0, np.cumsum([len(one) for one, _ in lists], dtype=np.int64))
+        if len(lists) == 1:
+            return cls(bounds, *lists[0])
+        none = np.empty(0, np.int64), np.empty(0, np.uint32)
+        documents, frequencies = zip(none, *lists, strict=True)
+        return cls(bounds, np.concatenate(documents), np.concatenate(frequencies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,37 +109,19 @@ class Counts:
         Documents, and tokens of all documents.
     lengths : uint32 array
         Documents of each token, by its number.
+    has_scores : bool
+        Whether each block of postings has the greatest score of its documents.
     """
 
     num_documents: int
     num_tokens: int
     lengths: npt.NDArray[np.uint32]
+    has_scores: bool
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
         return int(self.lengths.nbytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The content of `metadata.lance`.
-
-    Attributes
-    ----------
-    parameters : TextParameters
-    parts : tuple of int
-        Numbers of the parts.
-    format_version : int
-    token_form : str
-    posting_format : PostingFormat
-    """
-
-    parameters: TextParameters
-    parts: tuple[int, ...]
-    format_version: int
-    token_form: str
-    posting_format: PostingFormat
 
 
 @dataclass(frozen=True)
@@ -175,6 +160,11 @@ class TextIndexPart:
         """Number of tokens of all documents."""
         return self._counts.num_tokens
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether each block of postings has the greatest score of its documents."""
+        return self._counts.has_scores
+
     def document_counts(self, tokens: Sequence[str]) -> RowNumbers:
         """Return how many documents have each token.
 
@@ -182,7 +172,7 @@ class TextIndexPart:
         ------
         CorruptFileError, MissingFileError, StorageError
         """
-        rows = self._rows_of(tokens)
+        rows = self.rows_of(tokens)
         counts = np.zeros(len(rows), np.int64)
         counts[rows >= 0] = self._counts.lengths[rows[rows >= 0]]
         return counts
@@ -207,7 +197,7 @@ class TextIndexPart:
         UnsupportedFeatureError
             The index has no positions.
         """
-        rows = self._rows_of(tokens)
+        rows = self.rows_of(tokens)
         if not with_positions:
             return self._cached_postings(rows)
         wanted = np.unique(rows[rows >= 0])
@@ -228,13 +218,51 @@ class TextIndexPart:
             ordered = read.positions[np.arange(of_posting[-1]) + offsets]
         return TokenPostings(bounds, read.documents[order], frequencies, ordered)
 
+    def token_blocks(self, tokens: Sequence[str]) -> list[TokenBlocks]:
+        """Return the blocks of distinct tokens that the part has, if blocks have scores.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+        return self.blocks_of(self.rows_of(tokens))
+
+    def has_decoded(self, tokens: Sequence[str]) -> bool:
+        """Return whether the cache has the decoded postings of all tokens that the part has."""
+        rows = self.rows_of(tokens)
+        return self.files.has_parts(self._name("invert"), rows[rows >= 0].tolist())
+
+    def blocks_of(self, rows: RowNumbers) -> list[TokenBlocks]:
+        """Return the blocks of tokens by their numbers; see `token_blocks`."""
+
+        def read(wanted: Sequence[int]) -> list[TokenBlocks]:
+            numbers = ~np.array(wanted, np.int64)
+            order = np.argsort(numbers)
+            with closing(self.open("invert")) as file:
+                fields = [named(file, POSTING, BLOCKS), named(file, LENGTH, pa.uint32())]
+                columns = file.read(fields, numbers[order])
+                blocks = blocks_of(columns[0], columns[1], form.block_size, file.source.name)
+                found = TokenBlocks.of(blocks, form, self.num_documents, file.source.name)
+            return [found.of_token(place) for place in np.argsort(order).tolist()]
+
+        form = self.layout.posting_format
+        # The cache has decoded postings by the numbers from 0 on.
+        name, numbers = self._name("invert"), (~rows).tolist()
+        return self.files.cached_parts(name, numbers, read, lambda own: own.nbytes)
+
     def _cached_postings(self, rows: RowNumbers) -> TokenPostings:
         """Return the documents of tokens by their numbers, which are -1 for a missing token."""
 
         def read(wanted: Sequence[int]) -> list[_List]:
-            found = self.read_postings(np.array(wanted, np.int64), with_positions=False)
-            # Files have frequencies of 32 bits.
-            columns = found.documents, found.frequencies.astype(np.uint32)
+            numbers = np.array(wanted, np.int64)
+            if self.has_scores:
+                read = TokenBlocks.joined(self.blocks_of(numbers)).decoded()
+                found = TokenPostings(read.bounds, read.documents, read.frequencies)
+            else:
+                found = self.read_postings(numbers, with_positions=False)
+            if len(wanted) == 1:
+                return [(found.documents, found.frequencies)]
+            columns = found.documents, found.frequencies
             pieces = [np.split(column, found.bounds[1:-1]) for column in columns]
             # Copies: an array of all tokens must not stay as long as one of them.
             return [(a.copy(), b.copy()) for a, b in zip(*pieces, strict=True)]
@@ -245,18 +273,13 @@ class TextIndexPart:
         )
         by_row = dict(zip(wanted, lists, strict=True))
         none = np.empty(0, np.int64), np.empty(0, np.uint32)
-        ordered = [by_row.get(row, none) for row in rows.tolist()]
-        bounds = np.append(0, np.cumsum([len(one) for one, _ in ordered], dtype=np.int64))
-        if len(ordered) == 1:
-            return TokenPostings(bounds, *ordered[0])
-        documents, frequencies = zip(none, *ordered, strict=True)
-        return TokenPostings(bounds, np.concatenate(documents), np.concatenate(frequencies))
+        return TokenPostings.of([by_row.get(row, none) for row in rows.tolist()])
 
     @property
     def _counts(self) -> Counts:
         return self._cached("invert", self._read_counts, lambda content: content.nbytes)
 
-    def _rows_of(self, tokens: Sequence[str]) -> RowNumbers:
+    def rows_of(self, tokens: Sequence[str]) -> RowNumbers:
         """Return the numbers of tokens; -1 for a missing token."""
         found = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
         return np.array([-1 if number is None else number for number in found], np.int64)
@@ -288,16 +311,18 @@ class TextIndexPart:
         form = self.layout.posting_format
         blocks = blocks_of(columns[0], columns[1], form.block_size, name)
         read = decoded(blocks, form, self.num_documents, name)
-        places = None
-        if with_positions and is_stream:
+        if not with_positions:
+            return TokenPostings(read.bounds, read.documents, read.frequencies)
+        frequencies = read.frequencies.astype(np.int64)
+        if is_stream:
             counts = blocks.counts(form.block_size)
-            places = positions.read_stream(columns[2], columns[3], read.frequencies, counts, name)
-        elif with_positions:
+            places = positions.read_stream(columns[2], columns[3], frequencies, counts, name)
+        else:
             lists = columns[2].flatten()
             if columns[2].null_count or len(lists) != len(read.documents):
-                raise _error(name, "positions do not match the documents")
-            places = positions.read_lists(lists, read.frequencies, name)
-        return TokenPostings(read.bounds, read.documents, read.frequencies, places)
+                raise damaged(name, "positions do not match the documents")
+            places = positions.read_lists(lists, frequencies, name)
+        return TokenPostings(read.bounds, read.documents, frequencies, places)
 
     def _read_documents(self) -> Documents:
         with closing(self.open("docs")) as file:
@@ -305,14 +330,16 @@ class TextIndexPart:
             columns = read_columns(file, {ROW_IDS: pa.uint64(), NUM_TOKENS: pa.uint32()})
         row_ids, lengths = columns.columns
         if row_ids.null_count or lengths.null_count:
-            raise _error(name, "a document is null")
+            raise damaged(name, "a document is null")
         return Documents(row_ids.to_numpy(), lengths.to_numpy())
 
     def _read_counts(self) -> Counts:
         with closing(self.open("invert")) as file:
             (lengths,) = read_columns(file, {LENGTH: pa.uint32()}).columns
             if lengths.null_count:
-                raise _error(file.source.name, "the documents of a token are not counted")
+                raise damaged(file.source.name, "the documents of a token are not counted")
+            # Scores of releases without impacts are not relied on: those of 0.33 are less.
+            has_impacts = any(stored.name == IMPACTS for stored in file.schema.fields)
         with closing(self.open("docs")) as file:
             num_documents = len(all_rows(file))
             is_counted = TOTAL_TOKENS in file.schema.metadata
@@ -321,8 +348,9 @@ class TextIndexPart:
             num_tokens = int(self.documents.lengths.sum(dtype=np.int64))
         most = int(lengths.to_numpy().max(initial=0))
         if most > num_documents or (num_documents and not num_tokens):
-            raise _error(self._name("invert"), "the tokens do not match the documents")
-        return Counts(num_documents, num_tokens, lengths.to_numpy())
+            raise damaged(self._name("invert"), "the tokens do not match the documents")
+        has_scores = has_impacts and self.layout.posting_format.score_bytes > 0
+        return Counts(num_documents, num_tokens, lengths.to_numpy(), has_scores)
 
     def _read_tokens(self) -> TokenSet:
         num_tokens = len(self._counts.lengths)
@@ -387,75 +415,3 @@ def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
     layout = layout_of(files)
     parts = [TextIndexPart(files, number, layout) for number in layout.parts]
     return layout.parameters, parts
-
-
-def layout_of(files: IndexFiles) -> Layout:
-    """Return the content of `metadata.lance` of a segment; see `open_index`."""
-    content = files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
-    if content is None and _is_old(files):
-        raise UnsupportedFeatureError(
-            f"index {files.segment.name!r} has the format of pylance before 0.30, which this "
-            "release does not read; create the index again"
-        )
-    return required(files, METADATA_FILE, content)
-
-
-def _is_old(files: IndexFiles) -> bool:
-    """Return whether a segment has the files of the first format."""
-    store, path = files.locate(_OLD_FILE)
-    return store.exists(path)
-
-
-def required(files: IndexFiles, file: str, content: _T | None) -> _T:
-    """Return the content of a file of a segment.
-
-    Raises
-    ------
-    MissingFileError
-        The content is None: the file is missing.
-    """
-    if content is None:
-        raise MissingFileError(
-            f"index {files.segment.name!r}: file {file}, or a file that it needs, not found; "
-            "rebuild the index"
-        )
-    return content
-
-
-def _read_layout(files: IndexFiles) -> Layout:
-    with closing(files.open(METADATA_FILE)) as file:
-        name, metadata = file.source.name, file.schema.metadata
-        block_size = number_in(file, "posting_block_size", 128)
-        version = number_in(file, "format_version", 1)
-    parameters = TextParameters.of_json(metadata.get("params", b""), name)
-    try:
-        parts = json.loads(metadata.get("partitions", b"null"))
-    except (ValueError, RecursionError):
-        parts = None
-    if (
-        not isinstance(parts, list)
-        or len(parts) > _MAX_PARTS
-        or not all(isinstance(part, int) and 0 <= part < 1 << 64 for part in parts)
-        or len(set(parts)) < len(parts)
-    ):
-        raise _error(name, "partitions must be a list of distinct numbers")
-    tail = _text(metadata, "posting_tail_codec", FIXED)
-    form = _text(metadata, "token_set_format", ARROW)
-    if version not in VERSIONS[1:]:
-        raise UnsupportedFeatureError(
-            f"{name}: format_version {version} is not supported; this release reads 1 to 3"
-        )
-    if block_size not in (128, 256) or tail not in (FIXED, VARINT) or form not in (ARROW, FST):
-        raise UnsupportedFeatureError(
-            f"{name}: postings of {block_size} documents, {tail!r}, {form!r} are not supported; "
-            "create the index again"
-        )
-    return Layout(parameters, tuple(parts), version, form, PostingFormat(block_size, tail))
-
-
-def _text(metadata: Mapping[str, bytes], key: str, default: str) -> str:
-    return metadata.get(key, default.encode()).decode("ascii", "replace")
-
-
-def _error(name: str, problem: str) -> CorruptFileError:
-    return CorruptFileError(f"{name}: {problem}; rebuild the index")

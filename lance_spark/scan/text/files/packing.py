@@ -11,6 +11,8 @@ All functions work on many blocks or streams at once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +24,9 @@ Words = npt.NDArray[np.uint32]
 #: Values of a lane.
 ROWS = 32
 MAX_WIDTH = 32
-_WORD_BITS = np.uint64(32)
+_WORD_BITS = 32
+#: So many blocks are unpacked value by value, others as a whole.
+_MANY_BLOCKS = 64
 _MAX_VARINT = 5
 
 
@@ -45,14 +49,33 @@ def unpacked(data: Bytes, width: int, lanes: int) -> Words:
     count = len(data)
     if not width:
         return np.zeros((count, ROWS * lanes), np.uint32)
-    words = np.ascontiguousarray(data).view("<u4").reshape(count, width, lanes).astype(np.uint64)
+    words = np.ascontiguousarray(data).view("<u4").reshape(count, width, lanes)
+    if count < _MANY_BLOCKS:
+        return _unpacked_few(words, width)
+    # Each step takes one value of each lane of all blocks.
+    by_word = np.ascontiguousarray(words.transpose(1, 0, 2)).reshape(width, count * lanes)
+    values = np.empty((ROWS, count * lanes), np.uint32)
+    upper = np.empty(count * lanes, np.uint32)
+    for row in range(ROWS):
+        out = values[row]
+        word, shift = divmod(row * width, _WORD_BITS)
+        np.right_shift(by_word[word], np.uint32(shift), out=out)
+        if shift + width > _WORD_BITS:
+            out |= np.left_shift(by_word[word + 1], np.uint32(_WORD_BITS - shift), out=upper)
+        out &= np.uint32((1 << width) - 1)
+    return values.reshape(ROWS, count, lanes).transpose(1, 0, 2).reshape(count, ROWS * lanes)
+
+
+def _unpacked_few(words: Words, width: int) -> Words:
+    """Return the values of few blocks, by few calls of numpy on larger arrays."""
     first_bit = np.arange(ROWS) * width
     low, shift = first_bit >> 5, (first_bit & 31).astype(np.uint64)[None, :, None]
     # A value has bits of at most two words; the second word of the last value is not needed.
     high = np.minimum(low + 1, width - 1)
-    values = (words[:, low] | (words[:, high] << _WORD_BITS)) >> shift
+    wide = words.astype(np.uint64)
+    values = (wide[:, low] | (wide[:, high] << np.uint64(_WORD_BITS))) >> shift
     values &= np.uint64((1 << width) - 1)
-    return values.astype(np.uint32).reshape(count, ROWS * lanes)
+    return values.astype(np.uint32).reshape(len(words), ROWS * words.shape[2])
 
 
 def packed(values: Words, width: int, lanes: int) -> Bytes:
@@ -66,7 +89,7 @@ def packed(values: Words, width: int, lanes: int) -> Bytes:
     shifted = lane_values << (first_bit & 31).astype(np.uint64)[None, :, None]
     for row, word in enumerate((first_bit >> 5).tolist()):
         words[:, word] |= shifted[:, row] & np.uint64(0xFFFF_FFFF)
-        words[:, word + 1] |= shifted[:, row] >> _WORD_BITS
+        words[:, word + 1] |= shifted[:, row] >> np.uint64(_WORD_BITS)
     blocks: Bytes = words[:, :width].astype("<u4").reshape(count, width * lanes).view(np.uint8)
     return blocks
 
@@ -81,8 +104,21 @@ def widths(values: Words) -> npt.NDArray[np.int64]:
 
 def gathered(data: Bytes, starts: RowNumbers, size: int) -> Bytes:
     """Return byte ranges of equal size as the rows of an array."""
-    ranges: Bytes = data[starts[:, None] + np.arange(size)]
-    return ranges
+    if not size or not len(starts):
+        return np.empty((len(starts), size), np.uint8)
+    # Numpy copies each range as one item.
+    windows = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
+    return windows[starts].view(np.uint8).reshape(len(starts), size)
+
+
+def put_rows(array: npt.NDArray[Any], starts: RowNumbers, rows: npt.NDArray[Any]) -> None:
+    """Store each row of a matrix at a place of an array of the same type."""
+    if not rows.size:
+        return
+    size = rows.shape[1]
+    shape, item = (len(array) - size + 1,), f"V{size * array.itemsize}"
+    windows = np.ndarray(shape, item, array, strides=(array.itemsize,))
+    windows[starts] = np.ascontiguousarray(rows, array.dtype).view(item)[:, 0]
 
 
 def joined(data: Bytes, starts: RowNumbers, sizes: RowNumbers) -> tuple[Bytes, RowNumbers]:

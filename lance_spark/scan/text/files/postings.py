@@ -25,14 +25,17 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
+from lance_spark.encoding.v2_1.fixed_width import empty
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.text.files.packing import (
     MAX_WIDTH,
     ROWS,
     Bytes,
+    Words,
     gathered,
     groups,
     joined,
+    put_rows,
     running_sums,
     unpacked,
     varints,
@@ -69,6 +72,14 @@ class PostingFormat:
         """Bytes before the documents."""
         return _SCORE_BYTES if self.block_size == 128 else 0
 
+    def least_bytes(self, counts: RowNumbers) -> RowNumbers:
+        """Return the fewest bytes of blocks with some numbers of documents."""
+        # Each document of a shorter block has two numbers.
+        tail_bytes = 8 if self.tail == FIXED else 2
+        least = np.where(counts == self.block_size, _FULL_BYTES, tail_bytes * counts)
+        total: RowNumbers = least + self.score_bytes
+        return total
+
 
 @dataclass(frozen=True, slots=True)
 class Postings:
@@ -78,13 +89,14 @@ class Postings:
     ----------
     bounds : int64 array
         First posting of each token, and the number of postings.
-    documents, frequencies : int64 array
+    documents : int64 array
         The documents of a token increase.
+    frequencies : uint32 array
     """
 
     bounds: RowNumbers
     documents: RowNumbers
-    frequencies: RowNumbers
+    frequencies: Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,13 @@ class Blocks:
         rest = self.lengths - (np.diff(self.bounds) - 1) * block_size
         counts[last] = rest[has_blocks]
         return counts
+
+    def select(self, numbers: RowNumbers, block_size: int) -> Blocks:
+        """Return some blocks by their numbers, which increase."""
+        counts = self.counts(block_size)[numbers]
+        bounds = np.searchsorted(numbers, self.bounds)
+        lengths = np.diff(np.append(0, np.cumsum(counts))[bounds])
+        return Blocks(self.data, self.starts[numbers], self.stops[numbers], bounds, lengths)
 
 
 def blocks_of(lists: pa.Array, lengths: pa.Array, block_size: int, name: str) -> Blocks:
@@ -179,19 +198,17 @@ def decoded(
     """
     size = posting_format.block_size
     counts = blocks.counts(size)
-    # Each document of a shorter block has two numbers.
-    tail_bytes = 8 if posting_format.tail == FIXED else 2
-    least = np.where(counts == size, _FULL_BYTES, tail_bytes * counts) + posting_format.score_bytes
-    if (blocks.stops - blocks.starts < least).any():
-        raise CorruptFileError(f"{name}: a posting block is truncated; rebuild the index")
+    if (blocks.stops - blocks.starts < posting_format.least_bytes(counts)).any():
+        raise truncated(name)
     bounds = np.append(0, np.cumsum(counts))
-    documents = np.empty(int(bounds[-1]), np.int64)
-    frequencies = np.empty(int(bounds[-1]), np.int64)
+    documents = empty(int(bounds[-1]), np.int64)
+    frequencies = empty(int(bounds[-1]), np.uint32)
     decoder = _Decoder(blocks, posting_format, bounds, documents, frequencies, name)
     decoder.read_full(np.flatnonzero(counts == size))
     decoder.read_tails(np.flatnonzero(counts < size))
     first_of_token = np.append(0, np.cumsum(blocks.lengths))
-    increases = np.diff(documents, prepend=-1) > 0
+    increases = np.ones(len(documents), np.bool_)
+    np.greater(documents[1:], documents[:-1], out=increases[1:])
     increases[first_of_token[:-1][blocks.lengths > 0]] = True
     if (
         not increases.all()
@@ -203,6 +220,11 @@ def decoded(
     return Postings(first_of_token, documents, frequencies)
 
 
+def truncated(name: str) -> CorruptFileError:
+    """Return the error about a block that is too short."""
+    return CorruptFileError(f"{name}: a posting block is truncated; rebuild the index")
+
+
 class _Decoder:
     """Decodes blocks into arrays."""
 
@@ -212,7 +234,7 @@ class _Decoder:
         posting_format: PostingFormat,
         bounds: RowNumbers,
         documents: RowNumbers,
-        frequencies: RowNumbers,
+        frequencies: Words,
         name: str,
     ) -> None:
         self._blocks = blocks
@@ -235,20 +257,22 @@ class _Decoder:
         self._check(starts + 5 <= stops)
         first = gathered(data, starts, 4).view("<u4")[:, 0].astype(np.int64)
         steps, after = self._packed(starts + 4, stops, lanes, extra=0)
-        rows = self._bounds[numbers][:, None] + np.arange(self._format.block_size)
         steps[:, 0] = 0
-        self._documents[rows] = first[:, None] + np.cumsum(steps, axis=1)
+        documents = np.cumsum(steps, axis=1, out=empty(steps.shape, np.int64))
+        documents += first[:, None]
+        rows = self._bounds[numbers]
+        put_rows(self._documents, rows, documents)
         exceptions = 0 if self._format.block_size == 128 else 1
         values, ends = self._packed(after, stops, lanes, extra=exceptions)
         if exceptions:
             self._patch(values, after, ends, stops)
         else:
             self._check(ends == stops)
-        self._frequencies[rows] = values
+        put_rows(self._frequencies, rows, values)
 
     def _packed(
         self, starts: RowNumbers, stops: RowNumbers, lanes: int, extra: int
-    ) -> tuple[RowNumbers, RowNumbers]:
+    ) -> tuple[Words, RowNumbers]:
         """Return packed values of each block, and the position after them.
 
         `extra` bytes are between width and values.
@@ -258,14 +282,14 @@ class _Decoder:
         width = data[starts].astype(np.int64)
         ends = starts + 1 + extra + width * 4 * lanes
         self._check((width <= MAX_WIDTH) & (ends <= stops))
-        values = np.empty((len(starts), ROWS * lanes), np.int64)
+        values = empty((len(starts), ROWS * lanes), np.uint32)
         for bits, positions in groups(width):
             packed = gathered(data, starts[positions] + 1 + extra, bits * 4 * lanes)
             values[positions] = unpacked(packed, bits, lanes)
         return values, ends
 
     def _patch(
-        self, values: RowNumbers, starts: RowNumbers, ends: RowNumbers, stops: RowNumbers
+        self, values: Words, starts: RowNumbers, ends: RowNumbers, stops: RowNumbers
     ) -> None:
         """Add the upper bits of the frequencies that do not fit the width of their block."""
         data = self._blocks.data
@@ -287,7 +311,7 @@ class _Decoder:
                 position[active[more]] += 1
                 more = more[byte >= 0x80]
             self._check(upper << width[active] <= 0xFFFF_FFFF)
-            values[active, number] |= upper << width[active]
+            values[active, number] |= (upper << width[active]).astype(np.uint32)
             remaining[active] -= 1
             active = active[remaining[active] > 0]
         self._check(position == stops)

@@ -210,14 +210,24 @@ def all_postings(part: TextIndexPart) -> Iterator[tuple[int, TokenPostings]]:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
+    with_positions = part.layout.parameters.with_position
+    for start, stop in token_ranges(part):
+        yield start, part.read_postings(np.arange(start, stop), with_positions=with_positions)
+
+
+def token_ranges(part: TextIndexPart) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last number, plus one, of tokens that are read together.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
     with closing(part.open("invert")) as file:
         counts = read_columns(file, {index.LENGTH: pa.uint32()}).column(0)
     before = np.append(0, np.cumsum(counts.fill_null(0).to_numpy(), dtype=np.int64))
-    with_positions = part.layout.parameters.with_position
     start = 0
     while start < len(counts):
         stop = int(np.searchsorted(before, before[start] + CHUNK_TOKENS, "right")) - 1
         stop = max(stop, start + 1)
-        rows = np.arange(start, stop)
-        yield start, part.read_postings(rows, with_positions=with_positions)
+        yield start, stop
         start = stop

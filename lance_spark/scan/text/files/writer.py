@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.scan.indexes.files import SegmentWriter
-from lance_spark.scan.text.files import index
+from lance_spark.scan.text.files import layout
 from lance_spark.scan.text.files.part_writer import Form, PartWriter, write_file
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.scan.text.tokenizer import Tokenizer
@@ -114,8 +114,8 @@ class IndexWriter:
             **self._form.metadata,
         }
         deleted = pa.array([BitMap().serialize()], pa.binary())
-        columns = {index.DELETED_FRAGMENTS: deleted}
-        write_file(self._segment, index.METADATA_FILE, [columns], metadata)
+        columns = {layout.DELETED_FRAGMENTS: deleted}
+        write_file(self._segment, layout.METADATA_FILE, [columns], metadata)
 
     def _begin(self) -> None:
         self._tokenizer = Tokenizer(self._form.parameters)

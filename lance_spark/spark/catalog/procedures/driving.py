@@ -85,18 +85,38 @@ def _connect(driver: Mapping[str, Any]) -> Any:
             del os.environ[name]
 
 
+def given(spark: Any, driver: Mapping[str, Any]) -> Any:
+    """Return the object of the JVM that a call was given."""
+    return _called(spark.sparkContext._gateway, "given", driver["token"])
+
+
+def give_back(spark: Any, driver: Mapping[str, Any], value: Any) -> None:
+    """Return an object of the JVM from a call."""
+    _called(spark.sparkContext._gateway, "giveBack", driver["token"], value)
+
+
 def _entered(gateway: Any, token: str) -> Any:
     """Prepare the thread of the JVM for jobs, and return the session in Java."""
+    session = _called(gateway, "enter", token)
+    classes.use_loader(gateway, _loader(gateway))
+    return session
+
+
+def _called(gateway: Any, method: str, *values: Any) -> Any:
+    """Call a static method of `DrivingCall`, whose parameters are objects."""
     jvm = gateway.jvm
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     forName = jvm.java.lang.Class.forName  # noqa: N806 - a Java method
-    owner = forName(f"{classes.PACKAGE}.DrivingCall", True, loader)
-    types = gateway.new_array(jvm.java.lang.Class, 1)
-    types[0] = forName("java.lang.Object")
-    arguments = gateway.new_array(jvm.java.lang.Object, 1)
-    arguments[0] = token
-    classes.use_loader(gateway, loader)
-    return owner.getMethod("enter", types).invoke(None, arguments)
+    owner = forName(f"{classes.PACKAGE}.DrivingCall", True, _loader(gateway))
+    types = gateway.new_array(jvm.java.lang.Class, len(values))
+    arguments = gateway.new_array(jvm.java.lang.Object, len(values))
+    for number, value in enumerate(values):
+        types[number] = forName("java.lang.Object")
+        arguments[number] = value
+    return owner.getMethod(method, types).invoke(None, arguments)
+
+
+def _loader(gateway: Any) -> Any:
+    return gateway.jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
 
 
 def _context(gateway: Any, session: Any) -> Any:

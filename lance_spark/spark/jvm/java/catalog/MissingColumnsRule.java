@@ -1,9 +1,7 @@
 package org.lancespark;
 
-import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -37,23 +35,7 @@ public class MissingColumnsRule extends Rule {
    * cannot be added, Spark refuses such statements.
    */
   static void addTo(SparkSession session) {
-    try {
-      Analyzer analyzer = session.sessionState().analyzer();
-      List rules = new ArrayList(CollectionConverters.asJava(analyzer.extendedResolutionRules()));
-      for (int i = 0; i < rules.size(); i++) {
-        if (rules.get(i) instanceof MissingColumnsRule) {
-          return;
-        }
-      }
-      rules.add(new MissingColumnsRule());
-      Field field = analyzer.getClass().getDeclaredField("extendedResolutionRules");
-      field.setAccessible(true);
-      field.set(analyzer, CollectionConverters.asScala(rules).toSeq());
-    } catch (ReflectiveOperationException e) {
-      Log.leftToSpark("columns that an INSERT leaves out", e);
-    } catch (RuntimeException e) {
-      Log.leftToSpark("columns that an INSERT leaves out", e);
-    }
+    Extension.addRule(session, "extendedResolutionRules", new MissingColumnsRule());
   }
 
   /** Returns the statement with all columns, or the same statement if that is not possible. */

@@ -28,29 +28,45 @@ public final class DrivingCall implements Runnable {
   private final String token = "lance-" + UUID.randomUUID();
   private final Properties properties;
   private final Object tags;
+  private final Object given;
+  private volatile Object returned;
   private volatile Map reply;
   private volatile Throwable failure;
 
-  private DrivingCall(SparkSession session, String function, Map arguments) {
+  private DrivingCall(SparkSession session, String function, Map arguments, Object given) {
     this.session = session;
+    this.given = given;
     this.function = function;
     this.arguments = arguments;
     properties = (Properties) session.sparkContext().getLocalProperties().clone();
     // The jobs belong to executions of their own.
     properties.remove("spark.sql.execution.id");
-    String given = properties.getProperty(TAGS);
-    properties.setProperty(TAGS, given == null || given.isEmpty() ? token : given + "," + token);
+    String before = properties.getProperty(TAGS);
+    properties.setProperty(TAGS, before == null || before.isEmpty() ? token : before + "," + token);
     tags = ((ThreadLocal) Versions.call(session, "managedJobTags")).get();
   }
 
   /** Calls a function, and raises the error of its reply as an AnalysisException. */
   static Map result(String function, Map arguments) {
-    DrivingCall call = new DrivingCall(SparkSession.active(), function, arguments);
-    Map reply = call.answer();
+    Map reply = new DrivingCall(SparkSession.active(), function, arguments, null).answer();
     if (reply.containsKey("error")) {
       Errors.raise((Map) reply.get("error"), null, null);
     }
     return reply;
+  }
+
+  /**
+   * Calls a function with an object of the JVM, and returns the object that it returns.
+   *
+   * @throws IllegalArgumentException the function refuses
+   */
+  static Object exchanged(String function, Map arguments, Object given) {
+    DrivingCall call = new DrivingCall(SparkSession.active(), function, arguments, given);
+    Map reply = call.answer();
+    if (reply.containsKey("error")) {
+      throw new IllegalArgumentException((String) ((Map) reply.get("error")).get("message"));
+    }
+    return call.returned;
   }
 
   private Map answer() {
@@ -90,12 +106,28 @@ public final class DrivingCall implements Runnable {
     }
   }
 
-  /** Prepares the thread of a Python function for the jobs of a call; returns the session. */
-  public static Object enter(Object token) {
+  private static DrivingCall running(Object token) {
     DrivingCall call = (DrivingCall) RUNNING.get(token);
     if (call == null) {
       throw new IllegalStateException("the statement has ended");
     }
+    return call;
+  }
+
+  /** Returns the object that a call was given. */
+  public static Object given(Object token) {
+    return running(token).given;
+  }
+
+  /** Takes the object that a call returns. */
+  public static Object giveBack(Object token, Object value) {
+    running(token).returned = value;
+    return null;
+  }
+
+  /** Prepares the thread of a Python function for the jobs of a call; returns the session. */
+  public static Object enter(Object token) {
+    DrivingCall call = running(token);
     SparkContext context = call.session.sparkContext();
     context.setLocalProperties((Properties) call.properties.clone());
     ((ThreadLocal) Versions.call(call.session, "managedJobTags")).set(call.tags);

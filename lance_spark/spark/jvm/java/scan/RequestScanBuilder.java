@@ -259,11 +259,13 @@ public abstract class RequestScanBuilder
 
   /** Returns the settings of approximate answers, or null if the session does not allow them. */
   private Map approximate() {
+    boolean isAllowed = Boolean.parseBoolean(SQLConf.get().getConfString(APPROXIMATE, "false"));
+    return isAllowed || options.getBoolean("approximate_nearest", false) ? nearestSettings() : null;
+  }
+
+  /** Returns the settings of the session for searches by an index. */
+  static Map nearestSettings() {
     SQLConf conf = SQLConf.get();
-    boolean isAllowed = Boolean.parseBoolean(conf.getConfString(APPROXIMATE, "false"));
-    if (!isAllowed && !options.getBoolean("approximate_nearest", false)) {
-      return null;
-    }
     Map settings = new LinkedHashMap();
     String nprobes = conf.getConfString(NPROBES, "");
     String refineFactor = conf.getConfString(REFINE_FACTOR, "");

@@ -1,10 +1,16 @@
 package org.lancespark;
 
+import java.lang.reflect.Field;
+import java.util.ArrayList;
 import java.util.Collections;
+import java.util.List;
 import java.util.Set;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
+import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractFunction2;
 import scala.runtime.BoxedUnit;
@@ -28,6 +34,9 @@ public class Extension extends AbstractFunction1 {
       if (Versions.leavesColumnsOut()) {
         target.injectResolutionRule(new MissingColumnsOfSession());
       }
+      if (Versions.joinsNearest()) {
+        target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
+      }
       target.injectPlannerStrategy(new SelectiveFilterOfSession());
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
@@ -50,8 +59,37 @@ public class Extension extends AbstractFunction1 {
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
+      if (Versions.joinsNearest()) {
+        addRule((SparkSession) session, "postHocResolutionRules", new NearestJoinRule());
+      }
     }
     return null;
+  }
+
+  /**
+   * Adds a rule to a session that runs already, whose analyzer does not ask for new rules. If it
+   * cannot be added, Spark leaves out what the rule does.
+   *
+   * @param name the field of the analyzer with rules of this kind
+   */
+  static void addRule(SparkSession session, String name, Rule rule) {
+    try {
+      Object analyzer = session.sessionState().analyzer();
+      Field field = analyzer.getClass().getDeclaredField(name);
+      field.setAccessible(true);
+      List rules = new ArrayList(CollectionConverters.asJava((Seq) field.get(analyzer)));
+      for (int i = 0; i < rules.size(); i++) {
+        if (rules.get(i).getClass() == rule.getClass()) {
+          return;
+        }
+      }
+      rules.add(rule);
+      field.set(analyzer, CollectionConverters.asScala(rules).toSeq());
+    } catch (ReflectiveOperationException e) {
+      Log.leftToSpark(name, e);
+    } catch (RuntimeException e) {
+      Log.leftToSpark(name, e);
+    }
   }
 
   /** Makes the rule. Spark asks for the rules of a session once for each query. */
@@ -93,6 +131,12 @@ public class Extension extends AbstractFunction1 {
   public static class MissingColumnsOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new MissingColumnsRule();
+    }
+  }
+
+  public static class NearestJoinRuleOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new NearestJoinRule();
     }
   }
 

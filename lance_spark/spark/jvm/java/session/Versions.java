@@ -72,6 +72,11 @@ final class Versions {
     return spark().matches("4\\.[23]\\..*");
   }
 
+  /** Returns whether Spark has joins with NEAREST BY. */
+  static boolean joinsNearest() {
+    return qualifiesFunctions();
+  }
+
   /** Adds the capability of tables to get new columns by a statement, which Spark 4.0 lacks. */
   static void addSchemaEvolution(Set capabilities) {
     if (!isFirst()) {

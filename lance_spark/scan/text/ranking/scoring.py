@@ -13,15 +13,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.text.files.index import Documents, TextIndexPart, TokenPostings
-from lance_spark.scan.text.hits import Scores, greatest
-from lance_spark.scan.text.phrases import phrase_documents
+from lance_spark.scan.text.ranking.hits import Scores, greatest
+from lance_spark.scan.text.ranking.phrases import phrase_documents
 
 _K1, _B = 1.2, 0.75
 #: Scores are in an array of all documents if at least one posting is for this many documents.
@@ -121,6 +121,39 @@ class Statistics:
             self.with_token + np.diff(postings.bounds),
         )
 
+    @property
+    def mean_length(self) -> float:
+        """The mean number of tokens of a document."""
+        return self.num_tokens / max(self.num_documents, 1)
+
+    def weights(self, terms: Terms) -> Scores:
+        """Return the factor of each token, by which the shares of a document are multiplied."""
+        inverse_frequency = np.log(
+            (self.num_documents - self.with_token + 0.5) / (self.with_token + 0.5) + 1.0
+        )
+        weights: Scores = inverse_frequency * np.array(terms.weights, np.float64) * (_K1 + 1)
+        return weights
+
+
+def shares(
+    frequencies: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]], mean: float
+) -> Scores:
+    """Return the part of a score that depends on the document, from 0 to 1.
+
+    Parameters
+    ----------
+    frequencies : integer array
+        How often a document has a token.
+    lengths : integer array
+        The tokens of the document, as scores count them.
+    mean : float
+        The mean number of tokens.
+    """
+    own = frequencies.astype(np.float64)
+    norms = _K1 * (1 - _B + _B * lengths.astype(np.float64) / mean)
+    result: Scores = own / (own + norms)
+    return result
+
 
 def scored(
     part: Part,
@@ -182,12 +215,7 @@ def _ranges(
     part: Part, postings: TokenPostings, terms: Terms, statistics: Statistics
 ) -> Iterator[tuple[RowNumbers, Scores]]:
     """Yield the matches in each of several ranges of documents: large arrays take more time."""
-    with_token = statistics.with_token
-    inverse_frequency = np.log(
-        (statistics.num_documents - with_token + 0.5) / (with_token + 0.5) + 1.0
-    )
-    weights = inverse_frequency * np.array(terms.weights, np.float64) * (_K1 + 1)
-    mean = statistics.num_tokens / max(statistics.num_documents, 1)
+    weights, mean = statistics.weights(terms), statistics.mean_length
     in_phrase = None
     if terms.phrase is not None and len(postings.documents):
         in_phrase = phrase_documents(postings, terms.phrase, terms.slop, is_flat=terms.is_flat)
@@ -202,10 +230,9 @@ def _ranges(
         rows = [slice(own[number], own[number + 1]) for own in firsts]
         documents = np.concatenate([postings.documents[own] for own in rows])
         bounds = np.append(0, np.cumsum([own.stop - own.start for own in rows]))
-        frequencies = np.concatenate([postings.frequencies[own] for own in rows]).astype(np.float64)
-        lengths = part.score_lengths(documents).astype(np.float64)
-        norms = _K1 * (1 - _B + _B * lengths / mean)
-        values = np.repeat(weights, np.diff(bounds)) * frequencies / (frequencies + norms)
+        frequencies = np.concatenate([postings.frequencies[own] for own in rows])
+        own_shares = shares(frequencies, part.score_lengths(documents), mean)
+        values = np.repeat(weights, np.diff(bounds)) * own_shares
         present = np.flatnonzero(np.diff(bounds)).tolist()
         groups = [group for group in terms.groups or () if not set(present).issubset(group)]
         if len(present) == 1 and not groups and in_phrase is None:

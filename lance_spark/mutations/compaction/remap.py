@@ -1,0 +1,136 @@
+"""Indexes rewritten with the row addresses after a compaction: a task for each segment.
+
+| index | rewritten by |
+| --- | --- |
+| `BTREE` | `remap_btree` |
+| vectors with graphs | `remap_graphs` |
+| other indexes | nothing: the fragment reuse index has the moves of their rows |
+
+The tasks of large segments run where the compaction runs, as executors of Spark. The process that
+commits writes small segments itself.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyroaring import BitMap
+
+from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import delete_segment_files
+from lance_spark.table.indexes import fragment_reuse
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.indexes.fragment_reuse import RemappedRows
+from lance_spark.table.indexes.updates import RewrittenIndex
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.paths import INDICES, TablePaths
+
+#: Bytes of the files of segments that this process writes itself.
+_OWN_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapTask(FragmentTask):
+    """Writes the files of one segment again.
+
+    Attributes
+    ----------
+    index : table_pb2.IndexMetadata
+    moves : tuple of RemappedRows
+        Without their addresses, which follow from the fragments.
+    version : tuple of int
+        File version of the table.
+    """
+
+    index: table_pb2.IndexMetadata
+    moves: tuple[RemappedRows, ...]
+    version: tuple[int, int]
+
+    def run(self) -> RewrittenIndex | None:
+        """Write the files; return None if the segment cannot be rewritten.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        """
+        # Imported late: tables without such an index do not need these modules.
+        from lance_spark.mutations.compaction.remap_btree import AddressMap, remap_btree
+
+        paths = self.open_paths()
+        address_map = AddressMap(paths, self.moves)
+        if indexes.type_of_index(self.index) == "BTREE":
+            return remap_btree(paths, self.index, address_map)
+        from lance_spark.mutations.compaction.remap_graphs import remap_graphs
+
+        return remap_graphs(paths, self.index, address_map, self.version)
+
+    def undo(self, result: RewrittenIndex | None) -> None:
+        """Delete the files of a segment."""
+        if result is not None:
+            written = table_pb2.IndexMetadata(files=result.details.files)
+            written.uuid.uuid = result.new_id
+            delete_segment_files(self.open_paths(), written)
+
+
+def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether a segment gets the new addresses of rows when a compaction is committed."""
+    index_type = indexes.type_of_index(index)
+    if index_type != "VECTOR":
+        return index_type == "BTREE"
+    # Imported late, as above.
+    from lance_spark.mutations.compaction.remap_graphs import has_graphs
+
+    return has_graphs(index)
+
+
+def remapped(
+    paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], runner: Runner
+) -> list[RewrittenIndex]:
+    """Rewrite the BTREE indexes and graphs that hold addresses of moved rows.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    manifest : Manifest
+        The newest version.
+    moves : sequence of RemappedRows
+    runner : Runner
+        Runs the tasks of large segments.
+    """
+    section = indexes.section_of(manifest)
+    # With a fragment reuse index, the addresses in an index can be older than the last compaction.
+    if fragment_reuse.find_entry(section) is not None:
+        return []
+    old = BitMap(fragment.id for move in moves for fragment in move.old)
+    tasks = []
+    for index in section.indices:
+        bitmap = indexes.fragment_bitmap(index)
+        if bitmap is None or bitmap.isdisjoint(old) or not is_rewritten(index):
+            continue
+        if indexes.holds_addresses(index, manifest.flags.stable_row_ids):
+            task = RemapTask(
+                uri=paths.store.uri,
+                fragments=(),
+                base_paths=paths.base_paths,
+                storage_options=paths.store.options,
+                index=index,
+                moves=tuple(replace(move, addresses=b"") for move in moves),
+                version=manifest.data_storage_version,
+            )
+            tasks.append(task)
+    if not tasks:
+        return []
+    size = sum(file.size_bytes for task in tasks for file in task.index.files)
+    if size <= _OWN_BYTES:
+        runner = LocalRunner(paths.store.is_local)
+    results = runner.run(tasks, RemapTask.run, tasks[0].undo)
+    return [result for result in results if result is not None]
+
+
+def files_of(index: RewrittenIndex) -> list[str]:
+    """Return the paths of the files of a rewritten segment, relative to the table's root."""
+    folder = uuid.UUID(bytes=index.new_id)
+    return [f"{INDICES}/{folder}/{file.path}" for file in index.details.files]

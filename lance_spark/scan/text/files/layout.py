@@ -1,0 +1,125 @@
+"""The content of `metadata.lance` of a segment of an INVERTED index.
+
+The parameters are in the metadata of the schema, the numbers of the parts too.
+
+Specification: table/index/scalar/fts.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.scan.indexes.files import IndexFiles, number_in
+from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat
+from lance_spark.scan.text.files.tokens import ARROW, FST
+from lance_spark.scan.text.parameters import TextParameters
+
+METADATA_FILE = "metadata.lance"
+#: A file that only the first format has.
+_OLD_FILE = "tokens.lance"
+DELETED_FRAGMENTS = "deleted_fragments"
+#: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
+#: the form `arrow` were merged; the files record their format.
+VERSIONS = (0, 1, 2, 3)
+_MAX_PARTS = 1 << 16
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The content of `metadata.lance`.
+
+    Attributes
+    ----------
+    parameters : TextParameters
+    parts : tuple of int
+        Numbers of the parts.
+    format_version : int
+    token_form : str
+    posting_format : PostingFormat
+    """
+
+    parameters: TextParameters
+    parts: tuple[int, ...]
+    format_version: int
+    token_form: str
+    posting_format: PostingFormat
+
+
+def layout_of(files: IndexFiles) -> Layout:
+    """Return the content of `metadata.lance` of a segment; see `open_index`."""
+    content = files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
+    if content is None and _is_old(files):
+        raise UnsupportedFeatureError(
+            f"index {files.segment.name!r} has the format of pylance before 0.30, which this "
+            "release does not read; create the index again"
+        )
+    return required(files, METADATA_FILE, content)
+
+
+def _is_old(files: IndexFiles) -> bool:
+    """Return whether a segment has the files of the first format."""
+    store, path = files.locate(_OLD_FILE)
+    return store.exists(path)
+
+
+def required(files: IndexFiles, file: str, content: _T | None) -> _T:
+    """Return the content of a file of a segment.
+
+    Raises
+    ------
+    MissingFileError
+        The content is None: the file is missing.
+    """
+    if content is None:
+        raise MissingFileError(
+            f"index {files.segment.name!r}: file {file}, or a file that it needs, not found; "
+            "rebuild the index"
+        )
+    return content
+
+
+def _read_layout(files: IndexFiles) -> Layout:
+    with closing(files.open(METADATA_FILE)) as file:
+        name, metadata = file.source.name, file.schema.metadata
+        block_size = number_in(file, "posting_block_size", 128)
+        version = number_in(file, "format_version", 1)
+    parameters = TextParameters.of_json(metadata.get("params", b""), name)
+    try:
+        parts = json.loads(metadata.get("partitions", b"null"))
+    except (ValueError, RecursionError):
+        parts = None
+    if (
+        not isinstance(parts, list)
+        or len(parts) > _MAX_PARTS
+        or not all(isinstance(part, int) and 0 <= part < 1 << 64 for part in parts)
+        or len(set(parts)) < len(parts)
+    ):
+        raise damaged(name, "partitions must be a list of distinct numbers")
+    tail = _text(metadata, "posting_tail_codec", FIXED)
+    form = _text(metadata, "token_set_format", ARROW)
+    if version not in VERSIONS[1:]:
+        raise UnsupportedFeatureError(
+            f"{name}: format_version {version} is not supported; this release reads 1 to 3"
+        )
+    if block_size not in (128, 256) or tail not in (FIXED, VARINT) or form not in (ARROW, FST):
+        raise UnsupportedFeatureError(
+            f"{name}: postings of {block_size} documents, {tail!r}, {form!r} are not supported; "
+            "create the index again"
+        )
+    return Layout(parameters, tuple(parts), version, form, PostingFormat(block_size, tail))
+
+
+def _text(metadata: Mapping[str, bytes], key: str, default: str) -> str:
+    return metadata.get(key, default.encode()).decode("ascii", "replace")
+
+
+def damaged(name: str, problem: str) -> CorruptFileError:
+    """Return the error about a damaged file."""
+    return CorruptFileError(f"{name}: {problem}; rebuild the index")

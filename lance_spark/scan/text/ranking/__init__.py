@@ -1,0 +1,1 @@
+"""Which documents match a query, and their scores."""

@@ -1,0 +1,86 @@
+"""Joins with `APPROX NEAREST k BY` a distance of a table: planned as `LanceTable.nearestJoin`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from lance_spark.errors import UnsupportedError
+from lance_spark.spark.catalog.procedures.driving import driving_session, give_back, given
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.pushdown.request import approximate_settings
+from lance_spark.spark.table import LanceTable
+
+#: Name of the column of vectors in the queries.
+_VECTOR = "vector"
+#: Options of a read that choose rows or columns.
+_REFUSED = (
+    "columns",
+    "filter",
+    "filter_tree",
+    "full_text_query",
+    "nearest",
+    "with_row_id",
+    "with_row_address",
+    "fragment_ids",
+    "whole_fragments",
+    "feed",
+)
+
+
+def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a DataFrame back: queries with the columns of their nearest rows.
+
+    Parameters
+    ----------
+    arguments : mapping
+        ``options`` of the table, with its path; ``column`` of vectors, and ``columns`` of the
+        result; ``k``, ``metric`` and ``how``, as `LanceTable.nearestJoin` has them; ``settings``
+        of the session (`approximate_settings`); and ``driver`` of the call. The call is given the
+        queries, whose last column has the vectors.
+
+    Raises
+    ------
+    UnsupportedError
+        An option of the table chooses rows or columns, or a name is a path.
+    LanceError
+        As `LanceTable.nearestJoin`.
+    """
+    options = dict(arguments["options"])
+    parsed = ReadOptions.parse(options)
+    for name in _REFUSED:
+        if getattr(parsed, name):
+            raise UnsupportedError(f"option {name} cannot be combined with NEAREST BY")
+    names = [arguments["column"], *arguments["columns"]]
+    for name in names:
+        if "." in name:
+            raise UnsupportedError(f"NEAREST BY does not take column {name!r}, which has a dot")
+    settings = approximate_settings(arguments["settings"]) or {}
+    driver = arguments["driver"]
+    with driving_session(driver) as spark:
+        from pyspark.sql import DataFrame
+
+        context = spark.sparkContext
+        # The plan must not refer to this process, which ends the call before tasks run.
+        context._javaAccumulator = None
+        context.broadcast = _refuse_broadcast
+        queries = DataFrame(given(spark, driver), spark)
+        options = {name: value for name, value in options.items() if name.lower() != "path"}
+        joined = LanceTable.forPath(spark, parsed.path, **options).nearestJoin(
+            queries,
+            (_VECTOR, arguments["column"]),
+            arguments["k"],
+            how=arguments["how"],
+            columns=arguments["columns"],
+            aliases={name: f"found{n}" for n, name in enumerate(arguments["columns"])},
+            metric=arguments["metric"],
+            blob_handling=parsed.blob_handling,
+            nprobes=settings.get("nprobes"),
+            refine_factor=settings.get("refine_factor"),
+        )
+        give_back(spark, driver, joined._jdf)
+    return {}
+
+
+def _refuse_broadcast(value: Any) -> NoReturn:
+    raise UnsupportedError("the table has too many fragments for NEAREST BY; use nearestJoin")

@@ -1,0 +1,103 @@
+"""Indexes that a compaction writes again: a task for each segment, by the runner of the caller."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import StorageError
+from lance_spark.mutations.compaction import remap
+from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.remap import RemapTask
+from lance_spark.mutations.compaction.run import compact
+from lance_spark.mutations.runner import Runner
+from lance_spark.table.commit.options import CommitOptions
+
+ROWS, DIMENSION = 1200, 8
+
+
+class PicklingRunner(Runner):
+    """Pickles tasks and results, as a cluster does; a task of some number can fail."""
+
+    def __init__(self, fails: int | None = None) -> None:
+        self.tasks: list[Any] = []
+        self._fails = fails
+
+    def run(
+        self, tasks: Sequence[Any], run: Callable[[Any], Any], undo: Callable[[Any], object]
+    ) -> list[Any]:
+        results = []
+        for number, task in enumerate(tasks):
+            if isinstance(task, RemapTask):
+                if number == self._fails:
+                    for result in results:
+                        undo(result)
+                    raise StorageError("the executor is lost")
+                self.tasks.append(task)
+            results.append(pickle.loads(pickle.dumps(run(pickle.loads(pickle.dumps(task))))))
+        return results
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "t.lance"
+    values = np.random.default_rng(2).standard_normal((ROWS, DIMENSION)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), DIMENSION)
+    table = pa.table({"id": range(ROWS), "v": column})
+    lance.write_dataset(table, str(path), max_rows_per_file=ROWS // 6)
+    dataset = lance_spark.open_dataset(str(path))
+    dataset.create_index("v", "IVF_HNSW_SQ", num_partitions=2, num_segments=3)
+    dataset.create_scalar_index("id", "BTREE")
+    lance.dataset(str(path)).delete("id % 5 = 2")
+    return path
+
+
+def files_of_indexes(path: Path) -> set[str]:
+    return {str(file) for file in (path / "_indices").rglob("*.*") if file.is_file()}
+
+
+@pytest.mark.parametrize("own_bytes", [-1, 1 << 30])
+def test_a_task_for_each_segment(
+    path: Path, monkeypatch: pytest.MonkeyPatch, own_bytes: int
+) -> None:
+    monkeypatch.setattr(remap, "_OWN_BYTES", own_bytes)
+    runner = PicklingRunner()
+    table = lance_spark.open_dataset(str(path))._table
+    compact(table, CompactionOptions(), CommitOptions(), runner)
+    # This process writes small segments itself.
+    assert len(runner.tasks) == (4 if own_bytes < 0 else 0)
+    dataset = lance_spark.open_dataset(str(path))
+    for name in ("v_idx", "id_idx"):
+        assert dataset.check_index(name).is_valid
+    q = np.linspace(-1, 1, DIMENSION, dtype=np.float32)
+    nearest = {"column": "v", "q": q, "k": 10, "nprobes": 2, "refine_factor": 10}
+    exact = dataset.to_table(["id"], nearest={**nearest, "use_index": False})
+    for client in (dataset, lance.dataset(str(path))):
+        found = client.to_table(["id"], nearest=nearest)
+        assert found["id"].to_pylist() == exact["id"].to_pylist()
+        assert client.to_table(["id"], filter="id = 30")["id"].to_pylist() == [30]
+    stats = lance.dataset(str(path)).stats.index_stats("v_idx")
+    assert stats["num_unindexed_rows"] == 0
+    assert stats["num_indices"] == 3
+
+
+def test_files_of_a_compaction_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remap, "_OWN_BYTES", -1)
+    before = files_of_indexes(path)
+    version = lance.dataset(str(path)).latest_version
+    table = lance_spark.open_dataset(str(path))._table
+    with pytest.raises(StorageError, match="the executor is lost"):
+        compact(table, CompactionOptions(), CommitOptions(), PicklingRunner(fails=2))
+    assert files_of_indexes(path) == before
+    assert len(lance.dataset(str(path)).get_fragments()) == 6
+    assert lance.dataset(str(path)).count_rows() == 960
+    # Only the ids of fragments were reserved.
+    assert lance.dataset(str(path)).latest_version <= version + 1
