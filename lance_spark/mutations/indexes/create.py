@@ -202,7 +202,7 @@ def config_of(index_type: object, options: Mapping[str, Any]) -> IndexConfig:
     Raises
     ------
     InvalidInputError
-        Options are given beside a configuration, or it is no configuration.
+        Options are given beside a configuration, or the type is neither a string nor one.
     """
     if isinstance(index_type, str):
         return IndexConfig(index_type, options)
