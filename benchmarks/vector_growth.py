@@ -51,9 +51,9 @@ _TASK = _MEASURED.format(
     action="Path(sys.argv[3]).write_bytes(task.run().SerializeToString())",
 )
 HEADER = [
-    *("vectors", "partitions", "training: time", "processor", "memory"),
-    *("tasks", "time of one", "processor of one", "memory of one", "processor time per vector"),
-    *("search by codes", "recall", "refined 5 times", "recall"),
+    *("vectors", "partitions", "training: time", "processor time", "peak memory"),
+    *("tasks", "longest task: time", "processor time", "peak memory", "processor time per vector"),
+    *("query by codes: processor time, time", "recall", "refined 5 times", "recall"),
 ]
 
 

@@ -277,6 +277,17 @@ def trained(
     """Return the fragments that a new index covers, and parameters with what it learned from them.
 
     There are no fragments if there is nothing to learn from: the index is empty.
+
+    Parameters
+    ----------
+    table : OpenTable
+    builder : Builder
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    fragments : sequence of Fragment
+        Those that the index is to cover.
+    parameters : dict
+        As `Builder.parameters` returns them.
     """
     if builder.train is None:
         return fragments, parameters
@@ -358,6 +369,15 @@ def commit_index(
 
     If the commit fails, the files of the segments are deleted.
 
+    Parameters
+    ----------
+    table : OpenTable
+        The version that the segments were planned on.
+    request : IndexRequest
+    segments : sequence of IndexMetadata
+        As the tasks return them. They get the name and the version.
+    options : CommitOptions
+
     Raises
     ------
     LanceError
@@ -379,6 +399,16 @@ def commit_segments(
     """Commit segments, which have their names, in place of others.
 
     If the commit fails, the files of the segments are deleted.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The version that the segments were planned on.
+    segments : sequence of IndexMetadata
+        New segments. They get the version.
+    removed : sequence of IndexMetadata
+        Segments that the new ones replace. Cleanup deletes their files.
+    options : CommitOptions
 
     Raises
     ------

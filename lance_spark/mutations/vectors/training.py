@@ -196,7 +196,7 @@ def _quantizer(
         return ScalarQuantizer(dimension, metric, float(sample.min()), float(sample.max()))
     if parameters.quantizer == "RQ":
         if parameters.rabitq_model is not None:
-            return RabitQuantizer.given(
+            return RabitQuantizer.of_model(
                 metric, dimension, parameters.num_bits, parameters.rabitq_model
             )
         return RabitQuantizer.new(metric, dimension, parameters.num_bits, seed=0)

@@ -75,6 +75,18 @@ def open_segments(
     """Return the segments of the first index of a column that measures by a metric.
 
     A segment that cannot be read is left out with a warning.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    dtype : VectorType
+        Of the column. Segments with other vectors are left out.
+    segments : iterable of IndexMetadata
+        Those of all indexes of the version, in its order.
+    metric : Metric or None
+        None for that of the first segment.
     """
     built_on: dict[str, BitMap] = {}
     by_name: dict[str, list[tuple[SearchedSegment, VectorSegment]]] = {}
