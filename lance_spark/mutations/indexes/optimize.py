@@ -23,17 +23,16 @@ from lance_spark.mutations.indexes.builder import MODEL, Builder
 from lance_spark.mutations.indexes.builders import builder_of_segment, can_extend
 from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.create import (
-    IndexTask,
     check_column,
     commit_segments,
     current_fragments,
     least_segments,
     segment_tasks,
     trained,
-    undo_of,
 )
 from lance_spark.mutations.indexes.merging.by_type import MERGINGS
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
+from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
