@@ -6,6 +6,7 @@
 from lance_spark.scan.text.queries import (
     BooleanQuery,
     BoostQuery,
+    CombinedFieldsQuery,
     FullTextOperator,
     FullTextQuery,
     MatchQuery,
@@ -17,6 +18,7 @@ from lance_spark.scan.text.queries import (
 __all__ = [
     "BooleanQuery",
     "BoostQuery",
+    "CombinedFieldsQuery",
     "FullTextOperator",
     "FullTextQuery",
     "MatchQuery",

@@ -45,6 +45,8 @@ VECTORS = Path(__file__).parents[1] / "fixtures" / "vectors"
 #: Seeds are small, so that each change matters: columns of wide values have fewer rows.
 LARGEST = 40_000
 _FEWER_ROWS = (400, 100, 25, 6)
+#: Rows of each fragment of the tables of `tests.hostile.takes`.
+TAKEN_ROWS = 90
 
 
 @functools.cache
@@ -114,14 +116,25 @@ def _released(version: str) -> Iterator[bytes]:
 
 def _ours(version: str) -> list[bytes]:
     """Return files that this package wrote: one file of many types, and one file for each type."""
-    rows = 200
+    plain = early_rows(0, 200) if version == "0.1" else many_types(200)
+    path = folder() / f"ours-{version}"
+    result = []
+    for item in (plain, *(plain.select([name]) for name in plain.column_names)):
+        lance_spark.write_dataset(item, str(path), data_storage_version=version)
+        result += [file.read_bytes() for file in (path / "data").glob("*.lance")]
+        shutil.rmtree(path)
+    return result
+
+
+def many_types(rows: int) -> pa.Table:
+    """Return rows of many types."""
     numbers = np.arange(rows)
     mask = numbers % 7 == 0
     text = pa.array([f"word {n % 11}" for n in numbers], mask=mask)
     objects = [json.dumps({"n": [int(n), None, {"x": "y"}]}) for n in numbers]
     jsons = pa.array([None if n % 7 == 0 else objects[n] for n in numbers], pa.json_())
     ends = np.minimum(np.arange(rows + 1) * 2, rows).astype(np.int32)
-    plain = pa.table(
+    return pa.table(
         {
             "i": pa.array(numbers, mask=mask),
             "f": pa.array(numbers * 0.5),
@@ -143,15 +156,6 @@ def _ours(version: str) -> list[bytes]:
             "js": pa.StructArray.from_arrays([jsons, text], ["j", "s"]),
         }
     )
-    if version == "0.1":
-        plain = early_rows(0, 200)
-    path = folder() / f"ours-{version}"
-    result = []
-    for item in (plain, *(plain.select([name]) for name in plain.column_names)):
-        lance_spark.write_dataset(item, str(path), data_storage_version=version)
-        result += [file.read_bytes() for file in (path / "data").glob("*.lance")]
-        shutil.rmtree(path)
-    return result
 
 
 def early_rows(start: int, count: int) -> pa.Table:
@@ -201,6 +205,8 @@ def table(name: str) -> Path:
         lance_spark.write_dataset(early_rows(0, 1_300), new, data_storage_version="0.1")
         lance_spark.write_dataset(early_rows(1_300, 100), new, mode="append")
         lance_spark.open_dataset(new).delete([("i", "in", [5, 1_310])])
+    if name.startswith("taken ") and not (path / name).exists():
+        _taken(path / name / "t", name.split()[1])
     if name == "reused" and not (path / name).exists():
         shutil.copytree(path / "moved", path / name)
         _reused(path / name / "t")
@@ -208,6 +214,15 @@ def table(name: str) -> Path:
         shutil.copytree(path / "stable", path / name)
         _patched(path / name / "t")
     return path / name / "t"
+
+
+def _taken(path: Path, version: str) -> None:
+    """Fragments of few rows of many types."""
+    # This package does not write version 2.3.
+    write = lance.write_dataset if version == "2.3" else lance_spark.write_dataset
+    data = many_types(4 * TAKEN_ROWS)
+    write(data, str(path), data_storage_version=version, max_rows_per_file=TAKEN_ROWS)
+    _without_sizes(path)
 
 
 def _unpack(archive_path: Path, folder_name: str, target: Path) -> None:

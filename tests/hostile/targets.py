@@ -54,6 +54,7 @@ from tests.hostile import (
     index_files,
     table_changes,
     tables,
+    takes,
     texts,
     transactions,
     vector_files,
@@ -430,6 +431,7 @@ _EVERY = (
             *table_changes.targets(),
             *index_files.targets(),
             *vector_files.targets(),
+            *takes.targets(),
         )
     ),
 )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, shared_home
+from tests.support.spark.settings import LOCAL, PUSHDOWN, restored
 
 #: Folders whose tests call methods and statements. Plans of the other folders, which are about
 #: queries, are compiled as in sessions of users.
@@ -90,13 +91,9 @@ def pushed(spark: Any) -> Iterator[None]:
     import lance_spark
 
     lance_spark.enable(spark)
-    before = spark.conf.get("spark.lance.pushdown.enabled", None)
-    spark.conf.set("spark.lance.pushdown.enabled", "true")
-    yield
-    if before is None:
-        spark.conf.unset("spark.lance.pushdown.enabled")
-    else:
-        spark.conf.set("spark.lance.pushdown.enabled", before)
+    with restored(spark, PUSHDOWN):
+        spark.conf.set(PUSHDOWN, "true")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +108,10 @@ def pushdown(spark: Any) -> Iterator[Callable[..., None]]:
     lance_spark.enable(spark)
 
     def switch(on: bool, local: bool = False) -> None:
-        spark.conf.set("spark.lance.pushdown.enabled", str(on).lower())
-        spark.conf.set("spark.lance.pushdown.local", str(local).lower())
+        spark.conf.set(PUSHDOWN, str(on).lower())
+        spark.conf.set(LOCAL, str(local).lower())
 
     switch(True)
     yield switch
     switch(False)
-    spark.conf.unset("spark.lance.pushdown.local")
+    spark.conf.unset(LOCAL)

@@ -221,6 +221,16 @@ answers["rows"] = rows(spark.table("lance.t"))
 answers["old"] = spark.sql("SELECT * FROM lance.t VERSION AS OF 2").count()
 answers["tables"] = [row.tableName for row in spark.sql("SHOW TABLES IN lance").collect()]
 answers["plan"] = plan(spark.table("lance.t").where("id > 2").select("id"))
+
+# The rows of so many fragments are not read while a statement is planned.
+spark.sql("CREATE TABLE lance.keyed AS SELECT id, 0 AS v FROM range(0, 100000, 1, 17)").collect()
+spark.range(2).selectExpr("id * 70000 AS k").createOrReplaceTempView("few_keys")
+merge = "MERGE INTO lance.keyed t USING {} s ON t.id = s.k WHEN MATCHED THEN UPDATE SET v = 1"
+explained = spark.sql("EXPLAIN " + merge.format("(SELECT * FROM VALUES (3), (9) AS x(k))"))
+answers["keys"] = explained.collect()[0][0]
+spark.sql(merge.format("few_keys")).collect()
+answers["merged"] = [row.id for row in spark.table("lance.keyed").where("v = 1").collect()]
+spark.sql("DROP TABLE lance.keyed").collect()
 """
 
 #: Without the statements.
@@ -432,6 +442,9 @@ def check_names(result: dict[str, Any], root: Path) -> None:
     table.validate()
     assert {row["id"]: row["word"] for row in table.to_table().to_pylist()} == words
     assert list(table.tags.list()) == ["merged"]
+    # The keys of the source of a merge.
+    assert "filters=[(t.id IN (3, 9))]" in result["keys"]
+    assert sorted(result["merged"]) == [0, 70_000]
 
 
 def test_a_configured_server_has_tables_by_name(

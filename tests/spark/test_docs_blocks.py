@@ -21,6 +21,7 @@ import pytest
 
 import lance_spark
 from tests.support.pages import FENCE, ROOT, SQL_PAGE, blocks_of, run_page, run_python, trimmed
+from tests.support.spark.settings import LOCAL, PUSHDOWN, restored
 from tests.support.spark.versions import SPARK
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
@@ -47,13 +48,9 @@ _MAKE = re.compile(r"`make ([a-z][a-z-]*)[^`]*`")
 def namespace(spark: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """The names that a page may use. Push-down is on; settings and views are removed afterwards."""
     lance_spark.enable(spark)
-    enabled = "spark.lance.pushdown.enabled"
-    settings = ("spark.lance.pushdown.local", "spark.sql.execution.arrow.maxRecordsPerBatch")
-    spark.conf.set(enabled, "true")
-    yield {"__name__": "page", "spark": spark, "lance_spark": lance_spark}
-    for name in settings:
-        spark.conf.unset(name)
-    spark.conf.set(enabled, "false")
+    with restored(spark, PUSHDOWN, LOCAL, "spark.sql.execution.arrow.maxRecordsPerBatch"):
+        spark.conf.set(PUSHDOWN, "true")
+        yield {"__name__": "page", "spark": spark, "lance_spark": lance_spark}
     spark.conf.unset("spark.sql.catalog.spark_catalog")
     # Only a case-sensitive session can list a view that a case-sensitive session created.
     spark.conf.set("spark.sql.caseSensitive", "true")

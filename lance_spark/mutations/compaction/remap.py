@@ -6,15 +6,17 @@
 | vectors with graphs | `remap_graphs` |
 | other indexes | nothing: the fragment reuse index has the moves of their rows |
 
-The tasks of large segments run where the compaction runs, as executors of Spark. The process that
-commits writes small segments itself.
+The tasks of large segments run where the compaction runs, as executors of Spark: first the graphs
+of groups of partitions, and then the files of each segment. The process that commits writes small
+segments itself.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
@@ -28,13 +30,18 @@ from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import INDICES, TablePaths
 
+if TYPE_CHECKING:
+    from lance_spark.mutations.vectors.writing import GraphPart
+
 #: Bytes of the files of segments that this process writes itself.
 _OWN_BYTES = 8 * 1024 * 1024
+#: Rows whose graphs a task builds, if partitions are not larger: about ten seconds.
+_GRAPH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemapTask(FragmentTask):
-    """Writes the files of one segment again.
+class _SegmentTask(FragmentTask):
+    """Has a segment and the rows that moved.
 
     Attributes
     ----------
@@ -48,6 +55,50 @@ class RemapTask(FragmentTask):
     index: table_pb2.IndexMetadata
     moves: tuple[RemappedRows, ...]
     version: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphTask(_SegmentTask):
+    """Builds the graphs of some partitions of a segment.
+
+    Attributes
+    ----------
+    numbers : tuple of int
+        Of the partitions.
+    """
+
+    numbers: tuple[int, ...]
+
+    def run(self) -> GraphPart:
+        """Write a file with the graphs.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+        """
+        from lance_spark.mutations.compaction.remap_btree import AddressMap
+        from lance_spark.mutations.compaction.remap_graphs import write_part
+
+        paths = self.open_paths()
+        address_map = AddressMap(paths, self.moves)
+        return write_part(paths, self.index, address_map, self.version, self.numbers)
+
+    def undo(self, part: GraphPart) -> None:
+        """Delete the file."""
+        delete_segment_files(self.open_paths(), part.segment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemapTask(_SegmentTask):
+    """Writes the files of one segment again.
+
+    Attributes
+    ----------
+    parts : tuple of GraphPart
+        Its graphs, if they are built already.
+    """
+
+    parts: tuple[GraphPart, ...] = ()
 
     def run(self) -> RewrittenIndex | None:
         """Write the files; return None if the segment cannot be rewritten.
@@ -65,7 +116,7 @@ class RemapTask(FragmentTask):
             return remap_btree(paths, self.index, address_map)
         from lance_spark.mutations.compaction.remap_graphs import remap_graphs
 
-        return remap_graphs(paths, self.index, address_map, self.version)
+        return remap_graphs(paths, self.index, address_map, self.version, self.parts)
 
     def undo(self, result: RewrittenIndex | None) -> None:
         """Delete the files of a segment."""
@@ -126,8 +177,43 @@ def remapped(
     size = sum(file.size_bytes for task in tasks for file in task.index.files)
     if size <= _OWN_BYTES:
         runner = LocalRunner(paths.store.is_local)
-    results = runner.run(tasks, RemapTask.run, tasks[0].undo)
+    parts: list[list[GraphPart]] = [[] for _ in tasks]
+    try:
+        if not isinstance(runner, LocalRunner):
+            parts = _built_graphs(paths, tasks, runner)
+            tasks = [
+                replace(task, parts=tuple(some)) for task, some in zip(tasks, parts, strict=True)
+            ]
+        results = runner.run(tasks, RemapTask.run, tasks[0].undo)
+    finally:
+        for part in (part for some in parts for part in some):
+            delete_segment_files(paths, part.segment)
     return [result for result in results if result is not None]
+
+
+def _built_graphs(
+    paths: TablePaths, tasks: Sequence[RemapTask], runner: Runner
+) -> list[list[GraphPart]]:
+    """Return the graphs of each task: none if it has no graphs, or builds all of them itself."""
+    parts: list[list[GraphPart]] = [[] for _ in tasks]
+    graph_tasks: list[GraphTask] = []
+    owners: list[int] = []
+    for number, task in enumerate(tasks):
+        if indexes.type_of_index(task.index) == "BTREE":
+            continue
+        from lance_spark.mutations.compaction.remap_graphs import groups_of
+
+        groups = groups_of(paths, task.index, _GRAPH_ROWS)
+        if len(groups) > 1:
+            owners += [number] * len(groups)
+            names = [field.name for field in fields(_SegmentTask)]
+            shared = {name: getattr(task, name) for name in names}
+            graph_tasks += [GraphTask(**shared, numbers=group) for group in groups]
+    if graph_tasks:
+        built = runner.run(graph_tasks, GraphTask.run, graph_tasks[0].undo)
+        for number, part in zip(owners, built, strict=True):
+            parts[number].append(part)
+    return parts
 
 
 def files_of(index: RewrittenIndex) -> list[str]:

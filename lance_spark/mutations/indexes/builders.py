@@ -17,15 +17,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.mutations.indexes import parameters, text
+from lance_spark.mutations.indexes import parameters, segment_files, text
 from lance_spark.mutations.indexes.builder import Builder
+from lance_spark.mutations.indexes.json_values import values_at
 from lance_spark.mutations.vectors.builders import VECTOR_BUILDERS
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes import bitmap, json_path, label_list, ngram, rtree
@@ -207,23 +208,27 @@ def _json_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _json_values(documents: pa.Array, parameters: Mapping[str, Any]) -> pa.Array:
-    values = json_path.extracted(documents, parameters["path"])
-    target = parameters["target_index_type"]
-    if not BUILDERS[target].supports(values.type):
-        raise InvalidInputError(
-            f"JSON index of path {parameters['path']!r}: a {target} index does not take values of "
-            f"type {values.type}"
-        )
-    return values
-
-
 def _write_json(
     segment: SegmentWriter, documents: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
 ) -> None:
-    values = _json_values(documents, parameters)
-    target = BUILDERS[parameters["target_index_type"]]
-    target.write(segment, values, ids, parameters["target_index_parameters"])
+    _write_json_batches(segment, [(documents, ids)], parameters, ())
+
+
+def _write_json_batches(
+    segment: SegmentWriter,
+    batches: Iterable[tuple[pa.Array, UInt64Array]],
+    parameters: Mapping[str, Any],
+    stored: Iterable[Any],
+) -> None:
+    target, path = BUILDERS[parameters["target_index_type"]], parameters["path"]
+    with values_at(batches, path, segment_files.PART_BYTES) as (dtype, parts):
+        if not target.supports(dtype):
+            raise InvalidInputError(
+                f"JSON index of path {path!r}: a {target.type_name} index does not take values of "
+                f"type {dtype}"
+            )
+        target_parameters = parameters["target_index_parameters"]
+        segment_files.write_files(segment, target, dtype, parts, [], target_parameters)
 
 
 def _json_details(dtype: pa.DataType, parameters: Mapping[str, Any]) -> bytes:
@@ -325,6 +330,9 @@ BUILDERS = {
             details=_json_details,
             existing=_json_existing,
             json_columns=True,
+            write_batches=_write_json_batches,
+            # Segments can have values of different types.
+            can_merge=lambda files, parameters: False,
         ),
         Builder(
             "RTREE",

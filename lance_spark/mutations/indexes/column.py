@@ -86,17 +86,17 @@ def column_parts(
     size = 0
     for batch_values, batch_ids in column_batches(task, path, row_field):
         if part_bytes is not None and size >= part_bytes:
-            joined = _joined(values, ids, dtype)
+            part = joined(values, ids, dtype)
             # Only one copy of a part is in memory while it is used.
             values, ids, size = [], [], 0
-            yield ColumnPart(*joined, is_last=False)
-            del joined
+            yield ColumnPart(*part, is_last=False)
+            del part
         values.append(batch_values)
         ids.append(pa.array(batch_ids))
         size += batch_values.nbytes + batch_ids.nbytes
-    joined = _joined(values, ids, dtype)
+    part = joined(values, ids, dtype)
     del values, ids
-    yield ColumnPart(*joined, is_last=True)
+    yield ColumnPart(*part, is_last=True)
 
 
 def column_batches(
@@ -168,9 +168,10 @@ def _batches(
     return scan.batches()
 
 
-def _joined(
+def joined(
     values: list[pa.Array], ids: list[pa.Array], dtype: pa.DataType
 ) -> tuple[pa.Array, UInt64Array]:
+    """Return values of a type and their ids, in the order of the ids."""
     column = pa.chunked_array(values, dtype).combine_chunks()
     words = pa.chunked_array(ids, pa.uint64()).combine_chunks().to_numpy()
     if (words[1:] < words[:-1]).any():

@@ -23,12 +23,12 @@ from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.table.paths import TablePaths
 
 #: Bytes of the values of a part, with their ids.
-_PART_BYTES = 32 * 1024 * 1024
+PART_BYTES = 32 * 1024 * 1024
 
 
 def part_bytes_of(builder: Builder) -> int | None:
     """Return the bytes of a part; None if the index needs all rows as one part."""
-    return _PART_BYTES if builder.type_name in MERGINGS else None
+    return PART_BYTES if builder.type_name in MERGINGS else None
 
 
 def write_files(

@@ -91,17 +91,17 @@ class IndexTask(FragmentTask):
 
     def _write(self, segment: SegmentWriter, builder: Builder, paths: TablePaths) -> None:
         row_field = ROW_ADDRESS if target_of(builder, self.parameters).with_addresses else ROW_ID
-        if builder.write_batches is not None:
-            batches = column_batches(self, self.path, row_field)
-            stored: Iterable[Any] = self._stored(paths)
-            if builder.can_merge is not None:
-                stored = [merged.source(self, paths) for merged in self.merged]
-            builder.write_batches(segment, batches, self.parameters, stored)
-            return
-        parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
-        sources = [merged.source(self, paths) for merged in self.merged]
-        dtype = value_type(self.path[-1])
         with naming_damaged_files(self, self.path):
+            if builder.write_batches is not None:
+                batches = column_batches(self, self.path, row_field)
+                stored: Iterable[Any] = self._stored(paths)
+                if builder.can_merge is not None:
+                    stored = [merged.source(self, paths) for merged in self.merged]
+                builder.write_batches(segment, batches, self.parameters, stored)
+                return
+            parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
+            sources = [merged.source(self, paths) for merged in self.merged]
+            dtype = value_type(self.path[-1])
             write_files(segment, builder, dtype, parts, sources, self.parameters)
 
     def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:

@@ -21,15 +21,23 @@ from lance_spark.mutations.vectors.parameters import VectorParameters, of_detail
 from lance_spark.mutations.vectors.rows import indexed_vectors
 from lance_spark.mutations.vectors.runs import CodeRuns, EncodedVectors
 from lance_spark.mutations.vectors.training import PARAMETERS, with_partitions
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
 from lance_spark.scan.vectors import details
 from lance_spark.scan.vectors.assignment import CentroidAssignment
+from lance_spark.scan.vectors.files.layout import INDEX
 from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.files.writer import VectorWriter
 from lance_spark.scan.vectors.graphs.graph import GraphParameters
-from lance_spark.scan.vectors.graphs.writer import BuiltGraph, GraphWriter
+from lance_spark.scan.vectors.graphs.writer import (
+    GRAPH_SCHEMA,
+    BuiltGraph,
+    GraphContent,
+    GraphWriter,
+)
 from lance_spark.scan.vectors.threads import each
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows of an existing segment that are read at once, if partitions are not larger.
@@ -85,7 +93,12 @@ def write(
         _write_files(segment, model, parameters[PARAMETERS], existing, runs, loss)
 
 
-def write_remapped(segment: SegmentWriter, files: IndexFiles, new_rows: NewRows) -> None:
+def write_remapped(
+    segment: SegmentWriter,
+    files: IndexFiles,
+    new_rows: NewRows,
+    parts: Sequence[GraphPart] = (),
+) -> None:
     """Write the files of an existing segment with other row ids.
 
     Parameters
@@ -94,6 +107,8 @@ def write_remapped(segment: SegmentWriter, files: IndexFiles, new_rows: NewRows)
     files : IndexFiles
         Of the existing segment.
     new_rows : callable
+    parts : sequence of GraphPart
+        The graphs of all partitions, if they are built already.
 
     Raises
     ------
@@ -104,7 +119,64 @@ def write_remapped(segment: SegmentWriter, files: IndexFiles, new_rows: NewRows)
     parameters = of_details(model.index_type, details.details_of(files.segment))
     with CodeRuns(len(model.centroids), model.quantizer.fields) as none:
         moved = [_Existing(existing, new_rows)]
-        _write_files(segment, model, parameters, moved, none, existing.ivf.loss or 0)
+        loss = existing.ivf.loss or 0
+        _write_files(segment, model, parameters, moved, none, loss, parts)
+
+
+def write_graph_part(
+    segment: SegmentWriter, files: IndexFiles, new_rows: NewRows, numbers: Sequence[int]
+) -> GraphContent:
+    """Write the graphs of some partitions of an existing segment.
+
+    Parameters
+    ----------
+    segment : SegmentWriter
+        Gets one file.
+    files : IndexFiles
+        Of the existing segment.
+    new_rows : callable
+    numbers : sequence of int
+        Of the partitions, increasing.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
+    """
+    existing = _opened(files)
+    model = existing.model
+    parameters = of_details(model.index_type, details.details_of(files.segment))
+    assert parameters.graphs is not None, "the caller has asked for it"
+    rows = zip(numbers, _Existing(existing, new_rows).partitions(numbers), strict=True)
+    stored = ((number, model.quantizer.stored(codes)) for number, (ids, codes) in rows if len(ids))
+    return _write_graphs(segment, model, parameters.graphs, existing.ivf.loss or 0, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPart:
+    """Graphs of some partitions, in a file of their own. Can be pickled.
+
+    Attributes
+    ----------
+    segment : table_pb2.IndexMetadata
+        Its folder and its file.
+    content : GraphContent
+    """
+
+    segment: table_pb2.IndexMetadata
+    content: GraphContent
+
+    def rows(self, paths: TablePaths) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the file.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+        with IndexFiles(paths, self.segment, keeps=False).opened(INDEX) as file:
+            fields = [named(file, field.name, field.type) for field in GRAPH_SCHEMA]
+            for start in range(0, file.num_rows, _GROUP_ROWS):
+                rows = range(start, min(start + _GROUP_ROWS, file.num_rows))
+                yield pa.RecordBatch.from_arrays(file.read(fields, rows), schema=GRAPH_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +186,15 @@ class _Existing:
     segment: VectorSegment
     new_rows: NewRows | None
 
-    def partitions(self) -> Iterator[tuple[UInt64Array, pa.RecordBatch]]:
-        """Yield the rows of each partition that stay."""
+    def partitions(
+        self, numbers: Sequence[int] | None = None
+    ) -> Iterator[tuple[UInt64Array, pa.RecordBatch]]:
+        """Yield the rows of each partition, or of some partitions, that stay."""
+        lengths = self.segment.ivf.lengths
+        chosen = np.arange(len(lengths)) if numbers is None else np.array(numbers, np.int64)
         # A read costs a request, which small partitions share.
-        starts = np.cumsum(self.segment.ivf.lengths) - self.segment.ivf.lengths
-        groups = np.split(
-            np.arange(len(starts)), np.flatnonzero(np.diff(starts // _GROUP_ROWS)) + 1
-        )
+        starts = np.cumsum(lengths[chosen]) - lengths[chosen]
+        groups = np.split(chosen, np.flatnonzero(np.diff(starts // _GROUP_ROWS)) + 1)
         for group in groups:
             for ids, stored in self.segment.all_stored(group.tolist()):
                 yield self._kept(ids, self.segment.quantizer.unstored(stored))
@@ -141,13 +215,19 @@ def _write_files(
     existing: Sequence[_Existing],
     runs: CodeRuns,
     loss: float,
+    parts: Sequence[GraphPart] = (),
 ) -> None:
     writer = VectorWriter(segment, model, loss)
     stored = _written(writer, existing, runs, len(model.centroids))
-    if parameters.graphs is not None:
+    if parameters.graphs is not None and not parts:
         _write_graphs(segment, model, parameters.graphs, loss, stored)
     for _ in stored:
         pass
+    if parameters.graphs is not None and parts:
+        graphs = GraphWriter(segment, model, parameters.graphs, loss)
+        for part in parts:
+            graphs.copy(part.rows(existing[0].segment.files.paths), part.content)
+        graphs.finish()
     writer.finish()
 
 
@@ -171,7 +251,7 @@ def _write_graphs(
     parameters: GraphParameters,
     loss: float,
     stored: Iterator[tuple[int, pa.RecordBatch]],
-) -> None:
+) -> GraphContent:
     """Write a graph of each partition."""
     # Partitions have a thread each; if there is only one, its graph has several.
     threads = None if len(model.centroids) == 1 else 1
@@ -185,6 +265,7 @@ def _write_graphs(
     for number, graph in each(built, stored):
         graphs.write(number, graph)
     graphs.finish()
+    return graphs.content
 
 
 def can_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:

@@ -8,8 +8,12 @@
 A page is `batch_size` rows of `page_data.lance`; `batch_size` is in the schema metadata of
 `page_lookup.lance`. `min` and `max` are the first and the last value of a page. So `min` is null if
 nulls and values share a page. Floats are in the total order of IEEE 754: NaN of negative sign is
-less, and NaN of positive sign is greater than all other values. An index whose schema says
-`range_partitioned` has other files.
+less, and NaN of positive sign is greater than all other values.
+
+If `range_partitioned` is "true" in this metadata, several files have the pages in place of
+`page_data.lance`: `part_<n>_page_data.lance` for each ``[n, pages]`` of the JSON list
+`page_num_per_range_partition`. The last page of each file may be shorter. pylance 2 to 8 can write
+such indexes; their values are not always in order.
 
 If the schema metadata of `page_lookup.lance` lacks `range_partitioned`, a release before 2.0 wrote
 the index. When such a release compacted a table, it left rows out of `page_data.lance`, but kept
@@ -23,15 +27,16 @@ Specification: table/index/scalar/btree.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.rows import RowNumbers, distinct
+from lance_spark.encoding.rows import RowNumbers, Rows, distinct, split_rows
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
@@ -45,6 +50,7 @@ from lance_spark.scan.indexes.files import (
     number_in,
     read_columns,
 )
+from lance_spark.scan.indexes.order import order_of
 from lance_spark.table.indexes import sections as indexes
 
 KIND = "BTREE"
@@ -58,7 +64,8 @@ LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 #: Rows of a page, if the caller does not say.
 DEFAULT_BATCH_SIZE = 4096
 _MAX_BATCH_SIZE = 1 << 24
-_PARTITIONED = "range_partitioned"
+_PARTITIONED, _PART_PAGES = "range_partitioned", "page_num_per_range_partition"
+_MAX_PARTS = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +80,15 @@ class Pages:
         Nulls in each page.
     bounds : int64 array
         First row of each page, and the number of all rows.
+    files : tuple of str
+        The files with the pages.
     """
 
     low: pa.Array
     high: pa.Array
     nulls: RowNumbers
     bounds: RowNumbers
+    files: tuple[str, ...] = (DATA_FILE,)
 
     @property
     def num_rows(self) -> int:
@@ -132,13 +142,13 @@ def rows_of_page(lookup: DataFileReader) -> int:
     return rows
 
 
-def is_known_data(data: DataFileReader) -> bool:
+def is_known_data(data: DataFileReader | DataParts) -> bool:
     """Return whether `page_data.lance` has values and row ids, with nulls as nulls."""
     # Files of version 0.1 have 0 in place of null.
     return data.version >= (2, 0) and data.schema.names in (DATA_COLUMNS, _OLD_DATA_COLUMNS)
 
 
-def ids_field(data: DataFileReader) -> Field:
+def ids_field(data: DataFileReader | DataParts) -> Field:
     """Return the field of the row ids in `page_data.lance`.
 
     Raises
@@ -155,14 +165,21 @@ def read_pages(files: IndexFiles) -> Pages | None:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(files.open(LOOKUP_FILE)) as lookup, files.opened(DATA_FILE) as data:
-        if not is_known_layout(lookup) or not is_known_data(data):
+    with closing(files.open(LOOKUP_FILE)) as lookup:
+        parts = _parts(lookup)
+        names = (DATA_FILE,) if parts is None else tuple(parts)
+        if lookup.schema.names != LOOKUP_COLUMNS or not names:
             return None
-        batch_size = rows_of_page(lookup)
-        if _PARTITIONED not in lookup.schema.metadata:
-            return _pages_of_data(data, batch_size)
-        columns, name = read_columns(lookup, dict.fromkeys(LOOKUP_COLUMNS)), lookup.source.name
-        num_rows, value_type = data.num_rows, data.schema.fields[0].arrow_field.type
+        batch_size, name = rows_of_page(lookup), lookup.source.name
+        with open_data(files, names) as data:
+            if not is_known_data(data):
+                return None
+            if _PARTITIONED not in lookup.schema.metadata:
+                assert not isinstance(data, DataParts)
+                return _pages_of_data(data, batch_size)
+            num_rows, value_type = data.num_rows, data.schema.fields[0].arrow_field.type
+            lengths = data.lengths if isinstance(data, DataParts) else [num_rows]
+        columns = read_columns(lookup, dict.fromkeys(LOOKUP_COLUMNS))
     low, high, *integers = columns.columns
     if any(array.null_count or not pat.is_integer(array.type) for array in integers):
         raise CorruptFileError(
@@ -172,17 +189,127 @@ def read_pages(files: IndexFiles) -> Pages | None:
     order = np.argsort(page)
     low, high = (array.take(pa.array(order)) for array in (low, high))
     nulls, page = nulls[order], page[order]
-    bounds = np.minimum(np.arange(len(page) + 1) * batch_size, num_rows)
+    counts = [-(-length // batch_size) for length in lengths]
+    error = CorruptFileError(
+        f"{name}: its pages do not match the {num_rows} rows of {names[0]}; rebuild the index"
+    )
     if (
         not low.type == high.type == value_type
         or not np.array_equal(page, np.arange(len(page)))
-        or len(page) != -(-num_rows // batch_size)
-        or (nulls > np.diff(bounds)).any()
+        or len(page) != sum(counts)
+        or (parts is not None and counts != list(parts.values()))
     ):
-        raise CorruptFileError(
-            f"{name}: its pages do not match the {num_rows} rows of {DATA_FILE}; rebuild the index"
-        )
-    return Pages(low, high, nulls, bounds)
+        raise error
+    firsts = np.append(0, np.cumsum(lengths))
+    starts = [
+        first + np.arange(count) * batch_size
+        for first, count in zip(firsts[:-1], counts, strict=True)
+    ]
+    bounds = np.append(np.concatenate(starts), num_rows)
+    if (nulls > np.diff(bounds)).any():
+        raise error
+    pages = Pages(low, high, nulls, bounds, names)
+    return pages if parts is None or _is_in_order(pages) else None
+
+
+def _parts(lookup: DataFileReader) -> dict[str, int] | None:
+    """Return the files of an index of several files, with the pages of each; None for others.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    metadata = lookup.schema.metadata
+    if metadata.get(_PARTITIONED, b"false") == b"false":
+        return None
+    try:
+        parts = json.loads(metadata.get(_PART_PAGES, b"null"))
+    except (ValueError, RecursionError):
+        parts = None
+    if not isinstance(parts, list) or len(parts) > _MAX_PARTS:
+        parts = [None]
+    names = {}
+    for part in parts:
+        if not (
+            isinstance(part, list)
+            and [type(number) for number in part] == [int, int]
+            and min(part) >= 0
+            and part[0] < 1 << 64
+        ):
+            raise CorruptFileError(
+                f"{lookup.source.name}: {_PART_PAGES} must be a list of the pages of each file; "
+                "rebuild the index"
+            )
+        names[f"part_{part[0]}_{DATA_FILE}"] = part[1]
+    return names
+
+
+def _is_in_order(pages: Pages) -> bool:
+    """Return whether the pages of several files follow one another."""
+    places = np.arange(2 * len(pages.low)).reshape(2, -1).T.ravel()
+    edges = pa.concat_arrays([pages.low, pages.high]).take(pa.array(places))
+    has_values = pages.nulls < np.diff(pages.bounds)
+    in_order = np.array_equal(order_of(edges), np.arange(len(edges)))
+    # Nulls come before all values.
+    return bool(in_order and not pages.nulls[1:][np.logical_or.accumulate(has_values)[:-1]].any())
+
+
+class DataParts:
+    """Several files with pages, which are read as if they were one.
+
+    Parameters
+    ----------
+    files : sequence of DataFileReader
+        One or more, which the caller closes.
+
+    Raises
+    ------
+    CorruptFileError
+        The files have other columns than the first one.
+    """
+
+    def __init__(self, files: Sequence[DataFileReader]) -> None:
+        self._files = files
+        self.schema, self.source, self.version = files[0].schema, files[0].source, files[0].version
+        fields = [field.arrow_field for field in self.schema.fields]
+        for file in files:
+            if [field.arrow_field for field in file.schema.fields] != fields:
+                raise CorruptFileError(
+                    f"{file.source.name}: its columns are not those of {self.source.name}; rebuild "
+                    "the index"
+                )
+
+    @property
+    def lengths(self) -> list[int]:
+        """Rows of each file."""
+        return [file.num_rows for file in self._files]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all files."""
+        return sum(self.lengths)
+
+    def read(self, fields: Sequence[Field], rows: Rows) -> list[pa.Array]:
+        """Return columns of some rows; see `FileReader.read`."""
+        read = [
+            self._files[number].read(fields, own) for number, own in split_rows(rows, self.lengths)
+        ]
+        if not read:
+            return self._files[0].read(fields, range(0))
+        return [pa.concat_arrays(columns) for columns in zip(*read, strict=True)]
+
+
+@contextmanager
+def open_data(files: IndexFiles, names: Sequence[str]) -> Iterator[DataFileReader | DataParts]:
+    """Lend the files with the pages of an index, which can stay open for the next search.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
+    with ExitStack() as stack:
+        opened = [stack.enter_context(files.opened(name)) for name in names]
+        yield opened[0] if len(opened) == 1 else DataParts(opened)
 
 
 def _pages_of_data(data: DataFileReader, batch_size: int) -> Pages:

@@ -18,7 +18,15 @@ from lance_spark.encoding.rows import Rows, distinct
 from lance_spark.errors import CorruptFileError, MissingFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema.field import Field
-from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, cached_pages, ids_field
+from lance_spark.scan.indexes.btree import (
+    IDS,
+    VALUES,
+    DataParts,
+    Pages,
+    cached_pages,
+    ids_field,
+    open_data,
+)
 from lance_spark.scan.indexes.comparing import filled, holds, matching, typed
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.scan.indexes.row_sets import Answer, TooMany, limited
@@ -48,7 +56,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     if op in ("is_null", "is_not_null"):
         nulls = int(pages.nulls.sum())
         of_op = range(nulls) if op == "is_null" else range(nulls, pages.num_rows)
-        return _ids(files, of_op) if len(of_op) <= limit else TooMany(len(of_op))
+        return _ids(files, pages, of_op) if len(of_op) <= limit else TooMany(len(of_op))
     value = typed(op, value, dtype)
     if value is None:
         return None
@@ -56,7 +64,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     in_full = int(np.diff(pages.bounds)[full].sum())
     if op != "in" and in_full > limit:
         page = int(np.flatnonzero(full)[0])
-        return TooMany(in_full, _ids(files, range(*pages.bounds[page : page + 2].tolist())))
+        return TooMany(in_full, _ids(files, pages, range(*pages.bounds[page : page + 2].tolist())))
     edges = np.flatnonzero(possible & ~full)
     if len(edges) <= _FEW_PAGES:
         parts = [_of_page(files, pages, number, op, value) for number in edges.tolist()]
@@ -66,12 +74,12 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
         in_edges = 2 * int(np.diff(pages.bounds).max(initial=0)) * rows.num_ranges
         if op != "in" and rows.num_rows > min(limit + in_edges, _MAX_READ):
             return TooMany(rows.num_rows - in_edges)
-        ids = _matching_ids(files, dtype, rows, op, value)
+        ids = _matching_ids(files, pages, rows, op, value)
         if ids is None:
             return None
         parts = [ids]
     for rows_of_pages in RowRanges.of_blocks(pages.bounds, full):
-        parts.append(_ids(files, rows_of_pages))
+        parts.append(_ids(files, pages, rows_of_pages))
     return limited(np.concatenate([np.empty(0, np.uint64), *parts]), limit)
 
 
@@ -147,23 +155,24 @@ def _of_page(files: IndexFiles, pages: Pages, number: int, op: str, value: Any) 
     dtype, rows = pages.low.type, range(*pages.bounds[number : number + 2].tolist())
 
     def read(_: IndexFiles) -> tuple[pa.Array, UInt64Array]:
-        with files.opened(DATA_FILE) as data:
+        with open_data(files, pages.files) as data:
             values, ids = data.read([named(data, VALUES, dtype), ids_field(data)], rows)
             return values, _checked(ids, data.source.name)
 
-    page = files.cached(DATA_FILE, read, lambda page: int(page[0].nbytes + page[1].nbytes), number)
+    name = pages.files[0]
+    page = files.cached(name, read, lambda page: int(page[0].nbytes + page[1].nbytes), number)
     if page is None:
-        raise MissingFileError(f"index {files.segment.name!r}: {DATA_FILE} is missing")
+        raise MissingFileError(f"index {files.segment.name!r}: {name} is missing")
     values, ids = page
     return ids[filled(matching(values, op, value), unknown=False)]
 
 
 def _matching_ids(
-    files: IndexFiles, dtype: pa.DataType, rows: RowRanges, op: str, value: Any
+    files: IndexFiles, pages: Pages, rows: RowRanges, op: str, value: Any
 ) -> UInt64Array | None:
     """Return the ids of some rows for whose values a comparison holds; None if they are many."""
-    with files.opened(DATA_FILE) as data:
-        field = named(data, VALUES, dtype)
+    with open_data(files, pages.files) as data:
+        field = named(data, VALUES, pages.low.type)
         if op == "in":
             rows = _narrowed(data, field, rows, value)
         if rows.num_rows > _MAX_READ:
@@ -176,7 +185,9 @@ def _matching_ids(
         return _checked(ids, data.source.name)
 
 
-def _narrowed(data: DataFileReader, field: Field, rows: RowRanges, values: pa.Array) -> RowRanges:
+def _narrowed(
+    data: DataFileReader | DataParts, field: Field, rows: RowRanges, values: pa.Array
+) -> RowRanges:
     """Return the rows that may have one of some values, by reading a part of the rows.
 
     Each step divides the ranges into blocks, and compares the first value of a block and of the
@@ -200,10 +211,10 @@ def _narrowed(data: DataFileReader, field: Field, rows: RowRanges, values: pa.Ar
     return rows
 
 
-def _ids(files: IndexFiles, rows: range) -> UInt64Array:
+def _ids(files: IndexFiles, pages: Pages, rows: range) -> UInt64Array:
     if not rows:
         return np.empty(0, np.uint64)
-    with files.opened(DATA_FILE) as data:
+    with open_data(files, pages.files) as data:
         (ids,) = data.read([ids_field(data)], rows)
         return _checked(ids, data.source.name)
 

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -194,7 +194,21 @@ def read_columns(file: DataFileReader, types: Mapping[str, pa.DataType | None]) 
     return pa.RecordBatch.from_arrays(file.read(fields, all_rows(file)), list(types))
 
 
-def named(file: DataFileReader, name: str, dtype: pa.DataType | None = None) -> Field:
+class ColumnsOfFile(Protocol):
+    """What `named` needs of a reader."""
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+        ...
+
+    @property
+    def source(self) -> ByteSource:
+        """The bytes of the file."""
+        ...
+
+
+def named(file: ColumnsOfFile, name: str, dtype: pa.DataType | None = None) -> Field:
     """Return the field of a column of an index file.
 
     Raises

@@ -149,7 +149,31 @@ def extracted(documents: pa.Array, path: str) -> pa.Array:
         # The error shows the first document that differs.
         return _of_texts(to_text(documents), path, steps)
     dtype = types.pop() if types else pa.string()
-    return pa.concat_arrays([_as_type(part, dtype) for part in parts])
+    return pa.concat_arrays([as_type(part, dtype) for part in parts])
+
+
+def common_type(dtype: pa.DataType | None, values: pa.Array, path: str) -> pa.DataType | None:
+    """Return the type of extracted values together with others.
+
+    Parameters
+    ----------
+    dtype : pa.DataType or None
+        The type of the others; None if they are null.
+    values : pa.Array
+    path : str
+
+    Raises
+    ------
+    InvalidInputError
+        The values have different types.
+    """
+    if values.null_count == len(values) or values.type == dtype:
+        return dtype
+    if dtype is None:
+        return values.type
+    if {dtype, values.type} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    raise _refused(path, values.drop_null()[0].as_py(), f"the other values are {dtype}")
 
 
 def _of_piece(documents: pa.Array, path: str, steps: Sequence[Step]) -> pa.Array:
@@ -185,10 +209,10 @@ def _of_piece(documents: pa.Array, path: str, steps: Sequence[Step]) -> pa.Array
     if len(types) > 1 and types != {pa.int64(), pa.float64()}:
         return _of_texts(to_text(documents), path, steps)
     dtype = pa.float64() if len(types) > 1 else types.pop() if types else pa.string()
-    return pc.replace_with_mask(_as_type(array, dtype), mask, _as_type(replaced, dtype))
+    return pc.replace_with_mask(as_type(array, dtype), mask, as_type(replaced, dtype))
 
 
-def _as_type(values: pa.Array, dtype: pa.DataType) -> pa.Array:
+def as_type(values: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return values in the type of all values; integers may be rounded to float64."""
     if values.null_count == len(values):
         return pa.nulls(len(values), dtype)

@@ -10,7 +10,6 @@ Minimum and maximum are in Spark's order: NaN is the greatest value, and nulls a
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.btree import DATA_FILE, VALUES, cached_pages
+from lance_spark.scan.indexes.btree import DATA_FILE, VALUES, cached_pages, open_data
 from lance_spark.scan.indexes.files import IndexFiles, named
 from lance_spark.table.paths import TablePaths
 
@@ -81,7 +80,7 @@ def _read(files: IndexFiles) -> BTreeBounds | None:
         return None
     arrays = [low, high]
     if len(mixed):
-        with closing(files.open(DATA_FILE)) as data:
+        with open_data(files, pages.files) as data:
             values = named(data, VALUES, low.type)
             for index in mixed.tolist():
                 arrays += data.read([values], range(*pages.bounds[index : index + 2].tolist()))

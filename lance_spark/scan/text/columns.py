@@ -1,18 +1,14 @@
-"""The search of one column: planned over the whole index, evaluated over some of its parts."""
+"""The search of one column, planned over the whole index; `column_search` evaluates it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import (
     CorruptError,
     InvalidInputError,
@@ -23,16 +19,13 @@ from lance_spark.errors import (
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.text.files.index import TextIndexPart, open_index
 from lance_spark.scan.text.files.layout import VERSIONS
-from lance_spark.scan.text.flat import FlatPart
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
-from lance_spark.scan.text.ranking.hits import Hits, Scores, joined
-from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored
-from lance_spark.scan.text.ranking.skipping import best_documents
+from lance_spark.scan.text.ranking.scoring import Statistics, Terms
 from lance_spark.scan.text.terms import expanded_terms, is_fuzzy, terms_of
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.fragments.fragment import Fragment
@@ -40,23 +33,18 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
-from lance_spark.table.rows.updated import UpdatedRows
 
 _LOG = logging.getLogger(__name__)
 
 INVERTED = "INVERTED"
 #: The tokenizer of columns without an index.
-_PLAIN = TextParameters(
+PLAIN = TextParameters(
     lower_case=False,
     stem=False,
     remove_stop_words=False,
     ascii_folding=False,
     max_token_length=None,
 )
-
-#: How many documents more than rows are looked up to find the best rows if rows were deleted, and
-#: by what factor their number grows if it is too small.
-_MORE_DOCUMENTS, _GROWTH = 64, 8
 
 #: A query of one column.
 Leaf = MatchQuery | PhraseQuery
@@ -145,6 +133,8 @@ class ColumnPlan:
     uncovered : mapping of int to int
         The other fragments that are searched, and their rows.
     leaves : mapping of Leaf to LeafPlan
+    has_index : bool
+        Whether there is an index, even if it is not searched.
     """
 
     path: tuple[Field, ...]
@@ -153,6 +143,7 @@ class ColumnPlan:
     covered: BitMap
     uncovered: Mapping[int, int]
     leaves: Mapping[Leaf, LeafPlan]
+    has_index: bool
 
 
 #: A segment, the fragments that its rows had when it was built, and its parts.
@@ -169,6 +160,7 @@ def plan_column(
     *,
     fast_search: bool,
     use_index: bool = True,
+    without_index: TextParameters = PLAIN,
 ) -> ColumnPlan:
     """Plan the search of a column.
 
@@ -188,6 +180,8 @@ def plan_column(
         Whether rows that no index covers are left out.
     use_index : bool
         Whether the index is searched. Otherwise only its parameters are used.
+    without_index : TextParameters
+        How text is split if there is no index.
 
     Raises
     ------
@@ -210,7 +204,7 @@ def plan_column(
             f"the segments of the index of column {name!r} split text differently; create the "
             "index again"
         )
-    tokenizer = Tokenizer(parameters[0] if parameters else _PLAIN)
+    tokenizer = Tokenizer(parameters[0] if parameters else without_index)
     if not use_index:
         opened = []
     try:
@@ -232,7 +226,9 @@ def plan_column(
         for fragment in fragments
         if not fast_search and fragment.id not in covered
     }
-    return ColumnPlan(path, tokenizer.parameters, used, covered, uncovered, leaves)
+    return ColumnPlan(
+        path, tokenizer.parameters, used, covered, uncovered, leaves, bool(parameters)
+    )
 
 
 def can_ignore_index(queries: Sequence[Leaf], *, fast_search: bool) -> bool:
@@ -307,7 +303,7 @@ def _plan_leaf(query: Leaf, tokenizer: Tokenizer, parts: Sequence[TextIndexPart]
     flat_statistics = Statistics.of(parts, flat_terms.tokens)
     if is_fuzzy(query):
         assert isinstance(query, MatchQuery)
-        terms = expanded_terms(query, Tokenizer(_PLAIN).words(query.query), parts)
+        terms = expanded_terms(query, Tokenizer(PLAIN).words(query.query), parts)
         statistics = Statistics.of(parts, terms.tokens)
     else:
         terms = terms_of(query, words, positions, is_flat=False)
@@ -318,182 +314,3 @@ def _plan_leaf(query: Leaf, tokenizer: Tokenizer, parts: Sequence[TextIndexPart]
 
 def _num_postings(part: TextIndexPart, leaves: Mapping[Leaf, LeafPlan]) -> int:
     return sum(int(part.document_counts(leaf.terms.tokens).sum()) for leaf in leaves.values())
-
-
-class ColumnSearch:
-    """Searches the rows of a plan.
-
-    Parameters
-    ----------
-    rows : TextRows
-        At least the rows of the plan.
-    plan : ColumnPlan
-    """
-
-    def __init__(self, rows: TextRows, plan: ColumnPlan) -> None:
-        self._rows = rows
-        self._plan = plan
-        self._segments: list[tuple[BitMap, list[TextIndexPart]]] = []
-        for segment in plan.segments:
-            if segment.parts:
-                _, parts = open_index(IndexFiles(rows.paths, segment.metadata))
-                own = [part for part in parts if part.number in segment.parts]
-                self._segments.append((segment.fragments, own))
-
-    def hits(self, query: Leaf, best: int | None = None) -> Hits:
-        """Return the live rows that match a query of the plan.
-
-        Parameters
-        ----------
-        query : Leaf
-        best : int, optional
-            If set, rows that `Hits.best` leaves out with this limit and `keeps_ties` can be
-            missing.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The index has no positions for a phrase.
-        CorruptFileError, CorruptTableError, MissingFileError, StorageError
-        """
-        plan = self._plan.leaves[query]
-        with_positions = isinstance(query, PhraseQuery)
-        boost = query.boost if isinstance(query, MatchQuery) else 1.0
-        results = []
-        has_deletions = any(fragment.deletion_file for fragment in self._rows.fragments)
-        for fragments, part in self._parts:
-            find = partial(_scored, part, plan.terms, plan.statistics, boost)
-            repeated = self._repeated[:0] if is_fuzzy(query) else self._repeated
-            live = partial(self._live, part.documents.row_ids, fragments, repeated)
-            count = best
-            if best is not None and has_deletions:
-                count = 2 * best + _MORE_DOCUMENTS
-            documents, scores = find(count)
-            hits = live(documents, scores)
-            while count is not None and best is not None and _num_rows(hits) < best:
-                if len(documents) < count:
-                    # These are all.
-                    break
-                count *= _GROWTH
-                documents, scores = find(count)
-                hits = live(documents, scores)
-            results.append(hits)
-        if self._flat is not None:
-            # Their scores depend on the index, too.
-            flat = self._flat
-            postings = flat.postings(plan.flat_terms.tokens, with_positions=with_positions)
-            statistics = plan.flat_statistics.with_part(flat, postings)
-            documents, scores = scored(flat, postings, plan.flat_terms, statistics, boost, best)
-            results.append(Hits(flat.documents.row_ids[documents], scores))
-        return joined(results)
-
-    @property
-    def _parts(self) -> list[tuple[BitMap, TextIndexPart]]:
-        return [(fragments, part) for fragments, parts in self._segments for part in parts]
-
-    def _live(
-        self,
-        row_ids: UInt64Array,
-        fragments: BitMap,
-        repeated: UInt64Array,
-        documents: RowNumbers,
-        scores: Scores,
-    ) -> Hits:
-        """Return the live rows among documents of a part with some row ids, in any order."""
-        addresses, kept = self._live_rows(row_ids[documents], fragments)
-        if len(repeated):
-            kept &= ~np.isin(addresses, repeated)
-        if self._rows.stable_row_ids:
-            kept &= ~np.isin(addresses, self._without_words(addresses[kept]))
-        return Hits(addresses[kept], scores[kept])
-
-    def _live_rows(
-        self, row_ids: UInt64Array, fragments: BitMap
-    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
-        """Return addresses of rows of a segment, and which of them the segment covers.
-
-        A row that moved to a fragment that the segment does not cover has another text.
-        """
-        rows, covered = self._rows, self._plan.covered
-        if rows.stable_row_ids:
-            is_live, addresses = rows.find_rows(row_ids)
-            own = rows.moved.fragments(fragments) & covered
-            return addresses, is_live & in_fragments(addresses, own)
-        moved, is_own = rows.moved.addresses(row_ids, fragments)
-        is_live, addresses = rows.find_rows(moved)
-        return addresses, is_own & is_live & in_fragments(addresses, covered)
-
-    @cached_property
-    def _repeated(self) -> UInt64Array:
-        """The live rows that have several documents in a segment, by their addresses.
-
-        pylance merges segments of tables with stable row ids without a look at rows that were
-        updated: they keep their ids, and have a document with the old text. So their texts are
-        read.
-        """
-        live = [np.empty(0, np.uint64)]
-        for fragments, parts in self._segments if self._rows.stable_row_ids else ():
-            repeated = _repeated_ids([part.documents.row_ids for part in parts])
-            if len(repeated):
-                addresses, is_live = self._live_rows(repeated, fragments)
-                live.append(addresses[is_live])
-        return distinct(np.concatenate(live))
-
-    def _without_words(self, addresses: UInt64Array) -> UInt64Array:
-        """Return those of some rows whose texts have no words any more.
-
-        After a merge by pylance, see `_repeated`, such a row has its old document only.
-        """
-        updated = self._updated.of(addresses)
-        found = [updated[:0]]
-        if len(updated):
-            tokenizer = Tokenizer(self._plan.parameters)
-            for texts, own in self._rows.read_texts(self._plan.path, (), updated):
-                words = np.bincount(tokenizer.split(texts).rows, minlength=len(texts))
-                found.append(own[words == 0])
-        return np.concatenate(found)
-
-    @cached_property
-    def _updated(self) -> UpdatedRows:
-        return UpdatedRows(self._rows.paths, self._rows.fragments)
-
-    @cached_property
-    def _flat(self) -> FlatPart | None:
-        uncovered = [
-            fragment for fragment in self._rows.fragments if fragment.id in self._plan.uncovered
-        ]
-        if not uncovered and not len(self._repeated):
-            return None
-        tokenizer = Tokenizer(self._plan.parameters)
-        wanted: set[int] = set()
-        for query in self._plan.leaves:
-            wanted.update(tokenizer.split(pa.array([query.query], pa.string())).ids.tolist())
-        flat = FlatPart(tokenizer, wanted)
-        for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, self._repeated):
-            flat.add(texts, addresses)
-        return flat
-
-
-def _scored(
-    part: TextIndexPart, terms: Terms, statistics: Statistics, boost: float, best: int | None
-) -> tuple[RowNumbers, Scores]:
-    """Return the documents of a part that match, and their scores; see `scored`."""
-    found = None if best is None else best_documents(part, terms, statistics, boost, best)
-    if found is not None:
-        return found
-    postings = part.postings(terms.tokens, with_positions=terms.phrase is not None)
-    return scored(part, postings, terms, statistics, boost, best)
-
-
-def _num_rows(hits: Hits) -> int:
-    """Return the number of rows, each of which may be there several times."""
-    return len(np.unique(hits.addresses))
-
-
-def _repeated_ids(row_ids: Sequence[UInt64Array]) -> UInt64Array:
-    """Return the ids that are there several times."""
-    ids = np.concatenate([np.empty(0, np.uint64), *row_ids])
-    if (ids[1:] > ids[:-1]).all():
-        return ids[:0]
-    ids = np.sort(ids)
-    return np.unique(ids[1:][ids[1:] == ids[:-1]])

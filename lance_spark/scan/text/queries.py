@@ -11,6 +11,7 @@ from typing import Any
 from lance_spark.errors import InvalidInputError
 
 _MAX_FUZZINESS = 16
+_MAX_BOOST = 1 << 20
 _PHRASE_MARK = '"'
 
 
@@ -169,6 +170,48 @@ class MultiMatchQuery(FullTextQuery):
 
 
 @dataclass(frozen=True, slots=True)
+class CombinedFieldsQuery(FullTextQuery):
+    """Rows of a query in several columns that are searched as if they were one.
+
+    The text of all columns with an index must be split in the same way. That of others, of which
+    there is one less at most, is split like theirs.
+
+    Attributes
+    ----------
+    query : str
+    columns : sequence of str
+    boosts : sequence of float or None
+        Factor of each column, 1 or more: how often its words count.
+    operator : FullTextOperator
+        With AND, a row must have each word in one of the columns.
+    """
+
+    query: str
+    columns: Sequence[str]
+    boosts: Sequence[float] | None = None
+    operator: FullTextOperator = FullTextOperator.OR
+
+    def __post_init__(self) -> None:
+        # Checks the query, the columns and the operator.
+        checked = MultiMatchQuery(self.query, self.columns, self.boosts, self.operator)
+        if len(set(checked.columns)) < len(checked.columns):
+            raise InvalidInputError("the columns of a CombinedFieldsQuery must be distinct")
+        boosts = checked.boosts or [1.0] * len(checked.columns)
+        if not all(1 <= boost <= _MAX_BOOST for boost in boosts):
+            raise InvalidInputError(
+                f"boosts of a CombinedFieldsQuery must be from 1 to {_MAX_BOOST}, not {boosts!r}"
+            )
+        object.__setattr__(self, "columns", checked.columns)
+        object.__setattr__(self, "boosts", tuple(map(float, boosts)))
+        object.__setattr__(self, "operator", checked.operator)
+
+    @property
+    def matches(self) -> list[MatchQuery]:
+        """The query of each column."""
+        return [MatchQuery(self.query, column) for column in self.columns]
+
+
+@dataclass(frozen=True, slots=True)
 class BooleanQuery(FullTextQuery):
     """Rows that several queries decide.
 
@@ -250,7 +293,7 @@ def leaves(query: FullTextQuery) -> Iterator[MatchQuery | PhraseQuery]:
     match query:
         case MatchQuery() | PhraseQuery():
             yield query
-        case MultiMatchQuery():
+        case MultiMatchQuery() | CombinedFieldsQuery():
             yield from query.matches
         case BoostQuery():
             yield from leaves(query.positive)
@@ -258,6 +301,19 @@ def leaves(query: FullTextQuery) -> Iterator[MatchQuery | PhraseQuery]:
         case BooleanQuery():
             for _, clause in query.queries:
                 yield from leaves(clause)
+
+
+def combined_queries(query: FullTextQuery) -> Iterator[CombinedFieldsQuery]:
+    """Yield the queries of columns that are searched as one."""
+    match query:
+        case CombinedFieldsQuery():
+            yield query
+        case BoostQuery():
+            yield from combined_queries(query.positive)
+            yield from combined_queries(query.negative)
+        case BooleanQuery():
+            for _, clause in query.queries:
+                yield from combined_queries(clause)
 
 
 def _check_text(name: str, value: object) -> None:

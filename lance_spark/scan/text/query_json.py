@@ -8,6 +8,8 @@
 | `{"phrase": {"column": "a", "terms": "words", "slop": 1}}` | `PhraseQuery` |
 | `{"multi_match": {"match_queries": [{"column": "a", "terms": "words", "boost": 2.0}]}}` | |
 | | `MultiMatchQuery`; the terms and the operator of all columns are the same |
+| `{"combined_fields": {"query": "words", "columns": ["a", "b"], "boost": [2.0, 1.0]}}` | |
+| | `CombinedFieldsQuery`; also `operator` |
 | `{"boost": {"positive": query, "negative": query, "negative_boost": 0.5}}` | `BoostQuery` |
 | `{"boolean": {"must": [query], "should": [query], "must_not": [query]}}` | `BooleanQuery` |
 
@@ -25,6 +27,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.text.queries import (
     BooleanQuery,
     BoostQuery,
+    CombinedFieldsQuery,
+    FullTextOperator,
     FullTextQuery,
     MatchQuery,
     MultiMatchQuery,
@@ -40,6 +44,7 @@ _KEYS = {
     "match": ("column", "terms", *_MATCH),
     "phrase": ("column", "terms", "slop"),
     "multi_match": ("match_queries",),
+    "combined_fields": ("query", "columns", "boost", "operator"),
     "boost": ("positive", "negative", "negative_boost"),
     "boolean": ("must", "should", "must_not"),
 }
@@ -91,6 +96,14 @@ def _object(query: FullTextQuery) -> dict[str, Any]:
             return {"phrase": values}
         case MultiMatchQuery():
             return {"multi_match": {"match_queries": [_match_object(m) for m in query.matches]}}
+        case CombinedFieldsQuery():
+            values = {
+                "query": query.query,
+                "columns": list(query.columns),
+                "boost": list(query.boosts or ()),
+                "operator": query.operator.value.capitalize(),
+            }
+            return {"combined_fields": values}
         case BoostQuery():
             parts = {"positive": _object(query.positive), "negative": _object(query.negative)}
             return {"boost": {**parts, "negative_boost": query.negative_boost}}
@@ -122,6 +135,13 @@ def _query(value: Any) -> FullTextQuery:
         return PhraseQuery(query=content["terms"], column=content["column"], **_others(content))
     if name == "multi_match":
         return _multi_match(content.get("match_queries"))
+    if name == "combined_fields":
+        if missing := {"query", "columns"} - set(content):
+            raise InvalidInputError(f"combined_fields has no {min(missing)}")
+        operator = content.get("operator") or FullTextOperator.OR
+        return CombinedFieldsQuery(
+            content["query"], content["columns"], content.get("boost"), operator
+        )
     if name == "boost":
         positive, negative = (_query(content.get(part)) for part in ("positive", "negative"))
         return BoostQuery(positive, negative, **_others(content, "positive", "negative"))

@@ -22,29 +22,28 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.plan import UsedIndex
-from lance_spark.scan.text.columns import (
-    INVERTED,
-    ColumnPlan,
-    ColumnSearch,
-    Leaf,
-    TextRows,
-    plan_column,
-)
+from lance_spark.scan.text.column_search import ColumnSearch
+from lance_spark.scan.text.columns import INVERTED, PLAIN, ColumnPlan, Leaf, TextRows, plan_column
+from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.queries import (
     BooleanQuery,
     BoostQuery,
+    CombinedFieldsQuery,
+    FullTextOperator,
     FullTextQuery,
     MatchQuery,
     MultiMatchQuery,
     Occur,
     PhraseQuery,
+    combined_queries,
     leaves,
 )
+from lance_spark.scan.text.ranking.combined_fields import combined_fields
 from lance_spark.scan.text.ranking.hits import Hits, boolean, combined
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -105,6 +104,11 @@ class TextSearch:
         )
 
     @property
+    def has_combined_fields(self) -> bool:
+        """Whether columns are searched as one."""
+        return any(True for _ in combined_queries(self.query))
+
+    @property
     def reads_texts(self) -> bool:
         """Whether texts are read that no index covers."""
         return any(plan.uncovered for plan in self.columns.values())
@@ -162,6 +166,9 @@ class TextSearch:
         target : int
             Cost that a share aims at.
         """
+        if self.has_combined_fields and self.reads_texts:
+            # The number of these texts changes the scores of all rows.
+            return [self]
         shares: list[list[_Unit]] = []
         cost = target
         for unit in self._units():
@@ -267,20 +274,58 @@ def plan_search(
     queries: dict[str, list[Leaf]] = {}
     for leaf in leaves(query):
         queries.setdefault(leaf.column, []).append(leaf)
-    columns = {
-        name: plan_column(
+
+    def plan(name: str, without_index: TextParameters = PLAIN) -> ColumnPlan:
+        return plan_column(
             paths,
             field_path(name),
             section.indices,
             moved,
             fragments,
-            list(dict.fromkeys(own)),
+            list(dict.fromkeys(queries[name])),
             fast_search=fast_search,
             use_index=use_index,
+            without_index=without_index,
         )
-        for name, own in queries.items()
-    }
+
+    columns = {name: plan(name) for name in queries}
+    all_combined = list(combined_queries(query))
+    for combined_query in all_combined:
+        parameters = _common_parameters(combined_query, columns)
+        for name in combined_query.columns:
+            if columns[name].has_index:
+                continue
+            if len(queries[name]) > sum(name in other.columns for other in all_combined):
+                raise UnsupportedFeatureError(
+                    f"column {name!r} has no INVERTED index, and a CombinedFieldsQuery is not its "
+                    "only query; create an index"
+                )
+            columns[name] = plan(name, parameters)
     return TextSearch(query, columns, moved, stable_row_ids)
+
+
+def _common_parameters(
+    query: CombinedFieldsQuery, columns: Mapping[str, ColumnPlan]
+) -> TextParameters:
+    """Return how the texts of columns are split that are searched as one."""
+    indexed = {
+        name: replace(columns[name].parameters, with_position=False)
+        for name in query.columns
+        if columns[name].has_index
+    }
+    if not indexed:
+        raise InvalidInputError(
+            "a CombinedFieldsQuery needs an INVERTED index of one of the columns "
+            f"{', '.join(map(repr, query.columns))}"
+        )
+    first, *others = indexed
+    for other in others:
+        if indexed[other] != indexed[first]:
+            raise InvalidInputError(
+                f"the indexes of columns {first!r} and {other!r} split text differently, which a "
+                "CombinedFieldsQuery cannot combine; create one of them again"
+            )
+    return indexed[first]
 
 
 def indexed_columns(
@@ -305,6 +350,17 @@ def _hits(
             # A row that is not among the best of the column of its score is not among the best.
             hits = [columns[match.column].hits(match, best) for match in query.matches]
             return combined(hits, np.maximum)
+        case CombinedFieldsQuery():
+            own = [columns[match.column] for match in query.matches]
+            return combined_fields(
+                [
+                    column.field_rows(match)
+                    for column, match in zip(own, query.matches, strict=True)
+                ],
+                query.boosts or (),
+                BitMap.intersection(*(column.fragments for column in own)),
+                needs_all=query.operator is FullTextOperator.AND,
+            )
         case BoostQuery():
             positive = _hits(query.positive, columns)
             _, negative = _hits(query.negative, columns).at(positive.addresses)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
@@ -20,6 +21,7 @@ from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.search_task import SearchTask
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.scan.text.columns import TextRows
+from lance_spark.scan.text.queries import CombinedFieldsQuery
 from lance_spark.scan.text.ranking.hits import Hits
 from lance_spark.scan.text.search import TextSearch
 from lance_spark.table.fragments.fragment import Fragment
@@ -156,7 +158,16 @@ class TextScanTask(SearchTask):
         names = [node.name for node in path]
         slices = [FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments]
         slices += self._slices(addresses)
-        task = self._scan(fields, slices, self.prefilter)
+        prefilter = self.prefilter
+        if prefilter and self.search.has_combined_fields:
+            if not isinstance(self.search.query, CombinedFieldsQuery):
+                raise UnsupportedFeatureError(
+                    "a CombinedFieldsQuery beside other queries, with a filter, needs an index of "
+                    "all rows: extend it with optimize_indices"
+                )
+            # All rows count as documents.
+            prefilter = ()
+        task = self._scan(fields, slices, prefilter)
         for batch in task.batches(metrics):
             yield column_at(batch, names), batch.column(batch.num_columns - 1).to_numpy()
 

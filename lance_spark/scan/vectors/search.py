@@ -199,32 +199,30 @@ class VectorSearch:
 
         Parameters
         ----------
-        paths : TablePaths
         fragments : sequence of Fragment
             Those of the version.
-        find_rows : callable
 
         Raises
         ------
         CorruptFileError, CorruptTableError, MissingFileError, StorageError
         """
-        if self.num_rows > _COMPARED_ROWS:
-            return False
         covered = [fragment for fragment in fragments if fragment.id in self.covered]
-        found = [(segment.open(paths).row_ids(), segment.fragments) for segment in self.segments]
-        rows = RowSet.union(ids for ids, _ in found if ids is not None)
+        found: list[tuple[RowSet, BitMap]] = []
+        for segment in self.segments:
+            ids = segment.open(paths).row_ids() if self.num_rows <= _COMPARED_ROWS else None
+            if ids is None:
+                return False
+            found.append((ids, segment.fragments))
         if not self.moved and not self.stable_row_ids:
-            empty = BitMap()
-            counts = [len(rows.bitmaps.get(fragment.id, empty)) for fragment in covered]
+            # A segment can have rows of fragments that it no longer covers.
+            rows = RowSet.union(ids.of_fragments(built_on) for ids, built_on in found)
+            counts = [len(rows.bitmaps.get(fragment.id) or ()) for fragment in covered]
             if counts == [fragment.physical_rows for fragment in covered]:
                 return True
         live = self._live_rows(find_rows, covered, None)
-        num_found = sum(
-            int(np.count_nonzero(live.addresses(ids.words(), built_on)[1]))
-            for ids, built_on in found
-            if ids is not None
-        )
-        return num_found == sum(fragment.num_rows for fragment in covered)
+        is_live = [live.addresses(ids.words(), built_on)[1] for ids, built_on in found]
+        wanted = sum(fragment.num_rows for fragment in covered)
+        return sum(int(np.count_nonzero(rows)) for rows in is_live) == wanted
 
     def shares(self, target: int) -> list[VectorSearch]:
         """Split the search into searches of different rows.

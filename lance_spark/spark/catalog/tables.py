@@ -24,6 +24,8 @@ from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.types.mapping import to_spark_type
 
+#: Least rows of a table that is worth the search for the keys of the source of a merge.
+MIN_TABLE_ROWS = 100_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW_COLUMNS = {
     ROW_ADDRESS: "address of the row: fragment id << 32 | offset in the fragment",
@@ -78,7 +80,10 @@ def loaded(
         # Rows that a statement changes are read with the types that it writes.
         options["blob_handling"] = blobs
     arrow = dataset.schema_of(blob_handling=blobs)
-    return described(dataset, catalog_schema(arrow, dataset.schema), options)
+    description = described(dataset, catalog_schema(arrow, dataset.schema), options)
+    if for_write:
+        description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
+    return description
 
 
 def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import datetime
 import math
 import time
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import (
@@ -144,6 +145,10 @@ class Manifest:
     def num_rows(self) -> int:
         """The number of rows that are not deleted."""
         return sum(fragment.num_rows for fragment in self.fragments)
+
+    def has_rows(self, count: int) -> bool:
+        """Return whether there are at least so many rows that are not deleted."""
+        return any(total >= count for total in accumulate(f.num_rows for f in self.fragments))
 
     @property
     def timestamp_ns(self) -> int:

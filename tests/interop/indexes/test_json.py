@@ -15,6 +15,7 @@ from lance.indices import IndexConfig
 import lance_spark
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedFeatureError
 from lance_spark.mutations.commits import commit_operation
+from lance_spark.mutations.indexes import column, segment_files
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes.sections import section_of
@@ -359,10 +360,10 @@ def test_other_types_do_not_take_json(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     write(path)
     dataset = lance_spark.open_dataset(str(path))
-    for column, index_type in (("js", "BTREE"), ("js", "NGRAM"), ("id", "JSON")):
+    for name, index_type in (("js", "BTREE"), ("js", "NGRAM"), ("id", "JSON")):
         options = {"path": "a"} if index_type == "JSON" else {}
         with pytest.raises(lance_spark.errors.UnsupportedTypeError, match="does not take"):
-            dataset.create_scalar_index(column, index_type, **options)
+            dataset.create_scalar_index(name, index_type, **options)
     with pytest.raises(InvalidInputError, match="IndexConfig"):
         dataset.create_scalar_index("js", config("a", "btree"), path="a")
     with pytest.raises(InvalidInputError, match="IndexConfig"):
@@ -404,3 +405,39 @@ def test_many_values(tmp_path: Path) -> None:
     for text in (f"IN ({numbers})", f"NOT IN ({numbers})", "IN (3, 5, NULL)", "NOT IN (3, NULL)"):
         condition = f"json_get_int(json_get(js, 'user'), 'id') {text}"
         assert ours(path, condition) == theirs(path, condition, use_scalar_index=False)
+
+
+@pytest.mark.parametrize("target", ["BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER"])
+def test_values_in_parts(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_files, "PART_BYTES", 3_000)
+    monkeypatch.setattr(column, "_BATCH_ROWS", 100)
+    # Batches of nulls, of integers and of other numbers.
+    values = [
+        None if n < 150 else f"text{n % 40:03}" if target == "NGRAM" else n for n in range(900)
+    ]
+    numbers = [n + 0.5 if n == 700 and isinstance(n, int) else n for n in values]
+    chosen = values if target == "NGRAM" else numbers
+    texts = [json.dumps({} if n is None else {"a": n}) for n in chosen]
+    rows = pa.table({"id": range(900), "js": pa.array(texts, pa.json_())})
+    path = str(tmp_path / "t.lance")
+    dataset = lance_spark.write_dataset(rows, path, mode="create", max_rows_per_file=300)
+    dataset = dataset.create_scalar_index("js", config("a", target))
+    get = "json_get_string(js, 'a')" if target == "NGRAM" else "json_get_float(js, 'a')"
+    text = f"contains({get}, 't017')" if target == "NGRAM" else f"{get} = 700.5"
+    expected = dataset.to_table(["id"], filter=text, use_scalar_index=False)
+    assert dataset.to_table(["id"], filter=text) == expected
+    assert expected.num_rows == (19 if target == "NGRAM" else 1)
+    # Scans ask no Bloom filter for numbers with fractions.
+    assert ("js_idx" in dataset.explain(filter=text)) == (target != "BLOOMFILTER")
+    assert dataset.check_index("js_idx").is_valid
+
+
+def test_values_of_other_types_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column, "_BATCH_ROWS", 2)
+    texts = ['{"a":1}', "{}", '{"a":2}', '{"a":"x"}', '{"a":"y"}']
+    path = str(tmp_path / "t.lance")
+    dataset = lance_spark.write_dataset(
+        pa.table({"js": pa.array(texts, pa.json_())}), path, mode="create", max_rows_per_file=2
+    )
+    with pytest.raises(InvalidInputError, match="has 'x' there, but the other values are int64"):
+        dataset.create_scalar_index("js", config("a", "BTREE"))

@@ -138,6 +138,13 @@ def of_oracle(query: Any) -> Any:
             return oracle.MultiMatchQuery(
                 query.query, list(query.columns), boosts=boosts, operator=operator
             )
+        case own.CombinedFieldsQuery():
+            return oracle.CombinedFieldsQuery(
+                query.query,
+                list(query.columns),
+                boosts=list(query.boosts or ()),
+                operator=oracle.FullTextOperator(query.operator.value),
+            )
         case own.BoostQuery():
             parts = of_oracle(query.positive), of_oracle(query.negative)
             return oracle.BoostQuery(*parts, negative_boost=query.negative_boost)

@@ -13,7 +13,7 @@ import pytest
 
 import lance_spark
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.text import columns, task
+from lance_spark.scan.text import column_search, task
 from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.ranking import scoring, skipping
@@ -66,8 +66,8 @@ def test_first_rows(
         lance.dataset(str(path)).optimize.compact_files(
             target_rows_per_fragment=900, defer_index_remap=compacted == "deferred"
         )
-    monkeypatch.setattr(columns, "_MORE_DOCUMENTS", 0)
-    monkeypatch.setattr(columns, "_GROWTH", 2)
+    monkeypatch.setattr(column_search, "_MORE_DOCUMENTS", 0)
+    monkeypatch.setattr(column_search, "_GROWTH", 2)
     monkeypatch.setattr(skipping, "_FEW_BLOCKS", 1)
     monkeypatch.setattr(skipping, "_FIRST_ROUND", 1)
     dataset = lance_spark.open_dataset(str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ import lance_spark
 from lance_spark.errors import StorageError
 from lance_spark.mutations.compaction import remap
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.mutations.compaction.remap import RemapTask
+from lance_spark.mutations.compaction.remap import GraphTask, RemapTask
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.runner import Runner
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.vectors.files.segment import open_segment
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.indexes import sections as indexes
 
 ROWS, DIMENSION = 1200, 8
 
@@ -27,17 +31,17 @@ ROWS, DIMENSION = 1200, 8
 class PicklingRunner(Runner):
     """Pickles tasks and results, as a cluster does; a task of some number can fail."""
 
-    def __init__(self, fails: int | None = None) -> None:
+    def __init__(self, fails: int | None = None, failing: type = RemapTask) -> None:
         self.tasks: list[Any] = []
-        self._fails = fails
+        self._fails, self._failing = fails, failing
 
     def run(
         self, tasks: Sequence[Any], run: Callable[[Any], Any], undo: Callable[[Any], object]
     ) -> list[Any]:
         results = []
         for number, task in enumerate(tasks):
-            if isinstance(task, RemapTask):
-                if number == self._fails:
+            if isinstance(task, RemapTask | GraphTask):
+                if number == self._fails and isinstance(task, self._failing):
                     for result in results:
                         undo(result)
                     raise StorageError("the executor is lost")
@@ -64,16 +68,22 @@ def files_of_indexes(path: Path) -> set[str]:
     return {str(file) for file in (path / "_indices").rglob("*.*") if file.is_file()}
 
 
-@pytest.mark.parametrize("own_bytes", [-1, 1 << 30])
-def test_a_task_for_each_segment(
-    path: Path, monkeypatch: pytest.MonkeyPatch, own_bytes: int
+@pytest.mark.parametrize(
+    ("own_bytes", "graph_rows", "num_tasks"), [(-1, 1 << 17, 4), (-1, 50, 10), (1 << 30, 50, 0)]
+)
+def test_tasks_of_segments_and_graphs(
+    path: Path, monkeypatch: pytest.MonkeyPatch, own_bytes: int, graph_rows: int, num_tasks: int
 ) -> None:
     monkeypatch.setattr(remap, "_OWN_BYTES", own_bytes)
+    monkeypatch.setattr(remap, "_GRAPH_ROWS", graph_rows)
+    num_files = len(files_of_indexes(path))
     runner = PicklingRunner()
     table = lance_spark.open_dataset(str(path))._table
     compact(table, CompactionOptions(), CommitOptions(), runner)
     # This process writes small segments itself.
-    assert len(runner.tasks) == (4 if own_bytes < 0 else 0)
+    assert len(runner.tasks) == num_tasks
+    # The files of graphs do not stay.
+    assert len(files_of_indexes(path)) == 2 * num_files
     dataset = lance_spark.open_dataset(str(path))
     for name in ("v_idx", "id_idx"):
         assert dataset.check_index(name).is_valid
@@ -89,13 +99,41 @@ def test_a_task_for_each_segment(
     assert stats["num_indices"] == 3
 
 
-def test_files_of_a_compaction_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remap, "_OWN_BYTES", -1)
+    graphs = []
+    for number, graph_rows in enumerate((1, 1 << 17)):
+        monkeypatch.setattr(remap, "_GRAPH_ROWS", graph_rows)
+        copy = tmp_path / f"{number}.lance"
+        shutil.copytree(path, copy)
+        table = lance_spark.open_dataset(str(copy))._table
+        compact(table, CompactionOptions(), CommitOptions(), PicklingRunner())
+        dataset = lance_spark.open_dataset(str(copy))
+        section = indexes.section_of(dataset._table.manifest)
+        found = []
+        for index in section.indices:
+            if index.name == "v_idx":
+                segment = open_segment(IndexFiles(dataset._table.paths, index))
+                assert segment is not None
+                assert segment.graphs is not None
+                ids = [rows.tolist() for rows, _ in segment.partitions([0, 1])]
+                found.append((ids, [pickle.dumps(graph) for graph in segment.graphs.open([0, 1])]))
+        graphs.append(found)
+    assert len(graphs[0]) == 3
+    assert graphs[0] == graphs[1]
+
+
+@pytest.mark.parametrize("failing", [RemapTask, GraphTask])
+def test_files_of_a_compaction_that_fails(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failing: type
+) -> None:
+    monkeypatch.setattr(remap, "_OWN_BYTES", -1)
+    monkeypatch.setattr(remap, "_GRAPH_ROWS", 50)
     before = files_of_indexes(path)
     version = lance.dataset(str(path)).latest_version
     table = lance_spark.open_dataset(str(path))._table
     with pytest.raises(StorageError, match="the executor is lost"):
-        compact(table, CompactionOptions(), CommitOptions(), PicklingRunner(fails=2))
+        compact(table, CompactionOptions(), CommitOptions(), PicklingRunner(2, failing))
     assert files_of_indexes(path) == before
     assert len(lance.dataset(str(path)).get_fragments()) == 6
     assert lance.dataset(str(path)).count_rows() == 960

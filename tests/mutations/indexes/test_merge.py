@@ -69,7 +69,7 @@ def rows(ids: np.ndarray) -> pa.Table:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make several parts of few rows, and several windows of each file."""
-    monkeypatch.setattr(segment_files, "_PART_BYTES", 4_000)
+    monkeypatch.setattr(segment_files, "PART_BYTES", 4_000)
     monkeypatch.setattr(column, "_BATCH_ROWS", 300)
     monkeypatch.setattr(sorted_runs, "_FIRST_ROWS", 50)
     monkeypatch.setattr(sorted_runs, "_WINDOW_BYTES", 20_000)
@@ -128,7 +128,7 @@ def test_an_index_of_parts_is_that_of_all_rows(
     build(path, index_type, name)
     compare(path, name)
     parts = contents(path)
-    monkeypatch.setattr(segment_files, "_PART_BYTES", 1 << 30)
+    monkeypatch.setattr(segment_files, "PART_BYTES", 1 << 30)
     build(path, index_type, name)
     if index_type in ("ZONEMAP", "BLOOMFILTER"):
         # The last zone of a part may have fewer rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,16 @@ class TestCatalog:
 
     @classmethod
     def of(cls, spark: Any, name: str, root: Path, **options: str) -> TestCatalog:
-        """Enable a catalog. Spark reads the options of a name once for each session."""
+        """Enable a catalog without tables.
+
+        Spark reads the options of a name once for each session. A worker of xdist that sets up a
+        module again therefore gets the folder of the first time.
+        """
+        known = spark.conf.get(f"spark.sql.catalog.{name}.root", None)
+        if known is not None:
+            root = Path(known)
+            shutil.rmtree(root)
+            root.mkdir()
         lance_spark.enable(spark, name, root=str(root), **options)
         return cls(spark, name, root)
 

@@ -8,12 +8,12 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-import pyspark
 import pytest
 
 import lance_spark
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.versions import SPARK
 
 DIMENSION = 4
 #: What the plan of `nearestJoin` has, and Spark's own plan of such a join has not.
@@ -21,10 +21,7 @@ JOINED = "MapInArrow"
 
 pytestmark = [
     pytest.mark.usefixtures("pushed"),
-    pytest.mark.skipif(
-        tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2),
-        reason="Spark has these joins since 4.2",
-    ),
+    pytest.mark.skipif(SPARK < (4, 2), reason="Spark has these joins since 4.2"),
 ]
 
 

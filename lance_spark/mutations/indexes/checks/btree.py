@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import numpy as np
 import pyarrow as pa
 
@@ -17,8 +15,8 @@ from lance_spark.mutations.indexes.checks.rows import (
     ordered,
     shown,
 )
-from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, read_pages
-from lance_spark.scan.indexes.files import IndexFiles, read_columns
+from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, Pages, open_data, read_pages
+from lance_spark.scan.indexes.files import IndexFiles, named
 
 
 def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
@@ -33,8 +31,9 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         raise UnsupportedFeatureError(
             f"index {files.segment.name!r}: its files have a layout that cannot be checked"
         )
-    with closing(files.open(DATA_FILE)) as file:
-        values, words = read_columns(file, {VALUES: None, IDS: pa.uint64()}).columns
+    with open_data(files, pages.files) as file:
+        fields = [named(file, VALUES), named(file, IDS, pa.uint64())]
+        values, words = file.read(fields, range(pages.num_rows))
         name = file.source.name
     if values.type != rows.values.type:
         raise CorruptFileError(

@@ -136,15 +136,15 @@ class Statistics:
 
 
 def shares(
-    frequencies: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]], mean: float
+    frequencies: npt.NDArray[np.number[Any]], lengths: npt.NDArray[np.number[Any]], mean: float
 ) -> Scores:
     """Return the part of a score that depends on the document, from 0 to 1.
 
     Parameters
     ----------
-    frequencies : integer array
+    frequencies : array of numbers
         How often a document has a token.
-    lengths : integer array
+    lengths : array of numbers
         The tokens of the document, as scores count them.
     mean : float
         The mean number of tokens.

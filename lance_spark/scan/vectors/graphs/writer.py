@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,22 @@ class BuiltGraph:
 
     levels: tuple[pa.RecordBatch, ...]
     entry_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphContent:
+    """What a file says of its graphs.
+
+    Attributes
+    ----------
+    lengths : int64 array
+        Rows of each partition in the file.
+    texts : tuple of str
+        The metadata of each partition.
+    """
+
+    lengths: Int64Array
+    texts: tuple[str, ...]
 
 
 class GraphWriter:
@@ -97,6 +114,30 @@ class GraphWriter:
                 "level_offsets": [0, *ends, *[ends[-1]] * missing],
             }
         )
+
+    @property
+    def content(self) -> GraphContent:
+        """What the graphs so far have in common."""
+        return GraphContent(self._lengths, tuple(self._texts))
+
+    def copy(self, rows: Iterable[pa.RecordBatch], content: GraphContent) -> None:
+        """Add graphs that another writer wrote.
+
+        Parameters
+        ----------
+        rows : iterable of pa.RecordBatch
+            All rows of its file.
+        content : GraphContent
+            Of partitions that follow those before.
+        """
+        has_rows = np.flatnonzero(content.lengths)
+        assert not len(has_rows) or has_rows[0] >= self._next
+        for batch in rows:
+            self._writer.write(batch)
+        for number in has_rows.tolist():
+            self._lengths[number] = content.lengths[number]
+            self._texts[number] = content.texts[number]
+            self._next = number + 1
 
     def finish(self) -> None:
         """Write what the graphs have in common, and complete the file."""

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, UnsupportedError
+from lance_spark.spark.catalog.tables import MIN_TABLE_ROWS
 from lance_spark.spark.jvm.classes import is_connect, java_error
 from lance_spark.spark.pushdown.filter_trees import to_predicate
 from lance_spark.spark.read.planning import known_columns
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 #: Most rows of a source whose keys are collected.
 MAX_ROWS = 10_000
-#: Least rows of a table that is worth the search for keys.
-MIN_TABLE_ROWS = 100_000
 #: Most bytes, by Spark's estimate, that a source with filters and aggregates reads.
 _MAX_BYTES = 16 * 1024 * 1024
 _FIXED = frozenset({"LocalRelation", "SubqueryAlias", "View"})

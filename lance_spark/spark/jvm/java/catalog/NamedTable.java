@@ -57,6 +57,10 @@ public class NamedTable
 
   final LanceCatalog catalog;
   final String version;
+
+  /** Whether the table has so many rows that Spark searches for the keys of a source of a MERGE. */
+  final boolean isLarge;
+
   private final Identifier identifier;
   private final String name;
   private final StructType declared;
@@ -69,8 +73,8 @@ public class NamedTable
   /**
    * Makes a table.
    *
-   * @param reply what Python says of the table: "schema", "options", "properties", "version" and
-   *     "row_columns"
+   * @param reply what Python says of the table: "schema", "options", "properties", "version",
+   *     "row_columns" and, if the table is loaded to be written, "large"
    */
   NamedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     this.catalog = catalog;
@@ -83,6 +87,7 @@ public class NamedTable
     this.options = (Map) reply.get("options");
     this.version = String.valueOf(reply.get("version"));
     this.rowColumns = RowColumn.of((List) reply.get("row_columns"));
+    this.isLarge = Boolean.TRUE.equals(reply.get("large"));
   }
 
   /** Makes a table that equals another one. */
@@ -96,6 +101,7 @@ public class NamedTable
     this.options = other.options;
     this.version = other.version;
     this.rowColumns = other.rowColumns;
+    this.isLarge = other.isLarge;
   }
 
   public String name() {

@@ -8,9 +8,12 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation$;
@@ -39,7 +42,8 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * Filters the table of a MERGE by the join keys of its source, if the rows of the source are part
  * of the plan, or are a small query that Python has answered while it was planned. The rows then
- * become part of the plan, so that the keys are those of the rows that are joined.
+ * become part of the plan, so that the keys are those of the rows that are joined. The rows of other
+ * small sources are computed and kept (KeptSource), if the table is large.
  *
  * <p>Only joins that drop a row of the table without a match are changed: not those of a MERGE with
  * clauses for rows that match no row of the source.
@@ -59,6 +63,8 @@ final class SourceKeys extends AbstractPartialFunction {
       return PushDownRule.isEnabled()
           ? (LogicalPlan) query.transform(new SourceKeys(table))
           : query;
+    } catch (KeptSource.Failure e) {
+      throw Errors.rethrow(e.getCause());
     } catch (Exception e) {
       Log.leftToSpark("keys of sources", e);
     } catch (LinkageError e) {
@@ -145,24 +151,40 @@ final class SourceKeys extends AbstractPartialFunction {
     }
     try {
       boolean isLeft = isDropped(node, true);
-      LocalRelation source = local(side(node, !isLeft));
-      if (source == null || source.data().size() > MAX_ROWS) {
-        return node;
-      }
+      LogicalPlan source = side(node, !isLeft);
       DataSourceV2Relation relation = relation(side(node, isLeft));
       List parts = new ArrayList();
-      addParts((Expression) ((Join) node).condition().get(), parts);
+      addParts((Expression) ((Join) node).condition().get(), relation, source, parts);
+      if (parts.isEmpty()) {
+        return node;
+      }
+      LocalRelation rows = local(source);
+      if (rows != null) {
+        if (rows.data().size() > MAX_ROWS) {
+          return node;
+        }
+        source = rows;
+      } else {
+        KeptSource kept =
+            isLarge() ? KeptSource.of(source, columns(parts, source), MAX_ROWS) : null;
+        if (kept == null) {
+          return node;
+        }
+        source = kept.plan;
+        rows = kept.keys;
+      }
       Expression filters = null;
-      for (int i = 0; i < parts.size(); i++) {
-        Expression filter = filter((Expression) parts.get(i), relation, source);
+      for (int i = 0; i < parts.size() && rows != null; i++) {
+        Expression[] part = (Expression[]) parts.get(i);
+        Expression filter = filter(part[0], part[1], relation, rows);
         if (filter != null) {
           filters = filters == null ? filter : new And(filters, filter);
         }
       }
-      if (filters == null) {
-        return node;
+      Object target = side(node, isLeft);
+      if (filters != null) {
+        target = side(node, isLeft).transformUp(new Filtered(relation, filters));
       }
-      Object target = side(node, isLeft).transformUp(new Filtered(relation, filters));
       return Versions.copy(
           (Join) node,
           new String[] {"left", "right"},
@@ -170,6 +192,11 @@ final class SourceKeys extends AbstractPartialFunction {
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  /** Returns whether the table has enough rows to make it worth to compute a source before. */
+  private boolean isLarge() {
+    return table instanceof NamedTable && ((NamedTable) table).isLarge;
   }
 
   /** Returns the rows of a plan, or null if they are not known. */
@@ -195,36 +222,50 @@ final class SourceKeys extends AbstractPartialFunction {
     return planned instanceof LocalRelation ? (LocalRelation) planned : null;
   }
 
-  private static void addParts(Expression condition, List parts) {
+  /** Adds the comparisons of a column of the table with a key: pairs of expressions. */
+  private static void addParts(
+      Expression condition, DataSourceV2Relation relation, LogicalPlan source, List parts) {
     if (condition instanceof And) {
-      addParts((Expression) condition.children().apply(0), parts);
-      addParts((Expression) condition.children().apply(1), parts);
-    } else {
-      parts.add(condition);
+      addParts((Expression) condition.children().apply(0), relation, source, parts);
+      addParts((Expression) condition.children().apply(1), relation, source, parts);
+    } else if (condition instanceof EqualTo) {
+      for (int i = 0; i < 2; i++) {
+        Expression own = (Expression) condition.children().apply(i);
+        Expression key = (Expression) condition.children().apply(1 - i);
+        if (isColumn(own)
+            && own.references().subsetOf(relation.outputSet())
+            && key.references().subsetOf(source.outputSet())
+            && key.deterministic()
+            && Forms.isGrouped(own.dataType())) {
+          parts.add(new Expression[] {own, key});
+          return;
+        }
+      }
     }
+  }
+
+  private static boolean isColumn(Expression own) {
+    Object column = own instanceof Cast ? own.children().apply(0) : own;
+    return Expressions.write(new IsNotNull((Expression) column)) != null;
+  }
+
+  /** Returns the attributes of the source that keys are made of. */
+  private static List columns(List parts, LogicalPlan source) {
+    List columns = new ArrayList();
+    for (Iterator i = source.output().iterator(); i.hasNext(); ) {
+      Attribute attribute = (Attribute) i.next();
+      boolean isUsed = false;
+      for (int p = 0; p < parts.size() && !isUsed; p++) {
+        isUsed = ((Expression[]) parts.get(p))[1].references().contains(attribute);
+      }
+      if (isUsed) {
+        columns.add(attribute);
+      }
+    }
+    return columns;
   }
 
   /** Returns the filter of the table that follows from a comparison, or null. */
-  private static Expression filter(
-      Expression part, DataSourceV2Relation relation, LocalRelation source) {
-    if (!(part instanceof EqualTo)) {
-      return null;
-    }
-    for (int i = 0; i < 2; i++) {
-      Expression own = (Expression) part.children().apply(i);
-      Expression key = (Expression) part.children().apply(1 - i);
-      if (own.references().nonEmpty()
-          && own.references().subsetOf(relation.outputSet())
-          && key.references().subsetOf(source.outputSet())
-          && own.deterministic()
-          && key.deterministic()
-          && Forms.isGrouped(own.dataType())) {
-        return filter(own, key, relation, source);
-      }
-    }
-    return null;
-  }
-
   private static Expression filter(
       Expression own, Expression key, DataSourceV2Relation relation, LocalRelation source) {
     Alias named =

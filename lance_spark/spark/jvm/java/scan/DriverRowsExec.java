@@ -2,6 +2,8 @@ package org.lancespark;
 
 import java.util.Collections;
 import org.apache.spark.sql.execution.LocalTableScanExec;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.util.Utils;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
@@ -38,7 +40,11 @@ public class DriverRowsExec extends LocalTableScanExec {
         /* since 4.3
         false,
         since 4.3 */
-        description);
+        Utils.redact(SQLConf.get().stringRedactionPattern(), description));
+  }
+
+  public String nodeName() {
+    return "LocalTableScan";
   }
 
   public Seq otherCopyArgs() {

@@ -76,7 +76,7 @@ final class Errors {
   }
 
   /** Raises an error again. It returns nothing; the caller throws what it would return. */
-  static RuntimeException rethrow(Exception error) {
+  static RuntimeException rethrow(Throwable error) {
     Platform.throwException(error);
     return null;
   }

@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -32,6 +33,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDat
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.storage.StorageLevel;
 import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
 import scala.Product;
@@ -290,6 +292,16 @@ final class Versions {
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
+  }
+
+  /** Computes the rows of a frame, and returns a frame that has them. */
+  static Dataset checkpointed(Dataset rows, StorageLevel level)
+      throws ReflectiveOperationException {
+    // Scala compiles the method twice, with two types of results.
+    return (Dataset)
+        Dataset.class
+            .getMethod("localCheckpoint", new Class[] {Boolean.TYPE, StorageLevel.class})
+            .invoke(rows, new Object[] {Boolean.TRUE, level});
   }
 
   /** Returns a constant that is not null. The name of Spark's method is a word of Java. */

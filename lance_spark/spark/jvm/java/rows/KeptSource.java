@@ -1,0 +1,256 @@
+package org.lancespark;
+
+import java.lang.reflect.InvocationTargetException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.Dependency;
+import org.apache.spark.SparkContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Range;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.storage.StorageLevel;
+import scala.Option;
+import scala.collection.Iterator;
+import scala.runtime.AbstractFunction0;
+
+/**
+ * The rows of a source of a MERGE that is not part of the plan, such as a file. They are computed
+ * while the statement is planned, and kept by executors (localCheckpoint), so that the keys are
+ * those of the rows that are joined. EXPLAIN computes no rows.
+ *
+ * <p>A source is kept if it reads few bytes or rows of the program, or has few rows and is a
+ * projection of something whose first rows cost little. These rows are counted before: this reads
+ * no more rows than the limit.
+ */
+final class KeptSource {
+  /** Most bytes, by Spark's estimate, that a source with other operators reads. */
+  private static final double MAX_BYTES = 16.0 * 1024 * 1024;
+
+  /** Operators whose work is that of their input. */
+  private static final Set OPERATORS =
+      new HashSet(
+          Arrays.asList(
+              new Object[] {
+                "Filter", "Aggregate", "Sort", "GlobalLimit", "LocalLimit", "Join", "Union",
+                "Window", "WindowGroupLimit", "Expand", "Repartition", "RepartitionByExpression"
+              }));
+
+  /** Classes of RDDs of rows that a program has made, such as createDataFrame. */
+  private static final Set GIVEN =
+      new HashSet(
+          Arrays.asList(new Object[] {"ParallelCollectionRDD", "MapPartitionsRDD", "PythonRDD"}));
+
+  /** Classes of RDDs of rows that Spark has stored. */
+  private static final Set STORED =
+      new HashSet(
+          Arrays.asList(
+              new Object[] {"MapPartitionsRDD", "LocalCheckpointRDD", "ReliableCheckpointRDD"}));
+
+  /** The plan that returns the rows. */
+  final LogicalPlan plan;
+
+  /** The columns of the keys, or null if there are too many rows. */
+  final LocalRelation keys;
+
+  private KeptSource(LogicalPlan plan, LocalRelation keys) {
+    this.plan = plan;
+    this.keys = keys;
+  }
+
+  /** An error of the source, which is that of the statement. */
+  static final class Failure extends RuntimeException {
+    Failure(Throwable cause) {
+      super(cause);
+    }
+  }
+
+  /**
+   * Computes the rows of a source, if it is small.
+   *
+   * @param columns attributes of the source that keys are made of
+   * @return null if the source is joined as it is
+   */
+  static KeptSource of(LogicalPlan source, List columns, int maxRows) {
+    boolean isProjection = hasOnly(source, new HashSet()) && hasCheapLeaves(source);
+    if (columns.isEmpty()
+        || source.isStreaming()
+        || !isProjection && (!hasOnly(source, OPERATORS) || bytesRead(source) > MAX_BYTES)) {
+      return null;
+    }
+    SparkSession session = runningSession();
+    if (session == null) {
+      return null;
+    }
+    try {
+      if (isProjection && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
+        return null;
+      }
+      LogicalPlan kept = Versions.checkpointed(rowsOf(session, source), level()).logicalPlan();
+      InternalRow[] rows = firstRows(session, kept, columns, maxRows + 1);
+      LocalRelation keys =
+          rows.length > maxRows
+              ? null
+              : new LocalRelation(
+                  AssignedColumns.seq(columns),
+                  AssignedColumns.seq(Arrays.asList(rows)),
+                  false,
+                  Option.empty());
+      return new KeptSource(kept, keys);
+    } catch (InvocationTargetException e) {
+      throw new Failure(e.getCause());
+    } catch (Exception e) {
+      throw new Failure(e);
+    }
+  }
+
+  /** Returns where rows are kept: on two executors, so that one may be lost, if there are two. */
+  private static StorageLevel level() {
+    // The driver counts, too.
+    boolean hasSeveral = SparkContext.getOrCreate().getExecutorMemoryStatus().size() > 2;
+    return hasSeveral ? StorageLevel.MEMORY_AND_DISK_2() : StorageLevel.MEMORY_AND_DISK();
+  }
+
+  /** Returns the session that runs a statement that writes; null if the statement is explained. */
+  private static SparkSession runningSession() {
+    String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+    QueryExecution execution =
+        id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
+    return execution != null && execution.analyzed() instanceof V2WriteCommand
+        ? execution.sparkSession()
+        : null;
+  }
+
+  /**
+   * Returns whether a plan has only some operators beside projections, and no functions of users,
+   * which may take long, and no subqueries.
+   */
+  private static boolean hasOnly(LogicalPlan plan, Set operators) {
+    if (plan.children().isEmpty()) {
+      return !(plan instanceof CTERelationRef);
+    }
+    if (!(plan instanceof Project) && !operators.contains(plan.getClass().getSimpleName())) {
+      return false;
+    }
+    for (Iterator i = plan.expressions().iterator(); i.hasNext(); ) {
+      if (!isPlain((Expression) i.next())) {
+        return false;
+      }
+    }
+    for (Iterator i = plan.children().iterator(); i.hasNext(); ) {
+      if (!hasOnly((LogicalPlan) i.next(), operators)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static boolean isPlain(Expression expression) {
+    if (expression instanceof UserDefinedExpression || expression instanceof PlanExpression) {
+      return false;
+    }
+    for (Iterator i = expression.children().iterator(); i.hasNext(); ) {
+      if (!isPlain((Expression) i.next())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Returns whether the first rows of all inputs cost little, so that they may be read twice. */
+  private static boolean hasCheapLeaves(LogicalPlan source) {
+    for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
+      boolean isCheap = leaf instanceof LocalRelation || leaf instanceof Range;
+      if (leaf instanceof LogicalRelation) {
+        isCheap = ((LogicalRelation) leaf).relation() instanceof HadoopFsRelation;
+      } else if (leaf instanceof DataSourceV2Relation) {
+        Object table = ((DataSourceV2Relation) leaf).table();
+        isCheap = table instanceof NamedTable || table instanceof RequestTable;
+      } else if (leaf instanceof LogicalRDD) {
+        isCheap = isMadeOf(((LogicalRDD) leaf).rdd(), STORED);
+      }
+      if (!isCheap) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static boolean isMadeOf(RDD rdd, Set classes) {
+    if (!classes.contains(rdd.getClass().getSimpleName())) {
+      return false;
+    }
+    for (Iterator i = rdd.dependencies().iterator(); i.hasNext(); ) {
+      if (!isMadeOf(((Dependency) i.next()).rdd(), classes)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Returns the bytes that a plan reads by Spark's estimate: none for rows of the program. */
+  private static double bytesRead(LogicalPlan source) {
+    double bytes = 0;
+    for (Iterator i = source.collectLeaves().iterator(); i.hasNext(); ) {
+      LogicalPlan leaf = (LogicalPlan) i.next();
+      if (!(leaf instanceof LogicalRDD) || !isMadeOf(((LogicalRDD) leaf).rdd(), GIVEN)) {
+        bytes += leaf.stats().sizeInBytes().doubleValue();
+      }
+    }
+    return bytes;
+  }
+
+  private static InternalRow[] firstRows(
+      SparkSession session, LogicalPlan plan, List columns, int count) {
+    LogicalPlan chosen = new Project(AssignedColumns.seq(new ArrayList(columns)), plan);
+    QueryExecution query = rowsOf(session, chosen).queryExecution();
+    Take take = new Take(query.executedPlan(), count);
+    return (InternalRow[])
+        SQLExecution.withNewExecutionId(query, Option.apply("keys of a source"), take);
+  }
+
+  /**
+   * Reads the first rows of a plan. It is a query of its own: counters of scans (ReadCounts) look
+   * for the plan of their query, and the plan of the statement is not complete.
+   */
+  static final class Take extends AbstractFunction0 {
+    private final SparkPlan plan;
+    private final int count;
+
+    Take(SparkPlan plan, int count) {
+      this.plan = plan;
+      this.count = count;
+    }
+
+    public Object apply() {
+      return plan.executeTake(count);
+    }
+  }
+
+  /** Returns the rows of a plan that Spark has optimized already. */
+  private static Dataset rowsOf(SparkSession session, LogicalPlan plan) {
+    plan.setAnalyzed();
+    return Dataset$.MODULE$.ofRows(session, plan);
+  }
+}
