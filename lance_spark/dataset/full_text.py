@@ -21,10 +21,9 @@ from lance_spark.scan.text.task import TextScanTask
 from lance_spark.table.indexes import sections as indexes
 
 if TYPE_CHECKING:
-    from lance_spark.file.open_files import OpenFiles
+    from lance_spark.scan.search_task import OpenedRows
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.open import OpenTable
-    from lance_spark.table.rows.index import FindRows
 
 
 def plan_full_text(
@@ -107,16 +106,14 @@ def score_field(names: Sequence[str]) -> pa.Field:
     return SCORE.arrow_field
 
 
-def best_rows(task: TextScanTask, find_rows: FindRows, open_files: OpenFiles) -> pa.Table:
+def best_rows(task: TextScanTask, opened: OpenedRows) -> pa.Table:
     """Return the rows of a search, those with the greatest scores first.
 
     Parameters
     ----------
     task : TextScanTask
         All rows of a version, with scores.
-    find_rows : callable
-        Finds rows by their ids.
-    open_files : OpenFiles
+    opened : OpenedRows
 
     Raises
     ------
@@ -124,7 +121,7 @@ def best_rows(task: TextScanTask, find_rows: FindRows, open_files: OpenFiles) ->
         As `TextSearch.hits`.
     """
     metrics = ScanMetrics()
-    best = task.best(metrics, find_rows)
+    best = task.best(metrics, opened)
     scores = pa.array(best.scores.astype(np.float32))
     fields = task.lance_schema.fields
     position = [field.id for field in fields].index(SCORE.id)
@@ -132,7 +129,8 @@ def best_rows(task: TextScanTask, find_rows: FindRows, open_files: OpenFiles) ->
     if not schema.fields:
         return pa.table([scores], schema=task.schema)
     fragments = [piece.fragment for piece in task.slices]
-    rows = take_addresses(task.paths, fragments, schema, best.addresses, open_files, metrics)
+    paths, open_files = opened.paths, opened.open_files
+    rows = take_addresses(paths, fragments, schema, best.addresses, open_files, metrics)
     return rows.add_column(position, SCORE.arrow_field, scores)
 
 

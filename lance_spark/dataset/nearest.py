@@ -283,6 +283,7 @@ class NearestMethods(PlanMethods):
         if limit and nearest.get("k") is None:
             query = replace(query, k=limit)
         before, after = (conditions, ()) if prefilter else ((), conditions)
+        opened = self._opened_rows()
 
         def rows_of(search: VectorSearch) -> pa.Table:
             schema = self._nearest_schema(
@@ -296,10 +297,10 @@ class NearestMethods(PlanMethods):
                 search, schema, before, after, use_scalar_index=use_scalar_index
             )
             metrics = ScanMetrics()
-            found = task.neighbors(metrics, self._find_rows, self._open_files)
+            found = task.neighbors(metrics, opened)
             if limit is not None:
                 found = found.at(slice(limit))
-            return task.rows(found, metrics, self._open_files)
+            return task.rows(found, metrics, opened)
 
         search = self._plan_nearest(query, fast_search=fast_search)
         try:

@@ -39,6 +39,7 @@ from lance_spark.table.open import OpenTable
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.pruning.candidates import Candidates, CandidateSearch, TableIndexes
+    from lance_spark.scan.search_task import OpenedRows
     from lance_spark.scan.text.queries import QueryLike
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.text.task import TextScanTask
@@ -399,6 +400,12 @@ class PlanMethods(HistoryMethods):
 
     def _find_rows(self, row_ids: UInt64Array) -> tuple[npt.NDArray[np.bool_], UInt64Array]:
         return self._row_finder().find(row_ids)
+
+    def _opened_rows(self) -> OpenedRows:
+        """Return all rows, for searches."""
+        from lance_spark.scan.search_task import OpenedRows
+
+        return OpenedRows(self._table.paths, self._find_rows, self._open_files)
 
     def _row_finder(self) -> RowFinder:
         if self._finder is None:

@@ -224,7 +224,7 @@ class ScanMethods(NearestMethods):
 
         def rows_of(search: TextSearch) -> pa.Table:
             task = self._text_task(search, schema, conditions, conditions, limit=limit)
-            return best_rows(task, self._find_rows, self._open_files)
+            return best_rows(task, self._opened_rows())
 
         search = self._plan_text(query, fast_search=fast_search)
         try:

@@ -42,10 +42,15 @@ class CompiledLoop:
         """The compiled function; None if numba is missing or cannot compile it."""
         return compiled_loop(self._function, self._signature)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether so many items were seen that the loop is used, if there is one."""
+        return self._seen > self.min_items
+
     def after(self, items: int) -> Callable[..., Any] | None:
         """Count items to work on, and return the compiled function if it is worthwhile."""
         self._seen += items
-        return self.loop if self._seen > self.min_items else None
+        return self.loop if self.is_used else None
 
 
 def sums_of(*inputs: tuple[str, int]) -> Callable[[Any], Any]:

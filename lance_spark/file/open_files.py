@@ -60,3 +60,25 @@ class OpenFiles:
                 surplus.append(self._files.popitem(last=False)[1])
         for file in surplus:
             file.close()
+
+
+class FilesOfTable(OpenFiles):
+    """The open files of one table, among those of a cache that several tables share.
+
+    Parameters
+    ----------
+    shared : OpenFiles
+    table : hashable
+        Key of the table.
+    """
+
+    def __init__(self, shared: OpenFiles, table: Hashable) -> None:
+        self._shared, self._table = shared, table
+
+    def take_out(self, key: Hashable) -> DataFileReader | None:
+        """Return an open file and remove it from the cache; None if the cache does not have it."""
+        return self._shared.take_out((self._table, key))
+
+    def give_back(self, key: Hashable, reader: DataFileReader) -> None:
+        """Add a file, as `OpenFiles.give_back` does."""
+        self._shared.give_back((self._table, key), reader)

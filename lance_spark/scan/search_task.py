@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from lance_spark.encoding.row_ranges import RowRanges
+from lance_spark.file.open_files import FilesOfTable, OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.task import FragmentSlice, ScanTask
@@ -17,24 +20,72 @@ from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.index import FindRows, RowIndex, live_addresses, offsets_by_fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: Files of local tables that searches of this process leave open for the next ones.
+_FILES = OpenFiles()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_FILES.clear)
+
+
+class Search(Protocol):
+    """A planned search."""
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether the table has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRows:
+    """The rows of a table that a search can read.
+
+    Attributes
+    ----------
+    paths : TablePaths
+        Opens the files of the table.
+    find : callable
+        Finds rows by their ids.
+    open_files : OpenFiles or None
+        Data files that may be open already.
+    """
+
+    paths: TablePaths
+    find: FindRows
+    open_files: OpenFiles | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTask(ScanTask):
-    """A task that searches some fragments, and reads the rows that it finds."""
+    """A task that searches some fragments, and reads the rows that it finds.
 
-    @property
-    def paths(self) -> TablePaths:
-        """Opens the files of the table."""
-        return TablePaths.open(self.uri, self.storage_options, self.base_paths)
+    Attributes
+    ----------
+    search : Search
+    """
+
+    search: Search
+
+    def __reduce__(self) -> tuple[object, ...]:
+        unpickle, arguments = ScanTask.__reduce__(self)
+        inherited = {field.name for field in fields(ScanTask)}
+        names = [field.name for field in fields(self) if field.name not in inherited]
+        own = {name: getattr(self, name) for name in names}
+        return _unpickle, (type(self), unpickle, arguments, own)
 
     @property
     def _fragments(self) -> list[Fragment]:
         return list({piece.fragment.id: piece.fragment for piece in self.slices}.values())
 
-    def _find_rows(self, *, stable_row_ids: bool) -> FindRows:
-        if not stable_row_ids:
-            return partial(live_addresses, self.paths, self._fragments)
-        return RowIndex.build(self.paths, self._fragments).addresses
+    def opened(self) -> OpenedRows:
+        """Open the table, to read the rows of the fragments of this task."""
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        find: FindRows = partial(live_addresses, paths, self._fragments)
+        if self.search.stable_row_ids:
+            find = RowIndex.build(paths, self._fragments).addresses
+        open_files = None
+        if paths.store.is_local:
+            options = tuple(sorted((key, str(item)) for key, item in self.storage_options.items()))
+            open_files = FilesOfTable(_FILES, (paths.store.uri, options))
+        return OpenedRows(paths, find, open_files)
 
     def _slices(self, addresses: UInt64Array) -> list[FragmentSlice]:
         """Return the slices of rows, given by their addresses in increasing order."""
@@ -49,7 +100,7 @@ class SearchTask(ScanTask):
 
     def _scan(
         self,
-        fields: Sequence[Field],
+        columns: Sequence[Field],
         slices: Sequence[FragmentSlice],
         filters: tuple[Condition, ...],
         batch_size: int | None = None,
@@ -57,10 +108,21 @@ class SearchTask(ScanTask):
         """Return the task that reads columns of some rows that meet filters."""
         return ScanTask(
             uri=self.uri,
-            lance_schema=replace(self.lance_schema, fields=tuple(fields)),
+            lance_schema=replace(self.lance_schema, fields=tuple(columns)),
             slices=tuple(slices),
             batch_size=batch_size or self.batch_size,
             filters=filters,
             base_paths=self.base_paths,
             storage_options=self.storage_options,
         )
+
+
+def _unpickle(
+    cls: type[SearchTask],
+    unpickle: Callable[..., ScanTask],
+    arguments: tuple[Any, ...],
+    own: Mapping[str, Any],
+) -> SearchTask:
+    task = unpickle(*arguments)
+    inherited = {field.name: getattr(task, field.name) for field in fields(ScanTask)}
+    return cls(**inherited, **own)

@@ -31,7 +31,7 @@ from tests.support.histories.run import Branch, History
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 Update = transaction_pb2.Transaction.Update
 OLD_ROWS = ("delete", "update_preimage")
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "6"))
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
 
 
 def feed(uri: str, first: int, last: int, columns: list[str] | None = None) -> pa.Table:

@@ -1,5 +1,5 @@
 """Cells of a matrix of cases: in `make test` those in which each pair of values occurs, in
-`make test-long` all of them (`LANCE_SPARK_TEST_CELLS=all`).
+`make test-long` all of them (`LANCE_SPARK_TEST_CELLS=all`). Random cases: some, or many.
 """
 
 from __future__ import annotations
@@ -45,3 +45,14 @@ def every_other(values: Iterable[T], number: int, *, all_cells: bool = ALL_CELLS
     cells are tried. Two tables with neighbouring numbers have all values.
     """
     return [value for place, value in enumerate(values) if all_cells or (place + number) % 2 == 0]
+
+
+def number_of(few: int, many: int, *, all_cells: bool = ALL_CELLS) -> int:
+    """Return how many random cases are tried, or rows are compared: many if all cells are tried.
+
+    Examples
+    --------
+    >>> number_of(10, 25, all_cells=False)
+    10
+    """
+    return many if all_cells else few

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +17,13 @@ from lance_spark.scan.fragment.row_meta import SCORE
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.search_task import SearchTask
+from lance_spark.scan.search_task import OpenedRows, SearchTask
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.scan.text.columns import TextRows
 from lance_spark.scan.text.queries import CombinedFieldsQuery
 from lance_spark.scan.text.ranking.hits import Hits
 from lance_spark.scan.text.search import TextSearch
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS
@@ -57,25 +55,15 @@ class TextScanTask(SearchTask):
     limit: int | None = None
     keeps_ties: bool = False
 
-    def __reduce__(self) -> tuple[object, ...]:
-        unpickle, arguments = ScanTask.__reduce__(self)
-        others = self.search, self.prefilter, self.limit, self.keeps_ties
-        return _unpickle, (unpickle, arguments, others)
-
-    def hits(
-        self,
-        metrics: ScanMetrics,
-        find_rows: FindRows | None = None,
-        best: int | None = None,
-    ) -> Hits:
+    def hits(self, metrics: ScanMetrics, table: OpenedRows, best: int | None = None) -> Hits:
         """Return the rows, by their addresses.
 
         Parameters
         ----------
         metrics : ScanMetrics
             Counts what is read of the table.
-        find_rows : callable, optional
-            Finds rows of the fragments by their ids.
+        table : OpenedRows
+            At least the rows of the fragments.
         best : int, optional
             As in `TextSearch.hits`.
 
@@ -84,36 +72,37 @@ class TextScanTask(SearchTask):
         As `TextSearch.hits`.
         """
         rows = TextRows(
-            paths=self.paths,
+            paths=table.paths,
             fragments=self._fragments,
-            find_rows=find_rows or self._find_rows(stable_row_ids=self.search.stable_row_ids),
-            read_texts=partial(self._read_texts, metrics),
+            find_rows=table.find,
+            read_texts=partial(self._read_texts, metrics, table),
             moved=self.search.moved,
             stable_row_ids=self.search.stable_row_ids,
         )
         return self.search.hits(rows, best)
 
-    def best(self, metrics: ScanMetrics, find_rows: FindRows | None = None) -> Hits:
+    def best(self, metrics: ScanMetrics, table: OpenedRows) -> Hits:
         """Return the rows that meet the filters, those with the greatest scores first."""
         if not self.filters:
-            hits = self.hits(metrics, find_rows, self.limit)
+            hits = self.hits(metrics, table, self.limit)
             return hits.best(self.limit, keeps_ties=self.keeps_ties)
         if self.limit is not None and not self.search.reads_texts:
             # As a rule, enough of the best rows meet the filters.
             tried = _TRIED * (self.limit + 1)
-            first = self.hits(metrics, find_rows, tried).best(tried, keeps_ties=self.keeps_ties)
+            first = self.hits(metrics, table, tried).best(tried, keeps_ties=self.keeps_ties)
             by_address = np.argsort(first.addresses)
             first = Hits(first.addresses[by_address], first.scores[by_address])
-            kept = self._filtered(first, metrics)
+            kept = self._filtered(first, metrics, table)
             if len(kept.addresses) >= self.limit or len(first.addresses) < tried:
                 return kept.best(self.limit, keeps_ties=self.keeps_ties)
-        every = self._filtered(self.hits(metrics, find_rows), metrics)
+        every = self._filtered(self.hits(metrics, table), metrics, table)
         return every.best(self.limit, keeps_ties=self.keeps_ties)
 
-    def _filtered(self, hits: Hits, metrics: ScanMetrics) -> Hits:
+    def _filtered(self, hits: Hits, metrics: ScanMetrics, table: OpenedRows) -> Hits:
         """Return the rows that meet the filters."""
         read = self._plain((_ADDRESS,), hits, self.filters)
-        kept = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+        batches = read._batches(table.paths, table.open_files, metrics)
+        kept = [batch.column(0).to_numpy() for batch in batches]
         addresses = np.sort(np.concatenate([np.empty(0, np.uint64), *kept]))
         return Hits(addresses, hits.at(addresses)[1])
 
@@ -122,11 +111,11 @@ class TextScanTask(SearchTask):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows; see `ScanTask.batches`."""
         metrics = ScanMetrics() if metrics is None else metrics
-        filters = self.filters
+        filters, table = self.filters, self.opened()
         if self.limit is None:
-            hits = self.hits(metrics)
+            hits = self.hits(metrics, table)
         else:
-            best = self.best(metrics)
+            best = self.best(metrics, table)
             by_address = np.argsort(best.addresses)
             hits, filters = Hits(best.addresses[by_address], best.scores[by_address]), ()
         fields = [field for field in self.lance_schema.fields if field.id != SCORE.id]
@@ -137,7 +126,8 @@ class TextScanTask(SearchTask):
             len(ids) if field.id == SCORE.id else ids.index(field.id)
             for field in self.lance_schema.fields
         ]
-        for batch in self._plain(read, hits, filters).batches(metrics, prefetch=prefetch):
+        task = self._plain(read, hits, filters)
+        for batch in task._batches(table.paths, table.open_files, metrics, prefetch=prefetch):
             if len(ids) in order:
                 addresses = batch.column(ids.index(_ADDRESS.id)).to_numpy()
                 scores = hits.at(addresses)[1].astype(np.float32)
@@ -150,6 +140,7 @@ class TextScanTask(SearchTask):
     def _read_texts(
         self,
         metrics: ScanMetrics,
+        table: OpenedRows,
         path: tuple[Field, ...],
         fragments: Sequence[Fragment],
         addresses: UInt64Array,
@@ -168,7 +159,7 @@ class TextScanTask(SearchTask):
             # All rows count as documents.
             prefilter = ()
         task = self._scan(fields, slices, prefilter)
-        for batch in task.batches(metrics):
+        for batch in task._batches(table.paths, table.open_files, metrics):
             yield column_at(batch, names), batch.column(batch.num_columns - 1).to_numpy()
 
     def _plain(
@@ -176,23 +167,3 @@ class TextScanTask(SearchTask):
     ) -> ScanTask:
         """Return the task that reads columns of some rows."""
         return self._scan(fields, self._slices(hits.addresses), filters)
-
-
-def _unpickle(
-    unpickle: Callable[..., ScanTask], arguments: tuple[Any, ...], others: tuple[Any, ...]
-) -> TextScanTask:
-    task = unpickle(*arguments)
-    search, prefilter, limit, keeps_ties = others
-    return TextScanTask(
-        uri=task.uri,
-        lance_schema=task.lance_schema,
-        slices=task.slices,
-        batch_size=task.batch_size,
-        filters=task.filters,
-        base_paths=task.base_paths,
-        storage_options=task.storage_options,
-        search=search,
-        prefilter=prefilter,
-        limit=limit,
-        keeps_ties=keeps_ties,
-    )

@@ -387,15 +387,20 @@ def _measure_one(
     """Collect the rows of the partitions of one query together: most of them are left out."""
     if not partitions:
         return
-    ids = np.concatenate([part for part, _ in partitions])
-    distances = np.concatenate(
-        [partition.distances(vectors) for _, partition in partitions], axis=1
-    )
-    places = ids
+    distances = np.concatenate([partition.distances(vectors)[0] for _, partition in partitions])
+    query = np.zeros(1, np.int64)
     if live is not None:
+        ids = np.concatenate([part for part, _ in partitions])
         places, is_valid = live.addresses(ids, fragments)
-        distances[:, ~is_valid] = np.nan
-    collector.add(distances, np.zeros(1, np.int64), ids, places)
+        distances[~is_valid] = np.nan
+        collector.add(distances[None], query, ids, places)
+        return
+    near = collector.near_rows(distances, 0)
+    ends = np.cumsum([len(part) for part, _ in partitions])
+    pieces = zip(np.split(near, np.searchsorted(near, ends[:-1])), ends, partitions, strict=True)
+    ids = np.concatenate([part[rows - (end - len(part))] for rows, end, (part, _) in pieces])
+    every = np.arange(len(near))
+    collector.add_pairs(distances[near], query.repeat(len(near)), every, ids, ids)
 
 
 def _measure(

@@ -175,15 +175,50 @@ class Collector:
         ids, addresses : uint64 arrays
             Of the rows. The same array if they are equal.
         """
-        limits = self.limits[queries]
-        if self._lower is None and len(ids) >= _SCATTERED * self._k:
-            limits = np.fmin(limits, _last_of(distances, self._k))
-            # All rows up to these distances are collected now: others that are farther are not.
-            self.limits[queries] = limits
-        # Of one dimension: numpy finds few among many in a fifth of the time.
-        positions = np.flatnonzero(distances <= limits[:, None])
-        query, row = np.divmod(positions, max(1, distances.shape[1]))
-        self.add_pairs(distances.reshape(-1)[positions], queries[query], row, ids, addresses)
+        if len(queries) == 1:
+            row = self.near_rows(distances[0], int(queries[0]))
+            near, query = row, np.zeros(len(row), np.int64)
+        else:
+            limits = self.limits[queries]
+            if self._leaves_out(len(ids)):
+                limits = np.fmin(limits, _last_of(distances, self._k))
+                # All rows up to these distances are collected now: others that are farther are not.
+                self.limits[queries] = limits
+            # Of one dimension: numpy finds few among many in a fifth of the time.
+            near = np.flatnonzero(distances <= limits[:, None])
+            query, row = np.divmod(near, max(1, distances.shape[1]))
+        self.add_pairs(distances.reshape(-1)[near], queries[query], row, ids, addresses)
+
+    def near_rows(self, distances: Distances, query: int) -> Int64Array:
+        """Return the rows that may be among the nearest of a query, for `add_pairs`.
+
+        Parameters
+        ----------
+        distances : float32 array
+            Of all rows of the query that are to be collected now. NaN for no distance.
+        query : int
+            Number of the query.
+        """
+        limit = self.limits[query]
+        if not self._leaves_out(len(distances)):
+            return np.flatnonzero(distances <= limit)
+        if len(distances) > _SAMPLED * self._k:
+            sample = np.partition(distances[::_SAMPLED], self._k - 1)
+            # At least as many rows are as near as the nearest ones of a sample.
+            limit = np.fmin(limit, sample[self._k - 1])
+        near = np.flatnonzero(distances <= limit)
+        if len(near) > self._k:
+            near_distances = distances[near]
+            limit = np.partition(near_distances, self._k - 1)[self._k - 1]
+            near = near[near_distances <= limit]
+        if len(near) >= self._k:
+            # All rows up to this distance are collected now: others that are farther are not.
+            self.limits[query] = limit
+        return near
+
+    def _leaves_out(self, num_rows: int) -> bool:
+        """Return whether it is worthwhile to leave out rows before they are collected."""
+        return self._lower is None and num_rows >= _SCATTERED * self._k
 
     def add_pairs(
         self,
@@ -239,22 +274,9 @@ def _last_of(distances: Distances, count: int) -> Distances:
     The least distances of groups of rows belong to different rows. NaN if there are too few.
     """
     num_queries, num_rows = distances.shape
-    if num_queries == 1:
-        return _exact_last_of(distances[0], count)
     num_groups = min(num_rows, max(_GROUPS, _SCATTERED * count))
     size = num_rows // num_groups
     groups = distances[:, : size * num_groups].reshape(num_queries, size, num_groups)
     least = np.fmin.reduce(groups, axis=1)
     last: Distances = np.partition(least, count - 1, axis=1)[:, count - 1]
-    return last
-
-
-def _exact_last_of(distances: Distances, count: int) -> Distances:
-    """Return the greatest of the least distances of one query; NaN if there are fewer."""
-    sample = distances[::_SAMPLED]
-    if len(sample) > count:
-        distances = distances[distances <= np.partition(sample, count - 1)[count - 1]]
-    if len(distances) < count:
-        return np.array([np.nan], np.float32)
-    last: Distances = np.partition(distances, count - 1)[count - 1 : count]
     return last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
@@ -21,13 +20,12 @@ from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.search_task import SearchTask
+from lance_spark.scan.search_task import OpenedRows, SearchTask
 from lance_spark.scan.take import take_addresses
-from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
+from lance_spark.scan.task import READ_AHEAD, FragmentSlice
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.search import VectorRows, VectorSearch
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _ADDRESS = row_meta.ROW_ADDRESS
@@ -58,10 +56,6 @@ class VectorScanTask(SearchTask):
     prefilter: tuple[Condition, ...] = ()
     passing: RowSet | None = None
 
-    def __reduce__(self) -> tuple[object, ...]:
-        unpickle, arguments = ScanTask.__reduce__(self)
-        return _unpickle, (unpickle, arguments, self.search, self.prefilter, self.passing)
-
     def share(self, search: VectorSearch) -> VectorScanTask:
         """Return the task of a share of the search."""
         numbers = search.fragments
@@ -79,52 +73,39 @@ class VectorScanTask(SearchTask):
         slices = [piece for piece in self.slices if piece.fragment.id in self.search.covered]
         if sum(piece.num_rows for piece in slices) > _PREFILTERED_ROWS:
             return self
-        passing = RowSet.of(self._addresses(ScanMetrics(), slices, self.prefilter))
+        passing = RowSet.of(self._addresses(ScanMetrics(), self.opened(), slices, self.prefilter))
         is_small = len(passing.encode()) <= _PASSING_BYTES
         return replace(self, passing=passing) if is_small else self
 
-    def neighbors(
-        self,
-        metrics: ScanMetrics,
-        find_rows: FindRows | None = None,
-        open_files: OpenFiles | None = None,
-    ) -> Neighbors:
+    def neighbors(self, metrics: ScanMetrics, table: OpenedRows) -> Neighbors:
         """Return the nearest rows, those that do not meet `filters` left out.
 
         Parameters
         ----------
         metrics : ScanMetrics
             Counts what is read of the table.
-        find_rows : callable, optional
-            Finds rows of the fragments by their ids.
-        open_files : OpenFiles, optional
-            Data files that may be open already.
+        table : OpenedRows
+            At least the rows of the fragments.
 
         Raises
         ------
         As `VectorSearch.neighbors`.
         """
         rows = VectorRows(
-            paths=self.paths,
+            paths=table.paths,
             fragments=self._fragments,
-            find_rows=find_rows or self._find_rows(stable_row_ids=self.search.stable_row_ids),
-            read_vectors=partial(self._read_vectors, metrics, open_files),
-            passing=partial(self._passing, metrics),
+            find_rows=table.find,
+            read_vectors=partial(self._read_vectors, metrics, table),
+            passing=partial(self._passing, metrics, table),
         )
         neighbors = self.search.neighbors(rows)
         if not self.filters or not len(neighbors):
             return neighbors
         slices = self._slices(np.unique(neighbors.addresses))
-        return neighbors.at(
-            np.isin(neighbors.addresses, self._addresses(metrics, slices, self.filters))
-        )
+        passing = self._addresses(metrics, table, slices, self.filters)
+        return neighbors.at(np.isin(neighbors.addresses, passing))
 
-    def rows(
-        self,
-        neighbors: Neighbors,
-        metrics: ScanMetrics | None = None,
-        open_files: OpenFiles | None = None,
-    ) -> pa.Table:
+    def rows(self, neighbors: Neighbors, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
         """Return the columns of rows that were found, in their order."""
         computed: dict[int, npt.NDArray[Any]] = {
             DISTANCE.id: neighbors.distances,
@@ -137,16 +118,13 @@ class VectorScanTask(SearchTask):
             self.lance_schema, fields=tuple(field for field in fields if field.id not in computed)
         )
         if read.fields:
-            addresses = neighbors.addresses
-            table = take_addresses(
-                self.paths, self._fragments, read, addresses, open_files, metrics
-            )
+            taken = self._take(table, read, neighbors.addresses, metrics)
         columns = []
         for field in fields:
             if field.id in computed:
                 columns.append(pa.chunked_array([pa.array(computed[field.id])]))
             else:
-                columns.append(table.column(read.fields.index(field)))
+                columns.append(taken.column(read.fields.index(field)))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def batches(
@@ -154,38 +132,50 @@ class VectorScanTask(SearchTask):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows; see `ScanTask.batches`."""
         metrics = ScanMetrics() if metrics is None else metrics
-        neighbors = self.neighbors(metrics)
+        table = self.opened()
+        neighbors = self.neighbors(metrics, table)
         for first in range(0, len(neighbors), self.batch_size):
             rows = neighbors.at(slice(first, first + self.batch_size))
             if not self.lance_schema.fields:
                 yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
                 continue
-            yield from self.rows(rows, metrics).combine_chunks().to_batches()
+            yield from self.rows(rows, metrics, table).combine_chunks().to_batches()
 
-    def _passing(self, metrics: ScanMetrics, fragments: Sequence[Fragment]) -> UInt64Array | None:
+    def _take(
+        self, table: OpenedRows, schema: Schema, addresses: UInt64Array, metrics: ScanMetrics
+    ) -> pa.Table:
+        return take_addresses(
+            table.paths, self._fragments, schema, addresses, table.open_files, metrics
+        )
+
+    def _passing(
+        self, metrics: ScanMetrics, table: OpenedRows, fragments: Sequence[Fragment]
+    ) -> UInt64Array | None:
         if not self.prefilter:
             return None
         fragment_ids = BitMap(fragment.id for fragment in fragments)
         if self.passing is not None:
             return self.passing.of_fragments(fragment_ids).words()
         slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
-        return self._addresses(metrics, slices, self.prefilter)
+        return self._addresses(metrics, table, slices, self.prefilter)
 
     def _addresses(
         self,
         metrics: ScanMetrics,
+        table: OpenedRows,
         slices: Sequence[FragmentSlice],
         filters: tuple[Condition, ...],
     ) -> UInt64Array:
         """Return the addresses of the rows that meet filters, increasing."""
         read = self._scan((_ADDRESS,), slices, filters)
-        parts = [batch.column(0).to_numpy() for batch in read.batches(metrics)]
+        batches = read._batches(table.paths, table.open_files, metrics)
+        parts = [batch.column(0).to_numpy() for batch in batches]
         return np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))
 
     def _read_vectors(
         self,
         metrics: ScanMetrics,
-        open_files: OpenFiles | None,
+        table: OpenedRows,
         path: tuple[Field, ...],
         fragments: Sequence[Fragment],
         addresses: UInt64Array,
@@ -195,38 +185,13 @@ class VectorScanTask(SearchTask):
         schema = Schema((*column, *meta))
         names = [node.name for node in path]
         if len(addresses):
-            table = take_addresses(
-                self.paths, self._fragments, schema, addresses, open_files, metrics
-            )
-            batches = iter(table.to_batches())
+            batches = iter(self._take(table, schema, addresses, metrics).to_batches())
         else:
             fragment_ids = {fragment.id for fragment in fragments}
             slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
-            batches = task._batches(self.paths, open_files, metrics)
+            batches = task._batches(table.paths, table.open_files, metrics)
         for batch in batches:
             places = batch.column(1).to_numpy()
             ids = batch.column(2).to_numpy() if self.search.stable_row_ids else places
             yield column_at(batch, names), ids, places
-
-
-def _unpickle(
-    unpickle: Callable[..., ScanTask],
-    arguments: tuple[Any, ...],
-    search: VectorSearch,
-    prefilter: tuple[Condition, ...],
-    passing: RowSet | None,
-) -> VectorScanTask:
-    task = unpickle(*arguments)
-    return VectorScanTask(
-        uri=task.uri,
-        lance_schema=task.lance_schema,
-        slices=task.slices,
-        batch_size=task.batch_size,
-        filters=task.filters,
-        base_paths=task.base_paths,
-        storage_options=task.storage_options,
-        search=search,
-        prefilter=prefilter,
-        passing=passing,
-    )

@@ -240,6 +240,8 @@ def _read(
             results.append(read(partition))
             if bounds.rows >= request.limit:
                 break
+    elif len(partitions) == 1:
+        results = [read(partitions[0])]
     else:
         pool = ThreadPoolExecutor(min(len(partitions), _THREADS, os.cpu_count() or 1))
         try:

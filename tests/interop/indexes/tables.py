@@ -81,12 +81,14 @@ OWN_FILTERS: dict[str, list[str]] = {
 }
 
 
-def write(path: Path, version: str = "stable", *, stable_row_ids: bool = False) -> None:
+def write(
+    path: Path, version: str = "stable", *, stable_row_ids: bool = False, num_rows: int = ROWS
+) -> None:
     """Write a table of several fragments, some of whose rows are deleted."""
     lance.write_dataset(
-        rows(np.arange(ROWS), version),
+        rows(np.arange(num_rows), version),
         str(path),
-        max_rows_per_file=9_000,
+        max_rows_per_file=min(9_000, num_rows // 3),
         data_storage_version=version,
         enable_stable_row_ids=stable_row_ids,
     )

@@ -1,11 +1,13 @@
 """Scalar indexes: built here and used by pylance, built by pylance and used here.
 
-Every condition is tried on one of two tables. `LANCE_SPARK_TEST_CELLS=all` tries all conditions on
-tables of more versions of files.
+Indexes of each type by each client are on one of two tables, and indexes of the type by the other
+client on the other one. Every second condition is tried on a table. `LANCE_SPARK_TEST_CELLS=all`
+tries all conditions and all indexes on tables of more versions of files.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,35 +56,40 @@ def own_ids(path: Path, text: str, **options: Any) -> list[Any]:
 SOURCES = [("2.0", False), ("2.2", True)]
 if ALL_CELLS:
     SOURCES += [("2.1", False), ("2.2", False)]
+#: The numbers of the tables, who builds the indexes, and their types.
+CELLS = [
+    (number, who, kind)
+    for number, (place, who), kind in itertools.product(
+        range(len(SOURCES)), enumerate(("own", "pylance")), KINDS
+    )
+    if ALL_CELLS or (number + place + KINDS.index(kind)) % 2 == 0
+]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The tables."""
+    folder = tmp_path_factory.mktemp("indexes")
+    for number, (version, stable_row_ids) in enumerate(SOURCES):
+        write(folder / f"{number}.lance", version, stable_row_ids=stable_row_ids)
+    return [folder / f"{number}.lance" for number in range(len(SOURCES))]
 
 
 @pytest.fixture(
     scope="module",
-    params=range(len(SOURCES)),
-    ids=[f"{version}-{'stable' if stable else 'plain'}" for version, stable in SOURCES],
-)
-def source(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, str, int]:
-    """A table, the version of its files, and its number."""
-    path = tmp_path_factory.mktemp("indexes") / "t.lance"
-    version, stable_row_ids = SOURCES[request.param]
-    write(path, version, stable_row_ids=stable_row_ids)
-    return path, version, request.param
-
-
-@pytest.fixture(
-    scope="module", params=[f"{who} {kind}" for who in ("own", "pylance") for kind in KINDS]
+    params=CELLS,
+    ids=[
+        f"{who} {kind}-{SOURCES[number][0]}-{'stable' if SOURCES[number][1] else 'plain'}"
+        for number, who, kind in CELLS
+    ],
 )
 def indexed(
-    request: pytest.FixtureRequest,
-    source: tuple[Path, str, int],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, sources: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Indexed:
     """A table with an index of one kind on each column, which was changed afterwards."""
+    number, who, kind = request.param
     path = tmp_path_factory.mktemp("built") / "t.lance"
-    lance_spark.open_dataset(str(source[0])).deep_clone(str(path))
-    who, kind = request.param.split()
+    lance_spark.open_dataset(str(sources[number])).deep_clone(str(path))
     dataset = lance_spark.open_dataset(str(path))
     for column in {**FILTERS, **OWN_FILTERS}:
         if column in NOT_TAKEN.get(kind, ()):
@@ -92,8 +99,8 @@ def indexed(
             dataset = dataset.create_scalar_index(column, kind)
         elif column not in NOT_TAKEN_BY_PYLANCE.get(kind, ()):
             lance.dataset(str(path)).create_scalar_index(column, kind)
-    change(path, source[1])
-    return Indexed(path, kind, source[2])
+    change(path, SOURCES[number][0])
+    return Indexed(path, kind, number)
 
 
 @pytest.mark.parametrize("column", FILTERS)

@@ -26,8 +26,9 @@ from tests.interop.text.tables import (
     vocabulary,
     write_indexed,
 )
+from tests.support.cells import number_of
 
-QUERIES = 25
+QUERIES = number_of(10, 25)
 LIMITS = (0, 1, 2, 7, 40, 5000)
 
 
@@ -106,11 +107,13 @@ def test_ties_in_shares(tmp_path: Path) -> None:
     schema = dataset._text_schema(["id"], None)
     for query in ("x", "y", "y z"):
         for share in dataset._plan_text(query, fast_search=False).shares(1):
-            every = dataset._text_task(share, schema, (), ()).best(ScanMetrics())
+            every = dataset._text_task(share, schema, (), ()).best(
+                ScanMetrics(), dataset._opened_rows()
+            )
             assert len(every.addresses)
             for limit in (1, 5, 100):
                 search = dataset._text_task(share, schema, (), (), limit=limit, keeps_ties=True)
-                best = search.best(ScanMetrics())
+                best = search.best(ScanMetrics(), search.opened())
                 last = every.scores[min(limit, len(every.scores)) - 1]
                 count = int((every.scores >= last).sum())
                 assert best.addresses.tolist() == every.addresses[:count].tolist()

@@ -21,8 +21,9 @@ from tests.interop.text.tables import (
     rows,
     vocabulary,
 )
+from tests.support.cells import number_of
 
-QUERIES = 4
+QUERIES = number_of(2, 4)
 #: Memory of a part, such that the parts of the test are large.
 SMALL = 120_000
 #: Who builds the index, stable row ids, memory of a part, options.

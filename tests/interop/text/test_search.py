@@ -21,8 +21,9 @@ from tests.interop.text.tables import (
     rows,
     vocabulary,
 )
+from tests.support.cells import number_of
 
-QUERIES = 25
+QUERIES = number_of(10, 25)
 #: Stable row ids, file version, segments after a change (see `change`), options of the index.
 CASES: list[tuple[bool, str, int | None, dict[str, Any]]] = [
     (False, "2.1", 0, {}),

@@ -25,8 +25,9 @@ from tests.interop.text.tables import (
     vocabulary,
     write_indexed,
 )
+from tests.support.cells import number_of
 
-QUERIES = 20
+QUERIES = number_of(8, 20)
 
 
 @pytest.mark.parametrize(("stable_row_ids", "merge"), [(False, 0), (True, 0), (False, 1)])

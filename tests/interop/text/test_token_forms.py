@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 from pathlib import Path
@@ -18,6 +19,7 @@ from lance_spark import query as q
 from lance_spark.mutations.indexes import text
 from lance_spark.scan.text.files.crc32c import crc32c
 from tests.interop.text.tables import oracle_scores, own_scores
+from tests.support.cells import ALL_CELLS, number_of
 
 PLAIN = {
     "base_tokenizer": "whitespace",
@@ -39,7 +41,7 @@ VOCABULARIES: dict[str, list[str]] = {
         + _RANDOM.choice(_ENDS)
         for _ in range(8000)
     ],
-    "many": [f"{_RANDOM.getrandbits(40):x}" for _ in range(200_000)],
+    "many": [f"{_RANDOM.getrandbits(40):x}" for _ in range(number_of(60_000, 200_000))],
 }
 
 
@@ -118,29 +120,40 @@ def check_scores(path: Path) -> None:
         assert scores
 
 
-@pytest.mark.parametrize("options", [{}, {"format_version": 3}, {"format_version": 1}], ids=str)
-@pytest.mark.parametrize("who", ["own", "pylance"])
-def test_both_clients_merge_segments(who: str, options: dict[str, Any], tmp_path: Path) -> None:
-    if who == "own" and options.get("format_version") == 1:
-        pytest.skip("this package does not write format 1")
+#: Who writes the first segment, and its options; this package does not write format 1.
+WRITTEN: list[tuple[str, dict[str, Any]]] = [
+    ("own", {}),
+    ("pylance", {}),
+    ("own", {"format_version": 3}),
+    ("pylance", {"format_version": 3}),
+    ("pylance", {"format_version": 1}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRITTEN)), ids=lambda number: str(WRITTEN[number]))
+def test_both_clients_merge_segments(number: int, tmp_path: Path) -> None:
+    """Merge with every other number of segments; `make test-long` tries all of them."""
+    who, options = WRITTEN[number]
     start = tmp_path / "t.lance"
     lance.write_dataset(rows(0, 300), str(start))
     create(start, who, with_position=True, **options)
-    for own_merge in (0, 1):
-        for merge in range(4):
-            path = tmp_path / f"{own_merge}_{merge}"
-            lance.dataset(str(start)).deep_clone(str(path), None)
-            lance.write_dataset(rows(300, 100), str(path), mode="append")
-            lance_spark.open_dataset(str(path)).optimize_indices(num_indices_to_merge=own_merge)
-            lance.write_dataset(rows(400, 100), str(path), mode="append")
-            lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=merge)
-            check_scores(path)
-            lance.write_dataset(rows(500, 100), str(path), mode="append")
-            lance_spark.open_dataset(str(path)).optimize_indices(num_indices_to_merge=merge)
-            check_scores(path)
-            lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=9)
-            check_scores(path)
-            assert token_forms(path) == ["fst"]
+    # Of each number, half of the cases merge with it; the next case merges with the others.
+    for own_merge, merge in itertools.product((0, 1), range(4)):
+        if not ALL_CELLS and (own_merge + merge + number) % 2:
+            continue
+        path = tmp_path / f"{own_merge}_{merge}"
+        lance.dataset(str(start)).deep_clone(str(path), None)
+        lance.write_dataset(rows(300, 100), str(path), mode="append")
+        lance_spark.open_dataset(str(path)).optimize_indices(num_indices_to_merge=own_merge)
+        lance.write_dataset(rows(400, 100), str(path), mode="append")
+        lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=merge)
+        check_scores(path)
+        lance.write_dataset(rows(500, 100), str(path), mode="append")
+        lance_spark.open_dataset(str(path)).optimize_indices(num_indices_to_merge=merge)
+        check_scores(path)
+        lance.dataset(str(path)).optimize.optimize_indices(num_indices_to_merge=9)
+        check_scores(path)
+        assert token_forms(path) == ["fst"]
 
 
 def test_segments_of_the_other_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

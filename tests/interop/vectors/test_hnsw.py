@@ -24,7 +24,7 @@ from lance_spark.table.indexes import sections
 from tests.fixtures.tables import VECTORS, unpack
 from tests.interop.vectors.data_sets import DIMENSION, Array, data_set, queries_of, write
 from tests.interop.vectors.test_files import NOTES
-from tests.support.cells import every_other
+from tests.support.cells import every_other, number_of
 
 ROWS = 2_500
 K, EF = 10, 40
@@ -85,7 +85,7 @@ def test_recall(name: str, metric: str, tmp_path: Path) -> None:
     """With equal parameters, recall is that of pylance, or better, but for the luck of queries."""
     pytest.importorskip("faiss")
     vectors = data_set(name, ROWS)
-    queries = queries_of(vectors, 100)
+    queries = queries_of(vectors, number_of(50, 100))
     ours, theirs = write(tmp_path / "ours", vectors), write(tmp_path / "theirs", vectors)
     options = {"metric": metric, "num_partitions": 1}
     lance_spark.open_dataset(ours).create_index("v", "IVF_HNSW_FLAT", **options)

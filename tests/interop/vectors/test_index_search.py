@@ -17,7 +17,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.vectors import flat
 from lance_spark.scan.vectors.distances import exact
-from lance_spark.scan.vectors.neighbors import merged
+from lance_spark.scan.vectors.neighbors import Neighbors, merged
 from lance_spark.scan.vectors.query import parse_nearest
 from tests.interop.vectors.answers import check_equal, rows, vector_list
 from tests.support.cells import ALL_CELLS, every_other
@@ -230,6 +230,10 @@ def _plan(path: Path, options: dict[str, Any], q: Any = None) -> Any:
     return dataset._plan_nearest(parse_nearest({"column": "v", "q": query, **options}))
 
 
+def _neighbors(task: Any) -> Neighbors:
+    return task.neighbors(ScanMetrics(), task.opened())  # type: ignore[no-any-return]
+
+
 def _check_shares(path: Path) -> None:
     """Check that shares of a search find the rows of the whole search, or nearer ones."""
     dataset = lance_spark.open_dataset(str(path))
@@ -241,10 +245,10 @@ def _check_shares(path: Path) -> None:
         def task(part: Any, schema: Any = schema) -> Any:
             return pickle.loads(pickle.dumps(dataset._nearest_task(part, schema, (), ())))
 
-        whole = task(search).neighbors(ScanMetrics())
+        whole = _neighbors(task(search))
         shares = search.shares(search.cost // 4)
         assert len(shares) > 1
-        parts = [task(share).neighbors(ScanMetrics()) for share in shares]
+        parts = [_neighbors(task(share)) for share in shares]
         found = merged(parts, 10)
         assert len(found) == len(whole)
         assert (found.distances <= whole.distances * (1 + 1e-6)).all()
@@ -306,9 +310,7 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     shares = search.shares(1)
     assert len(shares) > 4
     schema = opened._nearest_schema(["id"], None)
-    parts = [
-        opened._nearest_task(share, schema, (), ()).neighbors(ScanMetrics()) for share in shares
-    ]
+    parts = [_neighbors(opened._nearest_task(share, schema, (), ())) for share in shares]
     found = merged(parts, 10)
     assert len(found) == 10
     assert set(found.ids.tolist()) <= set(order[2940:].tolist())

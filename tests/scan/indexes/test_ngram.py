@@ -69,7 +69,7 @@ def test_files_are_those_of_pylance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, version: str
 ) -> None:
     monkeypatch.setattr("lance_spark.scan.indexes.trigrams.CHUNK_BYTES", chunk)
-    texts = random_texts(chunk, 60 if chunk == 5 else 2000)
+    texts = random_texts(chunk, 60 if chunk == 5 else 700)
     same_files(tmp_path, [*texts, "x" * 3000 + "é" * 3000], data_storage_version=version)
 
 

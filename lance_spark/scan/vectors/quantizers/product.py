@@ -39,7 +39,12 @@ from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
-from lance_spark.scan.vectors.quantizers.lookup import Positions, positions_of, summed
+from lance_spark.scan.vectors.quantizers.lookup import (
+    Positions,
+    positions_of,
+    squared_differences,
+    summed,
+)
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import encode_tensor, parse_tensor
@@ -198,13 +203,10 @@ class ProductQuantizer:
     def tables(self, query: _Floats) -> _Floats:
         """Return what each codeword adds to the distance of a query: shape (bytes, 256)."""
         columns = self._columns
-        parts = query.reshape(len(columns), -1, 1)
         if self.encodes_residuals:
-            difference = columns - parts
-            difference *= difference
-            squares: _Floats = np.add.reduce(difference, axis=1)
+            squares: _Floats = squared_differences(query, columns)
             return squares
-        products: _Floats = np.add.reduce(columns * parts, axis=1)
+        products: _Floats = np.add.reduce(columns * query.reshape(len(columns), -1, 1), axis=1)
         return 1 / np.float32(len(columns)) - products
 
     def _batch(self, codes: npt.NDArray[np.uint8]) -> pa.RecordBatch:

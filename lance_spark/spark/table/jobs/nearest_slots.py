@@ -319,11 +319,12 @@ class SlotSearcher:
         return self._dataset._nearest_task(search, schema, (), ())
 
     def _rows(self, task: VectorScanTask) -> VectorRows:
+        opened = self._dataset._opened_rows()
         return VectorRows(
-            paths=task.paths,
+            paths=opened.paths,
             fragments=list({piece.fragment.id: piece.fragment for piece in task.slices}.values()),
-            find_rows=self._dataset._find_rows,
-            read_vectors=partial(task._read_vectors, ScanMetrics(), self._dataset._open_files),
+            find_rows=opened.find,
+            read_vectors=partial(task._read_vectors, ScanMetrics(), opened),
             passing=self._passing,
         )
 
