@@ -38,7 +38,7 @@ from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
-    from lance_spark.scan.pruning.candidates import Candidates, IndexSearch, TableIndexes
+    from lance_spark.scan.pruning.candidates import Candidates, CandidateSearch, TableIndexes
     from lance_spark.scan.search_task import OpenedRows
     from lance_spark.scan.text.queries import QueryLike
     from lance_spark.scan.text.search import TextSearch
@@ -302,7 +302,7 @@ class PlanMethods(HistoryMethods):
         conditions: Sequence[Condition],
         slices: Sequence[FragmentSlice],
         left: Collection[int],
-    ) -> IndexSearch | None:
+    ) -> CandidateSearch | None:
         """Return the search of a task for those of its fragments that are left to tasks."""
         ids = {piece.fragment.id for piece in slices if piece.fragment.id in left}
         if not ids or self._indexes is None:

@@ -1,18 +1,10 @@
-"""Creation of indexes: tasks write one segment each, and the driver commits them together.
-
-A task reads the column of some fragments, with the id or address of each row
-(`lance_spark.mutations.indexes.segment_files`).
-"""
+"""Creation of indexes: tasks write one segment each, and the driver commits them together."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
@@ -26,22 +18,14 @@ from lance_spark.mutations.commits import (
 )
 from lance_spark.mutations.indexes.builder import MODEL, Builder
 from lance_spark.mutations.indexes.builders import builder_of, target_of
-from lance_spark.mutations.indexes.column import (
-    column_batches,
-    column_parts,
-    live_rows,
-    naming_damaged_files,
-    value_type,
-)
+from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
-from lance_spark.mutations.indexes.text import FORMAT, stored_parts
-from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
+from lance_spark.mutations.indexes.segment_files import part_bytes_of
+from lance_spark.mutations.indexes.task import IndexTask, undo_of
+from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
-from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
+from lance_spark.scan.indexes.files import delete_segment_files
 from lance_spark.scan.plan import select_fragments
-from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -49,7 +33,6 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.paths import TablePaths
 
 #: Rows that a segment has at most by default, if fragments are not larger; and a segment of a type
 #: that a task makes in memory as a whole.
@@ -112,97 +95,13 @@ class IndexRequest:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexTask(FragmentTask):
-    """Writes one segment of an index over some fragments.
-
-    Attributes
-    ----------
-    path : tuple of Field
-        The fields from the top-level field to the column.
-    index_type : str
-    parameters : mapping of str to object
-    version : tuple of int
-        File version of the table.
-    stable_row_ids : bool
-    merged : tuple of MergedSegment
-        Existing segments whose rows the new segment has, too.
-    """
-
-    path: tuple[Field, ...]
-    index_type: str
-    parameters: Mapping[str, Any]
-    version: tuple[int, int]
-    stable_row_ids: bool
-    merged: tuple[MergedSegment, ...] = ()
-
-    def run(self) -> table_pb2.IndexMetadata:
-        """Write the files; return the segment without its name and version.
-
-        Raises
-        ------
-        CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
-        """
-        builder = builder_of(self.index_type)
-        paths = self.open_paths()
-        with SegmentWriter(paths, self.version) as segment:
-            self._write(segment, builder, paths)
-            files = segment.finish()
-        message = table_pb2.IndexMetadata(
-            fields=[self.path[-1].id],
-            index_version=self.parameters.get(
-                FORMAT, builder.version_in(stable_row_ids=self.stable_row_ids)
-            ),
-            created_at=time.time_ns() // 1_000_000,
-            files=files,
-        )
-        message.uuid.uuid = segment.id.bytes
-        message.index_details.type_url = builder.type_url
-        message.index_details.value = builder.details(value_type(self.path[-1]), self.parameters)
-        # An empty bitmap is not the same as an unknown one.
-        covered = BitMap(fragment.id for fragment in self.fragments)
-        covered |= BitMap(fragment.id for merged in self.merged for fragment in merged.fragments)
-        indexes.set_fragment_bitmap(message, covered)
-        return message
-
-    def _write(self, segment: SegmentWriter, builder: Builder, paths: TablePaths) -> None:
-        row_field = ROW_ADDRESS if target_of(builder, self.parameters).with_addresses else ROW_ID
-        with naming_damaged_files(self, self.path):
-            if builder.write_batches is not None:
-                batches = column_batches(self, self.path, row_field)
-                stored: Iterable[Any] = self._stored(paths)
-                if builder.can_merge is not None:
-                    stored = [merged.source(self, paths) for merged in self.merged]
-                builder.write_batches(segment, batches, self.parameters, stored)
-                return
-            parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
-            sources = [merged.source(self, paths) for merged in self.merged]
-            dtype = value_type(self.path[-1])
-            write_files(segment, builder, dtype, parts, sources, self.parameters)
-
-    def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:
-        """Yield the parts of the segments that are merged."""
-        for merged in self.merged:
-            ids = None
-            if self.stable_row_ids:
-                live = live_rows(self, merged.fragments, ROW_ID)
-                ids = np.sort(np.concatenate([np.empty(0, np.uint64), *live]))
-            covered = BitMap(fragment.id for fragment in merged.fragments)
-            assert merged.moved is not None  # else the rows are read again
-            yield from stored_parts(IndexFiles(paths, merged.segment), covered, merged.moved, ids)
-
-    def undo(self, segment: table_pb2.IndexMetadata) -> None:
-        """Delete the files of a segment."""
-        delete_segment_files(self.open_paths(), segment)
-
-
 def config_of(index_type: object, options: Mapping[str, Any]) -> IndexConfig:
     """Return the type and options of a call; the type may be a configuration.
 
     Raises
     ------
     InvalidInputError
-        Options are given beside a configuration, or it is no configuration.
+        Options are given beside a configuration, or the type is neither a string nor one.
     """
     if isinstance(index_type, str):
         return IndexConfig(index_type, options)
@@ -277,6 +176,17 @@ def trained(
     """Return the fragments that a new index covers, and parameters with what it learned from them.
 
     There are no fragments if there is nothing to learn from: the index is empty.
+
+    Parameters
+    ----------
+    table : OpenTable
+    builder : Builder
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    fragments : sequence of Fragment
+        Those that the index is to cover.
+    parameters : dict
+        As `Builder.parameters` returns them.
     """
     if builder.train is None:
         return fragments, parameters
@@ -358,6 +268,15 @@ def commit_index(
 
     If the commit fails, the files of the segments are deleted.
 
+    Parameters
+    ----------
+    table : OpenTable
+        The version that the segments were planned on.
+    request : IndexRequest
+    segments : sequence of IndexMetadata
+        As the tasks return them. They get the name and the version.
+    options : CommitOptions
+
     Raises
     ------
     LanceError
@@ -380,6 +299,16 @@ def commit_segments(
 
     If the commit fails, the files of the segments are deleted.
 
+    Parameters
+    ----------
+    table : OpenTable
+        The version that the segments were planned on.
+    segments : sequence of IndexMetadata
+        New segments. They get the version.
+    removed : sequence of IndexMetadata
+        Segments that the new ones replace. Cleanup deletes their files.
+    options : CommitOptions
+
     Raises
     ------
     LanceError
@@ -394,11 +323,6 @@ def commit_segments(
 
     with after_failure(discard):
         return commit_operation(table, CreateIndex(tuple(segments), tuple(removed)), options)
-
-
-def undo_of(tasks: Sequence[IndexTask]) -> Callable[[table_pb2.IndexMetadata], None]:
-    """Return a function that deletes the files of a segment that one of the tasks wrote."""
-    return tasks[0].undo
 
 
 def _removed(

@@ -3,7 +3,7 @@
 New segments are written from the rows of these fragments. To keep the number of segments small, the
 newest segments can be merged with them, from their files
 (`lance_spark.mutations.indexes.merging`). If that is not possible, the rows of their fragments are
-read again. Retrained indexes are written anew from all rows.
+read again. Retrained indexes are written again from all rows.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from lance_spark.mutations.indexes.builder import MODEL, Builder
 from lance_spark.mutations.indexes.builders import builder_of_segment, can_extend
 from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.create import (
-    IndexTask,
     check_column,
     commit_segments,
     current_fragments,
     least_segments,
     segment_tasks,
     trained,
-    undo_of,
 )
 from lance_spark.mutations.indexes.merging.by_type import MERGINGS
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
+from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
@@ -58,7 +57,7 @@ class OptimizeRequest:
     num_indices_to_merge : int
         Newest segments of each index that are merged with the new rows.
     retrain : bool
-        Whether all segments are written anew.
+        Whether all segments are written again from the rows.
     num_segments : int or None
         Most new segments of each index. None for as few as possible of those that are merged, and
         one for each task that runs at once of others.
@@ -195,18 +194,25 @@ def _extension(
         for piece in pieces:
             read_ids |= set() if piece in merged else {part.id for part in piece.fragments}
         read = [fragment for fragment in fragments if fragment.id in read_ids]
-    rows = sum(fragment.physical_rows for fragment in read)
-    count = request.num_segments
-    if count is None:
-        rows += sum(piece.num_rows for piece in merged)
-        parallelism = 1 if merged else request.parallelism
-        count = max(least_segments(builder, rows), parallelism)
+    count = request.num_segments or _default_segments(builder, read, merged, request.parallelism)
     tasks = segment_tasks(table, builder, path, read, parameters, count, merged)
     # A segment that no task takes stays.
     copied = [piece.segment for task in tasks for piece in task.merged]
     unchanged = [piece.segment for piece in merged if piece.segment not in copied]
     removed = [segment for segment in removed if segment not in unchanged]
     return Extension(segments[0].name, tuple(tasks), tuple(removed)) if tasks else None
+
+
+def _default_segments(
+    builder: Builder,
+    fragments: Sequence[Fragment],
+    merged: Sequence[MergedSegment],
+    parallelism: int,
+) -> int:
+    """Return a number of segments: as few as possible if segments are merged."""
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    rows += sum(piece.num_rows for piece in merged)
+    return max(least_segments(builder, rows), 1 if merged else parallelism)
 
 
 def _moved_rows(table: OpenTable) -> MovedRows | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.scan.vectors.assignment import Assignment, Floats, Numbers, as_signs
+from lance_spark.scan.vectors.assignment import CentroidAssignment, Floats, Numbers, as_signs
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.threads import each
@@ -158,7 +158,7 @@ def _steps(vectors: Vectors, centroids: Vectors, metric: Metric, max_iters: int)
 
 
 def _assigned(vectors: Vectors, centroids: Vectors, metric: Metric) -> tuple[Numbers, Floats]:
-    assignment = Assignment(centroids, metric)
+    assignment = CentroidAssignment(centroids, metric)
     starts = range(0, len(vectors), _PIECE_ROWS)
     pieces = each(lambda start: assignment.nearest(vectors[start : start + _PIECE_ROWS]), starts)
     numbers, distances = zip(*pieces, strict=True)

@@ -143,7 +143,8 @@ class VectorParameters:
                 return replace(self, num_sub_vectors=count)
         raise InvalidOptionError(
             f"{self.index_type} index: num_sub_vectors is required, because the dimension, "
-            f"{dimension}, is no multiple of {_SUB_VECTOR_ITEMS[-1]}: give a number that divides it"
+            f"{dimension}, is not a multiple of {_SUB_VECTOR_ITEMS[-1]}: give a number that "
+            "divides it"
         )
 
     def without_arrays(self) -> VectorParameters:

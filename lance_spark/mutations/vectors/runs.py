@@ -26,8 +26,8 @@ _ID = "_rowid"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some encoded vectors.
+class EncodedVectors:
+    """Codes of vectors, with their partitions and row ids.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Part:
     loss: float
 
 
-class Runs:
+class CodeRuns:
     """Collects codes, and returns them partition after partition.
 
     Parameters
@@ -58,13 +58,13 @@ class Runs:
     def __init__(self, num_partitions: int, schema: pa.Schema) -> None:
         self._num_partitions = num_partitions
         self._schema = schema
-        self._parts: list[Part] = []
+        self._parts: list[EncodedVectors] = []
         self._size = 0
         self._runs: list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files: list[pa.MemoryMappedFile] = []
 
-    def __enter__(self) -> Runs:
+    def __enter__(self) -> CodeRuns:
         return self
 
     def __exit__(
@@ -79,7 +79,7 @@ class Runs:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def add(self, part: Part) -> None:
+    def add(self, part: EncodedVectors) -> None:
         """Add vectors."""
         if self._size and self._size + part.codes.nbytes > _RUN_BYTES:
             self._spill()

@@ -24,7 +24,7 @@ from lance_spark.mutations.vectors.parameters import VectorParameters
 from lance_spark.mutations.vectors.rows import dimension_of, indexed_vectors, is_multi, items_of
 from lance_spark.scan.fragment.row_meta import ROW_ID
 from lance_spark.scan.task import FragmentSlice
-from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.assignment import CentroidAssignment
 from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.graphs.faiss_library import required_faiss
 from lance_spark.scan.vectors.ivf import Ivf, Vectors
@@ -196,7 +196,7 @@ def _quantizer(
         return ScalarQuantizer(dimension, metric, float(sample.min()), float(sample.max()))
     if parameters.quantizer == "RQ":
         if parameters.rabitq_model is not None:
-            return RabitQuantizer.given(
+            return RabitQuantizer.of_model(
                 metric, dimension, parameters.num_bits, parameters.rabitq_model
             )
         return RabitQuantizer.new(metric, dimension, parameters.num_bits, seed=0)
@@ -207,7 +207,7 @@ def _quantizer(
         if len(sample) > count:
             sample = sample[random.choice(len(sample), count, replace=False)]
         if metric in (Metric.L2, Metric.COSINE):
-            sample = sample - centroids[Assignment(centroids, metric).numbers(sample)]
+            sample = sample - centroids[CentroidAssignment(centroids, metric).numbers(sample)]
         words = codebook(
             sample,
             parameters.num_sub_vectors,

@@ -19,12 +19,12 @@ from lance_spark.mutations.indexes.builder import MODEL
 from lance_spark.mutations.vectors.graph_build import build_graph
 from lance_spark.mutations.vectors.parameters import VectorParameters, of_details
 from lance_spark.mutations.vectors.rows import indexed_vectors
-from lance_spark.mutations.vectors.runs import Part, Runs
+from lance_spark.mutations.vectors.runs import CodeRuns, EncodedVectors
 from lance_spark.mutations.vectors.training import PARAMETERS, with_partitions
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
 from lance_spark.scan.vectors import details
-from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.assignment import CentroidAssignment
 from lance_spark.scan.vectors.files.layout import INDEX
 from lance_spark.scan.vectors.files.model import VectorModel
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
@@ -71,20 +71,20 @@ def write(
     model: VectorModel | None = parameters[MODEL]
     if model is None:
         return
-    assignment = Assignment(model.centroids, model.metric)
+    assignment = CentroidAssignment(model.centroids, model.metric)
 
-    def encoded(batch: tuple[pa.Array, UInt64Array]) -> Part:
+    def encoded(batch: tuple[pa.Array, UInt64Array]) -> EncodedVectors:
         vectors, ids = indexed_vectors(*batch, model.metric)
         numbers, distances = assignment.nearest(vectors)
         codes = model.quantizer.encode(vectors, model.centroids[numbers])
-        return Part(numbers, ids, codes, float(distances.sum(dtype=np.float64)))
+        return EncodedVectors(numbers, ids, codes, float(distances.sum(dtype=np.float64)))
 
     existing = []
     for source in sources:
         rows = None if source.kept is None else source.kept.rows
         existing.append(_Existing(_opened(source.files), rows))
     loss = sum(item.segment.ivf.loss or 0 for item in existing)
-    with Runs(len(model.centroids), model.quantizer.fields) as runs:
+    with CodeRuns(len(model.centroids), model.quantizer.fields) as runs:
         for part in each(encoded, batches):
             if len(part.ids):
                 runs.add(part)
@@ -117,7 +117,7 @@ def write_remapped(
     existing = _opened(files)
     model = existing.model
     parameters = of_details(model.index_type, details.details_of(files.segment))
-    with Runs(len(model.centroids), model.quantizer.fields) as none:
+    with CodeRuns(len(model.centroids), model.quantizer.fields) as none:
         moved = [_Existing(existing, new_rows)]
         loss = existing.ivf.loss or 0
         _write_files(segment, model, parameters, moved, none, loss, parts)
@@ -213,7 +213,7 @@ def _write_files(
     model: VectorModel,
     parameters: VectorParameters,
     existing: Sequence[_Existing],
-    runs: Runs,
+    runs: CodeRuns,
     loss: float,
     parts: Sequence[GraphPart] = (),
 ) -> None:
@@ -232,7 +232,7 @@ def _write_files(
 
 
 def _written(
-    writer: VectorWriter, existing: Sequence[_Existing], runs: Runs, num_partitions: int
+    writer: VectorWriter, existing: Sequence[_Existing], runs: CodeRuns, num_partitions: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Write the codes of one partition after the other; yield them as they are stored."""
     sources = [item.partitions() for item in existing]

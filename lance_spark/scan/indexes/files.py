@@ -230,7 +230,7 @@ def number_in(file: DataFileReader, key: str, default: int | None = None) -> int
     Raises
     ------
     CorruptFileError
-        The entry is no number, or is missing without a default.
+        The entry is not a number, or is missing without a default.
     """
     text = file.schema.metadata.get(key)
     if text is None and default is not None:
@@ -249,7 +249,7 @@ def buffer_in(file: DataFileReader, key: str) -> bytes:
     Raises
     ------
     CorruptFileError
-        The entry is no number of a buffer.
+        The entry is not the number of a buffer.
     """
     return buffer_of(file, number_in(file, key))
 

@@ -5,7 +5,7 @@ evaluated once for the whole table; `column_indexes` has the answer of each inde
 the conditions for all candidates again, so that an answer may have too many rows.
 
 A driver does not search segments that leave many rows. Each task of a scan searches them for its
-own fragments (`IndexSearch`).
+own fragments (`CandidateSearch`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class TableIndexes:
 
     def search_by_task(
         self, conditions: Sequence[Condition], fragment_ids: Collection[int]
-    ) -> IndexSearch:
+    ) -> CandidateSearch:
         """Return the search for the rows of some fragments.
 
         Parameters
@@ -186,7 +186,7 @@ class TableIndexes:
                 for segment in self._segments.get(number, ())
                 if np.isin(positions, table.positions_of(segment)).any()
             )
-        return IndexSearch(
+        return CandidateSearch(
             section.SerializeToString(), table.stable_row_ids, frozenset(fragment_ids)
         )
 
@@ -200,7 +200,7 @@ class TableIndexes:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexSearch:
+class CandidateSearch:
     """The search of a task in indexes. Immutable, and can be pickled.
 
     Attributes

@@ -88,6 +88,7 @@ class TableRows:
 
     @cached_property
     def has_unique_ids(self) -> bool:
+        """Whether no two fragments have the same id."""
         # An index names fragments by id. If an id occurs twice, no rows are ruled out.
         return len(self._id_bitmap) == len(self.fragments)
 

@@ -56,7 +56,7 @@ def query_to_json(query: QueryLike) -> str:
     Raises
     ------
     InvalidInputError
-        It is no query.
+        The object is not a query.
     """
     if isinstance(query, Mapping) and isinstance(query.get("query"), FullTextQuery):
         query = parse_query(query, ())

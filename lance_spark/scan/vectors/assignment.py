@@ -38,7 +38,7 @@ _PIECE_NUMBERS = 1 << 22
 _MAX_ROWS = 1 << 14
 
 
-class Assignment:
+class CentroidAssignment:
     """Finds the nearest of some centroids.
 
     Parameters
@@ -49,7 +49,7 @@ class Assignment:
 
     Examples
     --------
-    >>> assignment = Assignment(np.array([[0.0, 0.0], [3.0, 4.0]]), Metric.L2)
+    >>> assignment = CentroidAssignment(np.array([[0.0, 0.0], [3.0, 4.0]]), Metric.L2)
     >>> assignment.nearest(np.array([[2.0, 4.0]]))
     (array([1], dtype=uint32), array([1.], dtype=float32))
     """
@@ -156,7 +156,7 @@ def nearest_codewords(vectors: Vectors, codebook: Vectors) -> npt.NDArray[np.uin
 
     for number in range(count):
         part = vectors[:, number * width : (number + 1) * width]
-        codes[:, number] = Assignment(codebook[number], Metric.L2).numbers(part)
+        codes[:, number] = CentroidAssignment(codebook[number], Metric.L2).numbers(part)
     return codes
 
 

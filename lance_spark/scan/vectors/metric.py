@@ -33,7 +33,7 @@ def parse_metric(name: object) -> Metric:
     Raises
     ------
     InvalidInputError
-        There is no such metric.
+        No metric has the name.
     """
     lower = name.lower() if isinstance(name, str) else ""
     try:

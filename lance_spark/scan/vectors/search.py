@@ -14,7 +14,7 @@ are measured by their vectors, too, so that their distances can be compared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,16 +22,17 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import InvalidInputError, MissingFileError
+from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
 from lance_spark.scan.vectors.columns import VectorType
-from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
+from lance_spark.scan.vectors.details import VECTOR
+from lance_spark.scan.vectors.files.searched import SearchedSegment, open_segments
+from lance_spark.scan.vectors.files.segment import VectorSegment
 from lance_spark.scan.vectors.flat import FlatSearch, measured_again
 from lance_spark.scan.vectors.index_search import IndexSearch, LiveRows
 from lance_spark.scan.vectors.ivf import Vectors
@@ -39,16 +40,12 @@ from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors, merged
 from lance_spark.scan.vectors.query import NearestQuery
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.index import FindRows
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _LOG = logging.getLogger(__name__)
 
-VECTOR = "VECTOR"
-#: Versions of segments that are searched.
-VERSIONS = (0, 1, 2)
 #: So many codes are measured in the time of one vector of a fragment.
 _CODES_OF_A_VECTOR = 8
 #: Most rows of an index whose ids are compared with those of its fragments.
@@ -84,44 +81,6 @@ class VectorRows:
     find_rows: FindRows
     read_vectors: ReadVectors
     passing: Callable[[Sequence[Fragment]], UInt64Array | None]
-
-
-@dataclass(frozen=True, slots=True)
-class SearchedSegment:
-    """A segment of an index that a search uses, or a share of its partitions.
-
-    Attributes
-    ----------
-    metadata : table_pb2.IndexMetadata
-    fragments : BitMap
-        The fragments that its rows had when it was built.
-    num_rows : int
-        Vectors in all partitions.
-    num_partitions : int
-    share : tuple of int
-        Number of the share, and how many shares there are: every so many partitions are searched.
-    """
-
-    metadata: table_pb2.IndexMetadata
-    fragments: BitMap
-    num_rows: int
-    num_partitions: int
-    share: tuple[int, int] = (0, 1)
-
-    def open(self, paths: TablePaths) -> VectorSegment:
-        """Open the files of the segment.
-
-        Raises
-        ------
-        CorruptFileError, MissingFileError, StorageError
-        """
-        opened = open_segment(IndexFiles(paths, self.metadata))
-        if opened is None:
-            raise MissingFileError(
-                f"{paths.store.display}: the files of index {self.metadata.name!r} cannot be read "
-                "any more; run the query again"
-            )
-        return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +346,7 @@ def plan_vectors(
     if use_index and query.use_index:
         try:
             moved = MovedRows.of(paths, section)
-            opened = _open_segments(paths, path, dtype, section.indices, query.metric)
+            opened = open_segments(paths, path, dtype, section.indices, query.metric)
         except INDEX_ERRORS as error:
             _LOG.warning("the vector index of column %r is ignored: %s", query.column, error)
     metric = opened[0][1].metric if opened else query.metric or dtype.default_metric
@@ -433,66 +392,3 @@ def checked_type(path: tuple[Field, ...], query: NearestQuery) -> VectorType:
             f"{query.vectors.shape[1]}"
         )
     return dtype
-
-
-def _open_segments(
-    paths: TablePaths,
-    path: tuple[Field, ...],
-    dtype: VectorType,
-    segments: Iterable[table_pb2.IndexMetadata],
-    metric: Metric | None,
-) -> list[tuple[SearchedSegment, VectorSegment]]:
-    """Return the segments of the first index of a column that measures by a metric.
-
-    A segment that cannot be read is left out with a warning.
-    """
-    built_on: dict[str, BitMap] = {}
-    found: dict[str, list[tuple[SearchedSegment, VectorSegment]]] = {}
-    for segment in segments:
-        if list(segment.fields) != [path[-1].id] or indexes.type_of_index(segment) != VECTOR:
-            continue
-        before = built_on.setdefault(segment.name, BitMap())
-        named = indexes.fragment_bitmap(segment) or BitMap()
-        own = named - before
-        if not own:
-            continue
-        if segment.index_version not in VERSIONS:
-            _LOG.warning(
-                "index %r is ignored: it has version %d, which this release does not read",
-                segment.name,
-                segment.index_version,
-            )
-            continue
-        try:
-            files = open_segment(IndexFiles(paths, segment))
-        except INDEX_ERRORS as error:
-            _LOG.warning("index %r is ignored: %s", segment.name, error)
-            continue
-        if files is None or (metric is not None and files.metric is not metric):
-            continue
-        if not _fits(files, dtype):
-            _LOG.warning(
-                "index %r is ignored: its %s vectors of %d items are not those of the column; "
-                "create it again",
-                segment.name,
-                files.metric.value,
-                files.quantizer.dimension,
-            )
-            continue
-        before |= own
-        lengths = files.ivf.lengths
-        searched = SearchedSegment(segment, own, int(lengths.sum()), len(lengths))
-        found.setdefault(segment.name, []).append((searched, files))
-    first = next(iter(found.values()), [])
-    # All distances of a search have one metric.
-    return [pair for pair in first if pair[1].metric is first[0][1].metric]
-
-
-def _fits(segment: VectorSegment, dtype: VectorType) -> bool:
-    """Return whether a segment has vectors of a type."""
-    has_bits = segment.ivf.centroids.dtype == np.uint8
-    return (
-        segment.quantizer.dimension == dtype.dimension
-        and has_bits is (segment.metric is Metric.HAMMING)
-        and (not has_bits or dtype.items == "uint8")
-    )

@@ -86,7 +86,17 @@ def encode_ivf(
     centroids: Vectors | None = None,
     loss: float | None = None,
 ) -> bytes:
-    """Return the partitions of a file as a global buffer."""
+    """Return the partitions of a file as a global buffer.
+
+    Parameters
+    ----------
+    offsets, lengths : sequence of int
+        First row, and number of rows, of each partition in the file.
+    centroids : array of shape (partitions, dimension), optional
+        For `index.idx`.
+    loss : float, optional
+        Sum of the distances of vectors from their centroids.
+    """
     message = pb.IVF(offsets=offsets, lengths=lengths, loss=loss)
     if centroids is not None:
         message.centroids_tensor.CopyFrom(encode_tensor(centroids))

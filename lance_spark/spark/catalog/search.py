@@ -19,7 +19,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ADDRESS, ROW_ID, SCORE
 from lance_spark.scan.text.query_json import query_of_json, query_to_json
 from lance_spark.spark.catalog.names import entry_of, options_of
-from lance_spark.spark.catalog.search_arguments import HYBRID, TEXT, VECTORS, Function, values_of
+from lance_spark.spark.catalog.search_arguments import HYBRID, TEXT, VECTORS, Signature, values_of
 from lance_spark.spark.catalog.tables import opened
 from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
 from lance_spark.spark.options.options import ReadOptions
@@ -64,21 +64,25 @@ def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
     TableNotFoundError, VersionNotFoundError, InvalidInputError, InvalidOptionError
     """
     function = arguments["function"]
-    kind = _FUNCTIONS[function.removeprefix("lance_")]
-    values = values_of(kind, function, arguments["positional"], arguments["named"])
+    signature = _FUNCTIONS[function.removeprefix("lance_")]
+    values = values_of(signature, function, arguments["positional"], arguments["named"])
     options = _table_options(function, arguments, values)
-    search = _Search(function, kind, values, options)
-    return search.both() if kind is HYBRID else search.single()
+    search = _Search(function, signature, values, options)
+    return search.both() if signature is HYBRID else search.single()
 
 
 class _Search:
     """A call of a function."""
 
     def __init__(
-        self, function: str, kind: Function, values: Mapping[str, Any], options: dict[str, Any]
+        self,
+        function: str,
+        signature: Signature,
+        values: Mapping[str, Any],
+        options: dict[str, Any],
     ) -> None:
         self._function = function
-        self._kind = kind
+        self._signature = signature
         self._values = values
         self._offset: int = values.get("offset", 0)
         self._limit: int | None = values.get("limit", DEFAULT_LIMIT)
@@ -93,9 +97,9 @@ class _Search:
 
     def single(self) -> dict[str, Any]:
         """Return the reply of a search by text or by vectors."""
-        wanted = None if self._limit is None else self._limit + self._offset
-        is_text = self._kind is TEXT
-        search = self._texts(wanted) if is_text else self._nearest(wanted)
+        count = None if self._limit is None else self._limit + self._offset
+        is_text = self._signature is TEXT
+        search = self._texts(count) if is_text else self._nearest(count)
         added = ROW_ADDRESS.name if is_text else ROW_ID.name
         if self._offset:
             search["steps"].append(("offset", self._offset))
@@ -104,8 +108,8 @@ class _Search:
     def both(self) -> dict[str, Any]:
         """Return the reply of a hybrid search."""
         assert self._limit is not None
-        wanted = self._limit + self._offset
-        number = num_candidates(self._values.get("candidates"), wanted)
+        count = self._limit + self._offset
+        number = num_candidates(self._values.get("candidates"), count)
         hybrid = Hybrid("rrf", self._values.get("rrf_k", DEFAULT_RRF_K))
         searches = self._nearest(number), self._texts(number)
         for search, part in zip(searches, hybrid.parts, strict=True):
@@ -113,7 +117,7 @@ class _Search:
                 search["steps"].append(("where", self._values["filter"]))
             search["steps"].append(("select", ["*", part]))
         names = [name for name in searches[1].pop("names") if name != SCORE.name]
-        steps: list[Step] = [("select", hybrid.columns(names)), *relevance_steps(wanted)]
+        steps: list[Step] = [("select", hybrid.columns(names)), *relevance_steps(count)]
         if self._offset:
             steps.append(("offset", self._offset))
         return {
@@ -123,17 +127,21 @@ class _Search:
         }
 
     def _last(self, where: str | None, added: str) -> list[Step]:
-        wanted = [*(self._columns or ())]
+        names = [*(self._columns or ())]
         for name, field in (("with_row_id", ROW_ID), ("with_row_address", ROW_ADDRESS)):
             if self._values.get(name):
-                wanted.append(field.name)
-        return last_steps(None if self._is_prefilter else where, added, wanted)
+                names.append(field.name)
+        return last_steps(None if self._is_prefilter else where, added, names)
 
     def _shared_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
         if self._columns is not None:
-            found = () if self._kind is not HYBRID else (DISTANCE.name, SCORE.name, RELEVANCE)
-            options["columns"] = json.dumps([name for name in self._columns if name not in found])
+            computed = (
+                () if self._signature is not HYBRID else (DISTANCE.name, SCORE.name, RELEVANCE)
+            )
+            options["columns"] = json.dumps(
+                [name for name in self._columns if name not in computed]
+            )
         for name in ("fast_search", "with_row_id", "with_row_address"):
             if self._values.get(name):
                 options[name] = "true"
@@ -173,11 +181,11 @@ class _Search:
             raise InvalidInputError(f"{self._function}: {error}") from None
         options = {**self._options, "nearest": json.dumps(nearest), NEAREST_SHARES: "true"}
         options["with_row_id"] = "true"
-        if self._kind is HYBRID:
+        if self._signature is HYBRID:
             options["with_row_address"] = "true"
         described = _described(options)
         is_batch = described["names"][0] == QUERY_INDEX.name
-        if is_batch and (self._offset or self._kind is HYBRID):
+        if is_batch and (self._offset or self._signature is HYBRID):
             raise InvalidInputError(
                 f"{self._function}: query_vector must be one vector, not an array of vectors, "
                 + ("with an offset" if self._offset else "in a hybrid search")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lance_spark.errors import InvalidInputError
 
 
-class Kind(NamedTuple):
+class ArgumentType(NamedTuple):
     """The values that a parameter takes.
 
     Attributes
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Signature:
     """A table function.
 
     Attributes
@@ -33,14 +33,14 @@ class Function:
     positional : tuple of str
         Parameters whose arguments need no names.
     required : tuple of str
-    parameters : mapping of str to Kind
+    parameters : mapping of str to ArgumentType
     nullable : tuple of str
         Parameters for which NULL has a meaning. Elsewhere NULL is the default.
     """
 
     positional: tuple[str, ...]
     required: tuple[str, ...]
-    parameters: Mapping[str, Kind]
+    parameters: Mapping[str, ArgumentType]
     nullable: tuple[str, ...] = ("limit",)
 
 
@@ -56,20 +56,20 @@ def _is_vector(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_is_number, value))
 
 
-_STRING = Kind("a string", lambda value: isinstance(value, str))
-_ROWS = Kind("a number of rows", _is_count)
-_COUNT = Kind("a whole number", _is_count)
-_NUMBER = Kind("a number", _is_number)
-_FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-_NAMES = Kind(
+_STRING = ArgumentType("a string", lambda value: isinstance(value, str))
+_ROWS = ArgumentType("a number of rows", _is_count)
+_COUNT = ArgumentType("a whole number", _is_count)
+_NUMBER = ArgumentType("a number", _is_number)
+_FLAG = ArgumentType("true or false", lambda value: isinstance(value, bool))
+_NAMES = ArgumentType(
     "an array of names",
     lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
 )
-_VERSION = Kind(
+_VERSION = ArgumentType(
     "a version, a tag or a branch",
     lambda value: isinstance(value, int | str) and not isinstance(value, bool),
 )
-_VECTOR = Kind(
+_VECTOR = ArgumentType(
     "an array of numbers, or an array of such arrays",
     lambda value: (
         _is_vector(value)
@@ -111,16 +111,16 @@ _OF_VECTORS = {
     "upper_bound": _NUMBER,
     "bypass_vector_index": _FLAG,
 }
-TEXT = Function(
+TEXT = Signature(
     ("table", "query", "limit"), ("table", "query"), {"table": _STRING, **_OF_TEXT, **_SHARED}
 )
-VECTORS = Function(
+VECTORS = Signature(
     ("table", "query_vector", "limit"),
     ("table", "query_vector"),
     {"table": _STRING, **_OF_VECTORS, **_SHARED},
     nullable=(),
 )
-HYBRID = Function(
+HYBRID = Signature(
     ("table", "query_vector", "query", "limit"),
     ("table", "query_vector", "query"),
     {
@@ -136,13 +136,13 @@ HYBRID = Function(
 
 
 def values_of(
-    kind: Function, function: str, positional: Sequence[Any], named: Mapping[str, Any]
+    signature: Signature, function: str, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a call by the names of the parameters.
 
     Parameters
     ----------
-    kind : Function
+    signature : Signature
     function : str
         The name that the call has.
 
@@ -150,28 +150,30 @@ def values_of(
     ------
     InvalidInputError
     """
-    if len(positional) > len(kind.positional):
+    if len(positional) > len(signature.positional):
         raise InvalidInputError(
-            f"{function}: arguments after {', '.join(kind.positional)} must have names, such as "
-            "columns => array('id')"
+            f"{function}: arguments after {', '.join(signature.positional)} must have names, such "
+            "as columns => array('id')"
         )
-    pairs = [*zip(kind.positional, positional, strict=False)]
+    pairs = [*zip(signature.positional, positional, strict=False)]
     pairs += [(_SYNONYMS.get(name.lower(), name.lower()), value) for name, value in named.items()]
     values: dict[str, Any] = {}
     for name, value in pairs:
-        if name not in kind.parameters:
+        if name not in signature.parameters:
             raise InvalidInputError(
-                f"{function} has no parameter {name}; it has {', '.join(kind.parameters)}"
+                f"{function} has no parameter {name}; it has {', '.join(signature.parameters)}"
             )
         if name in values:
             raise InvalidInputError(f"{function}: argument {name} is given twice; remove one")
-        expected = kind.parameters[name]
+        expected = signature.parameters[name]
         if value is not None and not expected.has(value):
             raise InvalidInputError(f"{function}: {name} must be {expected.text}, not {value!r}")
         values[name] = value
-    for name in kind.required:
+    for name in signature.required:
         if values.get(name) is None:
             raise InvalidInputError(f"{function}: argument {name} is missing")
     return {
-        name: value for name, value in values.items() if value is not None or name in kind.nullable
+        name: value
+        for name, value in values.items()
+        if value is not None or name in signature.nullable
     }

@@ -302,10 +302,10 @@ class Plan:
         fields = [field for field in self.known.fields if field.name == name]
         if len(order.path) > 1 or len(fields) != 1:
             return None
-        wanted = [field for field in self.wanted if field.name == name]
+        matches = [field for field in self.wanted if field.name == name]
         # A user's schema may read values as another type, which has another order.
         dtype = spark_type_of(fields[0].to_arrow())
-        return None if wanted and wanted[0].dataType != dtype else fields[0]
+        return None if matches and matches[0].dataType != dtype else fields[0]
 
     def filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters of the scan, and the residual filter."""
@@ -367,8 +367,10 @@ class Plan:
         """Return about how many bytes rows take in Spark; None if it is unknown."""
         from lance_spark.spark.read.estimate import estimated_size
 
-        found = {field.name for field in row_meta.SEARCH_FIELDS} if self.options.is_search else ()
-        read = row_meta.select(self.known, [name for name in self.columns if name not in found])
+        computed = (
+            {field.name for field in row_meta.SEARCH_FIELDS} if self.options.is_search else ()
+        )
+        read = row_meta.select(self.known, [name for name in self.columns if name not in computed])
         return estimated_size(self.dataset.fragments, rows, read, self.known)
 
 

@@ -18,7 +18,7 @@ from lance_spark.errors import InvalidOptionError, SchemaMismatchError
 from lance_spark.file.blobs.fields import is_v1
 
 
-def find(names: Sequence[str], wanted: str) -> int:
+def find(names: Sequence[str], name: str) -> int:
     """Return the index of a name, first exactly and then without regard to case.
 
     Returns
@@ -26,16 +26,16 @@ def find(names: Sequence[str], wanted: str) -> int:
     int
         -1 if the name is not found, or if several names differ from it only in case.
     """
-    if wanted in names:
-        return names.index(wanted)
-    lower = wanted.lower()
-    matches = [index for index, name in enumerate(names) if name.lower() == lower]
+    if name in names:
+        return names.index(name)
+    lower = name.lower()
+    matches = [index for index, candidate in enumerate(names) if candidate.lower() == lower]
     return matches[0] if len(matches) == 1 else -1
 
 
-def find_exactly(names: Sequence[str], wanted: str) -> int:
+def find_exactly(names: Sequence[str], name: str) -> int:
     """Return the index of a name of the same case; -1 if it is not found."""
-    return names.index(wanted) if wanted in names else -1
+    return names.index(name) if name in names else -1
 
 
 def finder(session: Any) -> Callable[[Sequence[str], str], int]:
@@ -57,15 +57,15 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
     InvalidOptionError
         A column is not found.
     """
-    wanted: dict[int, list[list[str]]] = {}
+    steps_by_index: dict[int, list[list[str]]] = {}
     for column in columns:
-        steps = column.split(".")
-        index = find(schema.names, steps[0])
+        path = column.split(".")
+        index = find(schema.names, path[0])
         if index < 0:
-            raise InvalidOptionError(_missing(column, steps[0], schema.names, table))
-        wanted.setdefault(index, []).append(steps[1:])
+            raise InvalidOptionError(_missing(column, path[0], schema.names, table))
+        steps_by_index.setdefault(index, []).append(path[1:])
     return pa.schema(
-        [_narrow(schema.field(index), rests, table) for index, rests in wanted.items()],
+        [_narrow(schema.field(index), rests, table) for index, rests in steps_by_index.items()],
         schema.metadata,
     )
 
@@ -125,6 +125,6 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
 def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names[:50])}"
+    similar = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(names[:50])}"
     return f"table {table} has no column {path}; {hint}"

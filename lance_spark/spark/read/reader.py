@@ -404,13 +404,13 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
 
 
 def option_filter(
-    known: Schema, options: ReadOptions, settings: SqlSettings | None = None
+    schema: Schema, options: ReadOptions, settings: SqlSettings | None = None
 ) -> tuple[tuple[Predicate, ...], OptionText | None]:
     """Return the predicates of the options filter and filter_tree.
 
     Parameters
     ----------
-    known : Schema
+    schema : Schema
         Columns that the predicates can name (`known_columns`).
     settings : SqlSettings, optional
         Settings of the session, if they are known.
@@ -431,11 +431,11 @@ def option_filter(
     if options.filter_tree is not None:
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
-        predicates.append(to_predicate(dict(options.filter_tree), known))
+        predicates.append(to_predicate(dict(options.filter_tree), schema))
     if options.filter is not None:
         from lance_spark.spark.options.predicate_text import OptionText
 
-        text = OptionText.planned("filter", options.filter, known, settings, options.timezone)
+        text = OptionText.planned("filter", options.filter, schema, settings, options.timezone)
         predicates.append(text.predicate())
         text_for_tasks = text.for_tasks()
     return tuple(predicates), text_for_tasks

@@ -45,10 +45,10 @@ def nearest_steps(k: int, *, is_batch: bool) -> list[Step]:
     ]
 
 
-def last_steps(where: str | None, added: str, wanted: Collection[str]) -> list[Step]:
-    """Return the steps that filter found rows, and leave out a column that nobody wants."""
+def last_steps(where: str | None, added: str, columns: Collection[str]) -> list[Step]:
+    """Return the steps that filter found rows, and leave out a column that is not selected."""
     steps: list[Step] = [] if where is None else [("where", where)]
-    return steps if added in wanted else [*steps, ("drop", added)]
+    return steps if added in columns else [*steps, ("drop", added)]
 
 
 def after(frame: DataFrame, steps: Iterable[Step]) -> DataFrame:

@@ -137,5 +137,5 @@ def _best_of(top: Top | None) -> int | None:
 def _is_complete(top: Top | None) -> bool:
     """Return whether rows of equal scores are ordered as `Hits.best` orders them."""
     assert top is not None
-    others = top.order[1:]
-    return not others or (others[0].path == (ROW_ADDRESS.name,) and not others[0].descending)
+    further = top.order[1:]
+    return not further or (further[0].path == (ROW_ADDRESS.name,) and not further[0].descending)

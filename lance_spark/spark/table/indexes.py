@@ -18,14 +18,13 @@ from lance_spark.mutations.indexes.check import CheckTask, plan_check
 from lance_spark.mutations.indexes.create import (
     IndexConfig,
     IndexRequest,
-    IndexTask,
     commit_index,
     config_of,
     default_segments,
     plan_index,
-    undo_of,
 )
 from lance_spark.mutations.indexes.optimize import OptimizeRequest, extend
+from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions

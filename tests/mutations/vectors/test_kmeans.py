@@ -8,7 +8,7 @@ import pytest
 from lance_spark.mutations.vectors import kmeans
 from lance_spark.mutations.vectors.codebooks import codebook
 from lance_spark.mutations.vectors.kmeans import cluster
-from lance_spark.scan.vectors.assignment import Assignment, nearest_codewords
+from lance_spark.scan.vectors.assignment import CentroidAssignment, nearest_codewords
 from lance_spark.scan.vectors.metric import Metric
 
 
@@ -37,13 +37,13 @@ def test_the_nearest_centroid_is_found(
     vectors, centroids = clustered(rows, dimension, 9) + 30, clustered(count, dimension, 9, 1) + 30
     if metric is Metric.HAMMING:
         vectors, centroids = (np.abs(item * 6).astype(np.uint8) for item in (vectors, centroids))
-    numbers, found = Assignment(centroids, metric).nearest(vectors)
+    numbers, found = CentroidAssignment(centroids, metric).nearest(vectors)
     expected = distances(vectors, centroids, metric)
     # Another centroid is as near, but for rounding.
     chosen = expected[np.arange(rows), numbers]
     np.testing.assert_allclose(chosen, expected.min(axis=1), rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(found, chosen, rtol=1e-3, atol=1e-2)
-    assert np.array_equal(Assignment(centroids, metric).numbers(vectors), numbers)
+    assert np.array_equal(CentroidAssignment(centroids, metric).numbers(vectors), numbers)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -52,7 +52,7 @@ def test_vectors_far_from_zero_keep_their_digits(dtype: type) -> None:
     offset = dtype(1000 if dtype is np.float16 else 1e6 if dtype is np.float32 else 1e12)
     moved = vectors + offset
     centroids = moved[:40]
-    numbers = Assignment(centroids, Metric.L2).numbers(moved)
+    numbers = CentroidAssignment(centroids, Metric.L2).numbers(moved)
     expected = distances(moved, centroids, Metric.L2)
     chosen = expected[np.arange(len(moved)), numbers]
     np.testing.assert_allclose(chosen, expected.min(axis=1), rtol=1e-3)

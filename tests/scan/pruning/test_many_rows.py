@@ -14,7 +14,7 @@ import lance_spark
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.proto import table_pb2
 from lance_spark.scan.pruning import candidates, column_indexes
-from lance_spark.scan.pruning.candidates import IndexSearch
+from lance_spark.scan.pruning.candidates import CandidateSearch
 
 TEXT = "a BETWEEN 100 AND 119"
 ROWS = 6_000
@@ -112,7 +112,7 @@ def test_tasks_read_only_what_they_find(tmp_path: Path) -> None:
     assert len(tasks) == 3
     found = 0
     for task in tasks:
-        assert isinstance(task.index_search, IndexSearch)
+        assert isinstance(task.index_search, CandidateSearch)
         paths = dataset._table.paths
         narrowed = task.index_search.narrowed(paths, task.slices, task.filters)
         found += sum(piece.num_rows for piece in narrowed)
@@ -120,7 +120,7 @@ def test_tasks_read_only_what_they_find(tmp_path: Path) -> None:
     assert "a_idx (BTREE): tasks search 3 of its segments" in dataset.explain(filter=TEXT)
     # A task has the segments of its own fragments, and its indexes only.
     search = tasks[0].index_search
-    assert isinstance(search, IndexSearch)
+    assert isinstance(search, CandidateSearch)
     section = table_pb2.IndexSection.FromString(search.section)
     assert {index.name for index in section.indices} == {"a_idx"}
     assert len(section.indices) == 1

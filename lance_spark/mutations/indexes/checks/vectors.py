@@ -14,7 +14,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.mutations.indexes.checks.rows import MAX_PROBLEMS, CoveredRows, Findings, Flags
 from lance_spark.mutations.vectors.rows import indexed_vectors, is_multi, items_of
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.vectors.assignment import Assignment
+from lance_spark.scan.vectors.assignment import CentroidAssignment
 from lance_spark.scan.vectors.files.segment import VectorSegment, open_segment
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
@@ -64,7 +64,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
         # The place of the vector of each row.
         places = np.full(len(rows), -1, np.int64)
         places[positions] = np.arange(len(positions))
-        nearest = Assignment(centroids, segment.metric).nearest(vectors)[1]
+        nearest = CentroidAssignment(centroids, segment.metric).nearest(vectors)[1]
         compared = _Compared(segment, vectors, places, nearest)
     for number in range(segment.ivf.num_partitions):
         words, stored = segment.stored(number)
@@ -128,7 +128,7 @@ class _Compared:
         places = self._places[where]
         is_wrong = places < 0
         vectors = self._vectors[np.maximum(places, 0)]
-        distances = Assignment(centroid[None], segment.metric).nearest(vectors)[1]
+        distances = CentroidAssignment(centroid[None], segment.metric).nearest(vectors)[1]
         # The scale of a rounding: products of vectors have no least distance.
         scale = np.abs(distances) + (segment.metric is Metric.DOT)
         is_wrong |= distances > self._nearest[np.maximum(places, 0)] + _TOLERANCE * scale

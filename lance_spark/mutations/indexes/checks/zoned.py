@@ -174,7 +174,7 @@ class _Zoned:
         overlaps = np.zeros(len(zones), np.bool_)
         ends = key[order] + length[order].astype(np.uint64)
         overlaps[order[1:]] = ends[:-1] > key[order[1:]]
-        result.note(is_wrong, "its place is no part of a fragment", findings)
+        result.note(is_wrong, "its rows are outside of fragments", findings)
         result.note(overlaps, "it overlaps the zone before it", findings)
         missing = np.flatnonzero(~is_inside)
         findings.missing += len(missing)

@@ -251,11 +251,7 @@ class Graph:
             num_results = len(rows)
             if selects:
                 is_result = _selected(rows, distances, passing, lower)
-                results = is_result.nonzero()[0]
-                stays = is_open | is_result
-                if len(results) >= ef:
-                    stays[results[ef - 1] + 1 :] = False
-                num_results = len(results)
+                stays, num_results = _remaining(is_open, is_result, ef)
                 rows, distances, is_open = rows[stays], distances[stays], is_open[stays]
             if num_results >= ef:
                 worst = distances[-1]
@@ -292,6 +288,18 @@ def _distinct(rows: Int64Array) -> Int64Array:
     is_first = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     return ordered[is_first]
+
+
+def _remaining(is_open: BoolArray, is_result: BoolArray, ef: int) -> tuple[BoolArray, int]:
+    """Return which rows a search keeps, and how many results there are among all rows.
+
+    The rows are in the order of distances. Those behind `ef` results lead to no nearer result.
+    """
+    results = is_result.nonzero()[0]
+    stays = is_open | is_result
+    if len(results) >= ef:
+        stays[results[ef - 1] + 1 :] = False
+    return stays, len(results)
 
 
 def _selected(

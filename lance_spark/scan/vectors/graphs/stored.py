@@ -16,7 +16,7 @@ JSON list with a string for each partition, which is empty for one without rows,
 | `params` | `m`, `ef_construction`, `max_level`, `prefetch_distance` |
 | `level_offsets` | first row of each level, and the number of rows; `max_level` + 1 numbers |
 
-Old releases of pylance counted a row too few for each level above 0. So levels are told apart by
+Old releases of pylance counted a row too few for each level above 0. So levels are recognised by
 their nodes: the first node of a level is never greater than the last one of the level below.
 """
 

@@ -9,7 +9,7 @@
 | `row` | null | null | the columns of the query |
 
 A key is a hash of 128 bits of the items, so that a step that Spark runs again makes the same keys,
-in whatever order it gets the rows. Equal vectors have the same key: they are searched once.
+in any order of the rows. Equal vectors have the same key: they are searched once.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _has_key(batch: pa.RecordBatch, row: pa.RecordBatch) -> npt.NDArray[np.bool_
 
 
 def _end_of_results(last: pa.RecordBatch, batch: pa.RecordBatch) -> int:
-    """Return the first row of a batch that is no partial result of the key of a row."""
+    """Return the first row of a batch that is not a partial result of the key of a row."""
     is_result = batch.column(FOUND).is_valid().to_numpy(zero_copy_only=False)
     own = is_result & _has_key(batch, last)
     return batch.num_rows if own.all() else int(np.argmin(own))

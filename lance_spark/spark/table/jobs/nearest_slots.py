@@ -39,8 +39,9 @@ from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.scan.vectors.files.searched import SearchedSegment
     from lance_spark.scan.vectors.ivf import Int64Array, Vectors
-    from lance_spark.scan.vectors.search import SearchedSegment, VectorSearch
+    from lance_spark.scan.vectors.search import VectorSearch
     from lance_spark.scan.vectors.task import VectorScanTask
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.rows.u64_segments import UInt64Array

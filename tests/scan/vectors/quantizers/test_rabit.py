@@ -302,7 +302,7 @@ def test_matrix_of_another_shape() -> None:
 
 def test_given_model() -> None:
     quantizer = RabitQuantizer.new(Metric.L2, 16, 3)
-    assert RabitQuantizer.given(Metric.L2, 16, 3, quantizer.model()) == quantizer
+    assert RabitQuantizer.of_model(Metric.L2, 16, 3, quantizer.model()) == quantizer
     for model, dimension, num_bits, message in [
         ("no JSON", 16, 3, "must be the JSON"),
         ("[]", 16, 3, "must be the JSON"),
@@ -310,7 +310,7 @@ def test_given_model() -> None:
         (quantizer.model(), 16, 4, "num_bits is 4"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
-            RabitQuantizer.given(Metric.L2, dimension, num_bits, model)
+            RabitQuantizer.of_model(Metric.L2, dimension, num_bits, model)
 
 
 @pytest.mark.parametrize(

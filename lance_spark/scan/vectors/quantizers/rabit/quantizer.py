@@ -135,13 +135,22 @@ class RabitQuantizer:
         return cls._checked(metric, num_bits, FastRotation(dimension, signs))
 
     @classmethod
-    def given(cls, metric: Metric, dimension: int, num_bits: int, model: str) -> RabitQuantizer:
+    def of_model(cls, metric: Metric, dimension: int, num_bits: int, model: str) -> RabitQuantizer:
         """Return a quantizer with the rotation of a model, as pylance's `build_rq_model` makes it.
+
+        Parameters
+        ----------
+        metric : Metric
+        dimension : int
+        num_bits : int
+            Bits of an item, from 1 to 9.
+        model : str
+            JSON.
 
         Raises
         ------
         InvalidInputError
-            The model is not one, or has another dimension or number of bits.
+            The text is not a model, or the model has another dimension or number of bits.
         """
         stored = StoredModel(
             _parsed(model), metric, np.empty((0, dimension)), _no_buffer, (), "model"

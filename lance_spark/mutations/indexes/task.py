@@ -1,0 +1,125 @@
+"""The task that writes one segment of an index.
+
+It reads the column of some fragments, with the id or address of each row
+(`lance_spark.mutations.indexes.segment_files`), and the files of segments that it merges.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from lance_spark.file.schema.field import Field
+from lance_spark.mutations.indexes.builder import Builder
+from lance_spark.mutations.indexes.builders import builder_of, target_of
+from lance_spark.mutations.indexes.column import (
+    column_batches,
+    column_parts,
+    live_rows,
+    naming_damaged_files,
+    value_type,
+)
+from lance_spark.mutations.indexes.merging.segments import MergedSegment
+from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
+from lance_spark.mutations.indexes.text import FORMAT, stored_parts
+from lance_spark.mutations.runner import FragmentTask
+from lance_spark.proto import table_pb2
+from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_segment_files
+from lance_spark.scan.text.files.stored_parts import StoredPart
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.paths import TablePaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexTask(FragmentTask):
+    """Writes one segment of an index over some fragments.
+
+    Attributes
+    ----------
+    path : tuple of Field
+        The fields from the top-level field to the column.
+    index_type : str
+    parameters : mapping of str to object
+    version : tuple of int
+        File version of the table.
+    stable_row_ids : bool
+    merged : tuple of MergedSegment
+        Existing segments whose rows the new segment has, too.
+    """
+
+    path: tuple[Field, ...]
+    index_type: str
+    parameters: Mapping[str, Any]
+    version: tuple[int, int]
+    stable_row_ids: bool
+    merged: tuple[MergedSegment, ...] = ()
+
+    def run(self) -> table_pb2.IndexMetadata:
+        """Write the files; return the segment without its name and version.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, UnsupportedTypeError, StorageError
+        """
+        builder = builder_of(self.index_type)
+        paths = self.open_paths()
+        with SegmentWriter(paths, self.version) as segment:
+            self._write(segment, builder, paths)
+            files = segment.finish()
+        message = table_pb2.IndexMetadata(
+            fields=[self.path[-1].id],
+            index_version=self.parameters.get(
+                FORMAT, builder.version_in(stable_row_ids=self.stable_row_ids)
+            ),
+            created_at=time.time_ns() // 1_000_000,
+            files=files,
+        )
+        message.uuid.uuid = segment.id.bytes
+        message.index_details.type_url = builder.type_url
+        message.index_details.value = builder.details(value_type(self.path[-1]), self.parameters)
+        # An empty bitmap is not the same as an unknown one.
+        covered = BitMap(fragment.id for fragment in self.fragments)
+        covered |= BitMap(fragment.id for merged in self.merged for fragment in merged.fragments)
+        indexes.set_fragment_bitmap(message, covered)
+        return message
+
+    def _write(self, segment: SegmentWriter, builder: Builder, paths: TablePaths) -> None:
+        row_field = ROW_ADDRESS if target_of(builder, self.parameters).with_addresses else ROW_ID
+        with naming_damaged_files(self, self.path):
+            if builder.write_batches is not None:
+                batches = column_batches(self, self.path, row_field)
+                stored: Iterable[Any] = self._stored(paths)
+                if builder.can_merge is not None:
+                    stored = [merged.source(self, paths) for merged in self.merged]
+                builder.write_batches(segment, batches, self.parameters, stored)
+                return
+            parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
+            sources = [merged.source(self, paths) for merged in self.merged]
+            dtype = value_type(self.path[-1])
+            write_files(segment, builder, dtype, parts, sources, self.parameters)
+
+    def _stored(self, paths: TablePaths) -> Iterator[StoredPart]:
+        """Yield the parts of the segments that are merged."""
+        for merged in self.merged:
+            ids = None
+            if self.stable_row_ids:
+                live = live_rows(self, merged.fragments, ROW_ID)
+                ids = np.sort(np.concatenate([np.empty(0, np.uint64), *live]))
+            covered = BitMap(fragment.id for fragment in merged.fragments)
+            assert merged.moved is not None  # else the rows are read again
+            yield from stored_parts(IndexFiles(paths, merged.segment), covered, merged.moved, ids)
+
+    def undo(self, segment: table_pb2.IndexMetadata) -> None:
+        """Delete the files of a segment."""
+        delete_segment_files(self.open_paths(), segment)
+
+
+def undo_of(tasks: Sequence[IndexTask]) -> Callable[[table_pb2.IndexMetadata], None]:
+    """Return a function that deletes the files of a segment that one of the tasks wrote."""
+    return tasks[0].undo
