@@ -24,6 +24,7 @@ from lance_spark.mutations.commits import (
     commit_operation,
     retry_on_conflict,
 )
+from lance_spark.mutations.indexes import segment_files
 from lance_spark.mutations.indexes.builder import MODEL, Builder
 from lance_spark.mutations.indexes.builders import builder_of, target_of
 from lance_spark.mutations.indexes.column import (
@@ -34,7 +35,7 @@ from lance_spark.mutations.indexes.column import (
     value_type,
 )
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
+from lance_spark.mutations.indexes.segment_files import write_files
 from lance_spark.mutations.indexes.text import FORMAT, stored_parts
 from lance_spark.mutations.runner import FragmentTask, Runner, runner_for
 from lance_spark.proto import table_pb2
@@ -51,10 +52,8 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.paths import TablePaths
 
-#: Rows that a segment has at most by default, if fragments are not larger; and a segment of a type
-#: that a task makes in memory as a whole.
+#: Rows that a segment has at most by default, if fragments are not larger.
 _MAX_SEGMENT_ROWS = 64 * 1024 * 1024
-_MAX_WHOLE_ROWS = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class IndexTask(FragmentTask):
                     stored = [merged.source(self, paths) for merged in self.merged]
                 builder.write_batches(segment, batches, self.parameters, stored)
                 return
-            parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
+            parts = column_parts(self, self.path, row_field, segment_files.PART_BYTES)
             sources = [merged.source(self, paths) for merged in self.merged]
             dtype = value_type(self.path[-1])
             write_files(segment, builder, dtype, parts, sources, self.parameters)
@@ -343,9 +342,7 @@ def default_segments(table: OpenTable, index_type: str, parallelism: int) -> int
 
 def least_segments(builder: Builder, rows: int) -> int:
     """Return the least number of segments of some rows together, so that none is too large."""
-    is_whole = builder.write_batches is None and part_bytes_of(builder) is None
-    most = _MAX_WHOLE_ROWS if is_whole else _MAX_SEGMENT_ROWS
-    return max(-(-rows // most), 1)
+    return max(-(-rows // (builder.max_rows or _MAX_SEGMENT_ROWS)), 1)
 
 
 def commit_index(
