@@ -187,7 +187,8 @@ def test_types_of_queries(spark: Any, path: str, columns: str, is_joined: bool) 
     if not is_joined:
         # Python has no values of the type.
         near, exact = near.drop("i"), exact.drop("i")
-    assert rows_of(near) == rows_of(exact)
+    # Variants have no equality.
+    assert list(map(str, rows_of(near))) == list(map(str, rows_of(exact)))
 
 
 def test_without_push_down(spark: Any, path: str) -> None:
