@@ -103,10 +103,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("master", "option", "between", "extensions", "seen"),
     [
-        # With the class path, executors have neither jar, as those of `test_cluster`. In the other
-        # case, the jar comes as in the settings of `test_configured`.
-        ("local-cluster[2,1,1024]" if ALL_CELLS else "local[1]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PathTable"),
-        pytest.param("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable", marks=LONG),
+        # With the class path, executors have neither jar, as those of `test_cluster`.
+        # `test_configured` gives the jar to the driver in this way, too.
+        pytest.param("local-cluster[2,1,1024]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PathTable", marks=LONG),
+        ("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable"),
     ],
 )  # fmt: skip
 def test_push_down_works_with_another_extension(
