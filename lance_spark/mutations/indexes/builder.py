@@ -81,6 +81,8 @@ class Builder:
         Learns from the rows, before the tasks are planned; it adds `MODEL` to the parameters.
     can_merge : callable or None
         Returns whether the files of a segment can become a part of a new one with the parameters.
+    max_rows : int or None
+        Rows that a segment has at most by default, if fewer than other types of indexes have.
     """
 
     type_name: str
@@ -101,6 +103,7 @@ class Builder:
     write_batches: WriteBatches | None = None
     train: Train | None = None
     can_merge: Callable[[IndexFiles, Mapping[str, Any]], bool] | None = None
+    max_rows: int | None = None
 
     def parameters(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters, with defaults.

@@ -25,6 +25,7 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.mutations.indexes import parameters, segment_files, text
+from lance_spark.mutations.indexes.boxes import boxes_of
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.json_values import values_at
 from lance_spark.mutations.vectors.builders import VECTOR_BUILDERS
@@ -35,7 +36,6 @@ from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.scan.predicates.json_paths import parse_path
-from lance_spark.scan.predicates.spatial.boxes import bounding_boxes
 from lance_spark.scan.predicates.spatial.columns import encoding_of, encoding_of_storage
 from lance_spark.scan.vectors import details
 from lance_spark.table.indexes import sections as indexes
@@ -255,14 +255,21 @@ def _is_geometry(dtype: pa.DataType) -> bool:
 def _write_rtree(
     segment: SegmentWriter, values: pa.Array, ids: UInt64Array, parameters: Mapping[str, Any]
 ) -> None:
-    encoding = encoding_of_storage(values.type)
-    assert encoding is not None
-    try:
-        boxes = bounding_boxes(values, encoding)
-    except ValueError as error:
-        raise InvalidInputError(f"RTREE index: {error}") from None
-    is_null = values.is_null().to_numpy(zero_copy_only=False)
-    rtree.write(segment, boxes, is_null, ids, parameters["page_size"])
+    _write_rtree_batches(segment, [(values, ids)], parameters, ())
+
+
+def _write_rtree_batches(
+    segment: SegmentWriter,
+    batches: Iterable[tuple[pa.Array, UInt64Array]],
+    parameters: Mapping[str, Any],
+    stored: Iterable[Any],
+) -> None:
+    with boxes_of(batches) as (boxes, ids, null_rows):
+        rtree.write(segment, boxes, ids, null_rows, parameters["page_size"])
+
+
+def _cannot_merge(files: IndexFiles, parameters: Mapping[str, Any]) -> bool:
+    return False
 
 
 BUILDERS = {
@@ -332,7 +339,7 @@ BUILDERS = {
             json_columns=True,
             write_batches=_write_json_batches,
             # Segments can have values of different types.
-            can_merge=lambda files, parameters: False,
+            can_merge=_cannot_merge,
         ),
         Builder(
             "RTREE",
@@ -343,6 +350,10 @@ BUILDERS = {
             defaults={"page_size": rtree.DEFAULT_PAGE_SIZE},
             least=rtree.MIN_PAGE_SIZE,
             existing=parameters.of_rtree,
+            write_batches=_write_rtree_batches,
+            can_merge=_cannot_merge,
+            # The order of the boxes is in memory.
+            max_rows=16 << 20,
         ),
         *VECTOR_BUILDERS,
     )

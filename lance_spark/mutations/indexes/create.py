@@ -20,7 +20,6 @@ from lance_spark.mutations.indexes.builder import MODEL, Builder
 from lance_spark.mutations.indexes.builders import builder_of, target_of
 from lance_spark.mutations.indexes.column import value_type
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.segment_files import part_bytes_of
 from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
@@ -34,10 +33,8 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
-#: Rows that a segment has at most by default, if fragments are not larger; and a segment of a type
-#: that a task makes in memory as a whole.
+#: Rows that a segment has at most by default, if fragments are not larger.
 _MAX_SEGMENT_ROWS = 64 * 1024 * 1024
-_MAX_WHOLE_ROWS = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +250,7 @@ def default_segments(table: OpenTable, index_type: str, parallelism: int) -> int
 
 def least_segments(builder: Builder, rows: int) -> int:
     """Return the least number of segments of some rows together, so that none is too large."""
-    is_whole = builder.write_batches is None and part_bytes_of(builder) is None
-    most = _MAX_WHOLE_ROWS if is_whole else _MAX_SEGMENT_ROWS
-    return max(-(-rows // most), 1)
+    return max(-(-rows // (builder.max_rows or _MAX_SEGMENT_ROWS)), 1)
 
 
 def commit_index(

@@ -2,7 +2,7 @@
 
 Rows are read in parts. If there are several parts, each becomes a segment in a temporary folder on
 the local disk, and these are merged as existing segments are. So the memory is bounded by a part,
-not by the column. A type of index whose segments cannot be merged takes all rows as one part.
+not by the column. Types of indexes whose segments cannot be merged have `Builder.write_batches`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,6 @@ from lance_spark.table.paths import TablePaths
 
 #: Bytes of the values of a part, with their ids.
 PART_BYTES = 32 * 1024 * 1024
-
-
-def part_bytes_of(builder: Builder) -> int | None:
-    """Return the bytes of a part; None if the index needs all rows as one part."""
-    return PART_BYTES if builder.type_name in MERGINGS else None
 
 
 def write_files(

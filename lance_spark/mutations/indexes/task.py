@@ -15,6 +15,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.file.schema.field import Field
+from lance_spark.mutations.indexes import segment_files
 from lance_spark.mutations.indexes.builder import Builder
 from lance_spark.mutations.indexes.builders import builder_of, target_of
 from lance_spark.mutations.indexes.column import (
@@ -25,7 +26,7 @@ from lance_spark.mutations.indexes.column import (
     value_type,
 )
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.segment_files import part_bytes_of, write_files
+from lance_spark.mutations.indexes.segment_files import write_files
 from lance_spark.mutations.indexes.text import FORMAT, stored_parts
 from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
@@ -99,7 +100,7 @@ class IndexTask(FragmentTask):
                     stored = [merged.source(self, paths) for merged in self.merged]
                 builder.write_batches(segment, batches, self.parameters, stored)
                 return
-            parts = column_parts(self, self.path, row_field, part_bytes_of(builder))
+            parts = column_parts(self, self.path, row_field, segment_files.PART_BYTES)
             sources = [merged.source(self, paths) for merged in self.merged]
             dtype = value_type(self.path[-1])
             write_files(segment, builder, dtype, parts, sources, self.parameters)

@@ -156,8 +156,14 @@ class MovedRows:
 
 def in_fragments(addresses: UInt64Array, fragments: BitMap) -> npt.NDArray[np.bool_]:
     """Return which addresses are in some fragments."""
-    ids = np.frombuffer(fragments.to_array(), np.uint32)
-    return np.isin(split_addresses(addresses)[0], ids.astype(np.uint64))
+    if not fragments:
+        return np.zeros(len(addresses), np.bool_)
+    # Of a bitmap, the numbers increase.
+    numbers = np.frombuffer(fragments.to_array(), np.uint32).astype(np.uint64)
+    own = split_addresses(addresses)[0]
+    place = np.minimum(np.searchsorted(numbers, own), len(numbers) - 1)
+    is_in: npt.NDArray[np.bool_] = numbers[place] == own
+    return is_in
 
 
 def _fragments_of(addresses: UInt64Array) -> BitMap:

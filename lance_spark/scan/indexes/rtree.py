@@ -223,7 +223,7 @@ def read_nulls(files: IndexFiles) -> RowSet:
 
 
 def write(
-    segment: SegmentWriter, boxes: Boxes, is_null: Any, ids: UInt64Array, page_size: int
+    segment: SegmentWriter, boxes: Boxes, ids: UInt64Array, null_rows: RowSet, page_size: int
 ) -> None:
     """Write the files of an index.
 
@@ -231,19 +231,18 @@ def write(
     ----------
     segment : SegmentWriter
     boxes : Boxes
-        The bounding box of each geometry.
-    is_null : bool array
+        The bounding box of each geometry that has a point. They can be on the disk: a part of them
+        is read at a time.
     ids : uint64 array
-        Row id or address of each geometry, increasing.
+        Row id or address of each geometry.
+    null_rows : RowSet
+        The rows without a geometry.
     page_size : int
         Rows of a page.
     """
     nulls = segment.create(NULLS_FILE, _NULLS_SCHEMA)
-    data = pa.array([RowSet.of(ids[is_null]).encode()], pa.binary())
+    data = pa.array([null_rows.encode()], pa.binary())
     nulls.write(pa.RecordBatch.from_arrays([data], schema=_NULLS_SCHEMA))
-    rows = np.flatnonzero(~is_null & boxes.not_empty)
-    if len(rows) < len(ids):
-        boxes, ids = boxes.take(rows), ids[rows]
     order = _hilbert_order(boxes)
     writer = segment.create(FILE, _SCHEMA)
     pages = _write_rows(writer, boxes, ids, order, page_size)
@@ -296,9 +295,29 @@ def union(boxes: Boxes, starts: RowNumbers) -> Boxes:
 
 def _hilbert_order(boxes: Boxes) -> RowNumbers:
     """Return the order of the centres of boxes on a Hilbert curve."""
-    if not len(boxes.xmin):
+    count = len(boxes.xmin)
+    if not count:
         return np.empty(0, np.int64)
-    x, y = (_cells(*sides) for sides in ((boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax)))
+    parts = [slice(start, start + _BATCH_ROWS) for start in range(0, count, _BATCH_ROWS)]
+    sides = (boxes.xmin, boxes.xmax), (boxes.ymin, boxes.ymax)
+    grids = []
+    for low, high in sides:
+        centres = (_centres(low[part], high[part]) for part in parts)
+        edges = [(centre.min(), centre.max()) for centre in centres]
+        firsts, lasts = zip(*edges, strict=True)
+        grids.append((min(firsts), max(lasts)))
+    places = np.empty(count, np.uint32)
+    for part in parts:
+        x, y = (
+            _cells(_centres(low[part], high[part]), *grid)
+            for (low, high), grid in zip(sides, grids, strict=True)
+        )
+        places[part] = _hilbert_places(x, y)
+    return np.argsort(places, kind="stable")
+
+
+def _hilbert_places(x: Any, y: Any) -> Any:
+    """Return the place of each cell of a grid on a Hilbert curve."""
     place = np.zeros(len(x), np.uint32)
     for bit in range(_BITS - 1, -1, -1):
         # The quadrants of a square are visited in the order 0, 1, 3, 2 of their bits y and x.
@@ -310,14 +329,16 @@ def _hilbert_order(boxes: Boxes) -> RowNumbers:
         mask = np.uint32((1 << _BITS) - 1)
         x, y = np.where(flip, mask - x, x), np.where(flip, mask - y, y)
         x, y = np.where(low, y, x), np.where(low, x, y)
-    return np.argsort(place, kind="stable")
+    return place
 
 
-def _cells(low: Any, high: Any) -> Any:
-    """Return the column or row of each centre in a grid over all boxes."""
+def _centres(low: Any, high: Any) -> Any:
     # Halves first, because a sum can overflow.
-    centre = np.clip(low, -_LARGEST, _LARGEST) / 2 + np.clip(high, -_LARGEST, _LARGEST) / 2
-    first = centre.min()
-    width = centre.max() / 2 - first / 2
-    scaled = (centre / 2 - first / 2) / width if width > 0 else np.zeros(len(centre))
+    return np.clip(low, -_LARGEST, _LARGEST) / 2 + np.clip(high, -_LARGEST, _LARGEST) / 2
+
+
+def _cells(centres: Any, first: float, last: float) -> Any:
+    """Return the column or row of each centre in a grid from the first to the last of them."""
+    width = last / 2 - first / 2
+    scaled = (centres / 2 - first / 2) / width if width > 0 else np.zeros(len(centres))
     return np.floor(scaled * ((1 << _BITS) - 1)).astype(np.uint32)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 
 _MAX_FUZZINESS = 16
 _MAX_BOOST = 1 << 20
@@ -20,6 +20,13 @@ class FullTextOperator(Enum):
 
     AND = "AND"
     OR = "OR"
+
+
+class DocumentGranularity(StrEnum):
+    """What counts as one document."""
+
+    ROW = "row"
+    LIST_ELEMENT = "list_element"
 
 
 class Occur(Enum):
@@ -62,6 +69,8 @@ class MatchQuery(FullTextQuery):
     operator : FullTextOperator
     prefix_length : int
         Characters at the beginning of a word that must be the same.
+    document_granularity : DocumentGranularity or None
+        None or `DocumentGranularity.ROW`: lists are not searched.
     """
 
     query: str
@@ -71,6 +80,7 @@ class MatchQuery(FullTextQuery):
     max_expansions: int = 50
     operator: FullTextOperator = FullTextOperator.OR
     prefix_length: int = 0
+    document_granularity: DocumentGranularity | None = None
 
     def __post_init__(self) -> None:
         _check_text("query", self.query)
@@ -80,6 +90,9 @@ class MatchQuery(FullTextQuery):
         _check_number("max_expansions", self.max_expansions)
         _check_number("prefix_length", self.prefix_length)
         object.__setattr__(self, "operator", _operator(self.operator))
+        _check_granularity(self.document_granularity)
+        # The same as rows.
+        object.__setattr__(self, "document_granularity", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +105,22 @@ class PhraseQuery(FullTextQuery):
     column : str
     slop : int
         Most other words between two words.
+    document_granularity : DocumentGranularity or None
+        As for `MatchQuery`.
     """
 
     query: str
     column: str
     slop: int = 0
+    document_granularity: DocumentGranularity | None = None
 
     def __post_init__(self) -> None:
         _check_text("query", self.query)
         _check_text("column", self.column)
         _check_number("slop", self.slop)
+        _check_granularity(self.document_granularity)
+        # The same as rows.
+        object.__setattr__(self, "document_granularity", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,3 +370,16 @@ def _occur(value: object) -> Occur:
         raise InvalidInputError(
             f"a clause must be one of SHOULD, MUST, MUST_NOT, not {value!r}"
         ) from None
+
+
+def _check_granularity(value: object) -> None:
+    try:
+        granularity = None if value is None else DocumentGranularity(value)
+    except ValueError:
+        raise InvalidInputError(
+            f"document_granularity must be one of row, list_element, not {value!r}"
+        ) from None
+    if granularity is DocumentGranularity.LIST_ELEMENT:
+        raise UnsupportedFeatureError(
+            "document_granularity list_element is not supported: columns of lists are not searched"
+        )

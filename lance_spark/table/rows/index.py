@@ -193,10 +193,13 @@ def live_addresses(
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         fragment = by_id.get(number)
         if fragment is not None:
-            deleted, row_offsets = read_deletions(paths, fragment), offsets[rows]
-            first_position = np.searchsorted(deleted, row_offsets)
-            is_kept = np.searchsorted(deleted, row_offsets, "right") == first_position
-            is_live[rows] = is_kept & (row_offsets < fragment.physical_rows)
+            row_offsets = offsets[rows]
+            is_live[rows] = row_offsets < fragment.physical_rows
+            deleted = read_deletions(paths, fragment)
+            if len(deleted):
+                first_position = np.searchsorted(deleted, row_offsets)
+                is_kept = np.searchsorted(deleted, row_offsets, "right") == first_position
+                is_live[rows] &= is_kept
     return is_live, addresses
 
 

@@ -439,5 +439,5 @@ def test_values_of_other_types_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
     dataset = lance_spark.write_dataset(
         pa.table({"js": pa.array(texts, pa.json_())}), path, mode="create", max_rows_per_file=2
     )
-    with pytest.raises(InvalidInputError, match="has 'x' there, but the other values are int64"):
+    with pytest.raises(InvalidInputError, match='has "x" there, but the other values are int64'):
         dataset.create_scalar_index("js", config("a", "BTREE"))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import lance
+import lance.query
 import pyarrow as pa
 import pytest
 
 import lance_spark
+import lance_spark.query as query_module
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.query import BooleanQuery, CombinedFieldsQuery, MatchQuery, Occur
+from lance_spark.query import BooleanQuery, CombinedFieldsQuery, MatchQuery, Occur, PhraseQuery
 from lance_spark.scan.text.query_json import query_of_json, query_to_json
 from tests.interop.text.tables import (
     change,
@@ -115,3 +119,24 @@ def test_queries_that_are_refused(tmp_path: Path) -> None:
             CombinedFieldsQuery("x", ["a", "b"], boosts)
     with pytest.raises(InvalidInputError, match="must be distinct"):
         CombinedFieldsQuery("x", ["a", "a"])
+
+
+def test_the_classes_and_parameters_of_pylance() -> None:
+    """Each class of queries and parameter of pylance is here, but for those of other searches."""
+    for name, oracle in vars(lance.query).items():
+        if not isinstance(oracle, type) or oracle.__module__ != lance.query.__name__:
+            continue
+        if name in ("FullTextQueryType", "MinHashQuery"):
+            continue
+        own = getattr(query_module, name)
+        if issubclass(own, Enum):
+            assert [member.value for member in own] == [member.value for member in oracle], name
+        elif name != "FullTextQuery":
+            expected = list(inspect.signature(oracle).parameters)
+            assert list(inspect.signature(own).parameters) == expected, name
+    for make in (MatchQuery, PhraseQuery):
+        assert make("x", "a", document_granularity="row") == make("x", "a")  # type: ignore[operator]
+        with pytest.raises(UnsupportedFeatureError, match="columns of lists are not searched"):
+            make("x", "a", document_granularity="list_element")  # type: ignore[operator]
+        with pytest.raises(InvalidInputError, match="document_granularity must be one of"):
+            make("x", "a", document_granularity="word")  # type: ignore[operator]

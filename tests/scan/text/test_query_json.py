@@ -17,6 +17,7 @@ QUERIES = [
     ),
     q.PhraseQuery("a b", "s", slop=3),
     q.MultiMatchQuery("a b", ["s", "t"], [1.0, 2.0], q.FullTextOperator.AND),
+    q.CombinedFieldsQuery("a b", ["s", "t"], [1.0, 2.0], q.FullTextOperator.AND),
     q.BoostQuery(q.MatchQuery("a", "s"), q.PhraseQuery("b", "t"), 0.25),
     q.BooleanQuery(
         [
@@ -50,6 +51,8 @@ def test_defaults() -> None:
     match = {"column": "s", "terms": "a"}
     text = json.dumps({"multi_match": {"match_queries": [match, {**match, "column": "t"}]}})
     assert query_of_json(text) == q.MultiMatchQuery("a", ["s", "t"], [1.0, 1.0])
+    text = '{"combined_fields": {"query": "a", "columns": ["s"]}}'
+    assert query_of_json(text) == q.CombinedFieldsQuery("a", ["s"])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,10 @@ def test_defaults() -> None:
         '{"boolean": {"must": 3}}',
         '{"boolean": {"must_not": [{"match": {"column": "s", "terms": "a"}}]}}',
         '{"boolean": {"must": [], "should": []}}',
-        '{"combined_fields": {"query": "a", "columns": ["s"]}}',
+        '{"combined_fields": {"query": "a"}}',
+        '{"combined_fields": {"query": "a", "columns": "s"}}',
+        '{"combined_fields": {"query": "a", "columns": ["s"], "boost": ["x"]}}',
+        '{"combined_fields": {"query": "a", "columns": ["s"], "boosts": [1]}}',
         '{"match": {"column": "s", "terms": "a"}, "phrase": {}}',
         '{"query": 3}',
         '{"query": "a", "column": "s"}',

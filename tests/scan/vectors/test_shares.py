@@ -52,7 +52,7 @@ def test_a_prefilter_that_is_evaluated_once(
     found = []
     for task in (whole, once):
         parts = [pickle.loads(pickle.dumps(task.share(share))) for share in shares]
-        rows = merged([part.neighbors(ScanMetrics()) for part in parts], 6)
+        rows = merged([part.neighbors(ScanMetrics(), part.opened()) for part in parts], 6)
         found.append(list(zip(rows.queries.tolist(), rows.ids.tolist(), strict=True)))
     assert found[0] == found[1]
     exact = dataset.to_table(
