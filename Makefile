@@ -42,6 +42,7 @@ test-stores: $(VENV)/.test
 # Spark jobs; LanceTable on a cluster and in a session with two million rows; the page of SQL in every client.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 LANCE_SPARK_TEST_FILTERS=50 LANCE_SPARK_TEST_INDEX_PREDICATES=500 $(PYTEST) tests/interop
+	LANCE_SPARK_TEST_HISTORIES=100 $(PYTEST) tests/change_feed
 	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
 	LANCE_SPARK_TEST_STATEMENTS=500 $(BIN)/python -m pytest -q tests/spark/sql/test_random_statements.py
 	LANCE_SPARK_TEST_PREDICATES=50000 $(PYTEST) tests/interop/predicates
@@ -52,7 +53,7 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_COLUMNS=1000 $(BIN)/python -m pytest -q tests/spark/long_random_tables.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
-	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_settings.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
+	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_columnar.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_groups.py tests/spark/pushdown/test_settings.py tests/spark/pushdown/test_top_rows.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
 
 # Faults by the thousand, load for minutes, processes of Spark killed, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
 # make soak SOAK_MINUTES=60. See tests/soak/__main__.py for the rest.

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, shared_home
 from tests.support.spark.settings import LOCAL, PUSHDOWN, restored
 
 #: Folders whose tests call methods and statements. Plans of the other folders, which are about
-#: queries, are compiled as in sessions of users.
+#: queries, are compiled as in sessions of users, and so are all plans in `make test-long`.
 INTERPRETED = frozenset({"sql", "table"})
+#: A module whose plans are compiled: Spark 4.3 cannot read variants of Parquet by interpreted ones.
+COMPILED = "test_recorded_types.py"
 #: Values of Spark's settings for compiled plans and for interpreted ones.
 COMPILATION = {
     "spark.sql.codegen.wholeStage": ("true", "false"),
@@ -54,14 +57,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _compilation(request: pytest.FixtureRequest) -> None:
-    """Choose whether Spark compiles the plans of a test."""
-    if "spark" in request.fixturenames:
+    """Choose whether Spark compiles the plans of the tests of a module, if they need a session."""
+    tests = [item for item in request.session.items if item.path == request.path]
+    if any("spark" in getattr(item, "fixturenames", ()) for item in tests):
         session = request.getfixturevalue("spark")
         folder = request.path.relative_to(Path(__file__).parent).parts[0]
+        interpreted = folder in INTERPRETED and request.path.name != COMPILED and not ALL_CELLS
         for name, values in COMPILATION.items():
-            session.conf.set(name, values[folder in INTERPRETED])
+            session.conf.set(name, values[interpreted])
 
 
 @pytest.fixture

@@ -372,7 +372,7 @@ def _occur(value: object) -> Occur:
         ) from None
 
 
-def _check_granularity(value: object) -> None:
+def _check_granularity(value: Any) -> None:
     try:
         granularity = None if value is None else DocumentGranularity(value)
     except ValueError:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lance_spark.scan.vectors.columns import as_floats
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
+from lance_spark.scan.vectors.threads import num_threads
 
 Distances = npt.NDArray[np.float32]
 _Floats = npt.NDArray[Any]
@@ -38,6 +39,8 @@ _FEW = 8
 _SINGLE_THREAD = 1 << 18
 #: Columns of such a product.
 _COLUMNS = 64
+#: Least number of items for which a large product is quicker where there is one thread anyway.
+_WIDE = 256
 _BITS = np.array([bin(number).count("1") for number in range(256)], np.uint8)
 
 
@@ -141,6 +144,9 @@ def products(vectors: Vectors, factor: Vectors) -> _Floats:
     if num_columns == 1:
         single: _Floats = np.einsum("ij,j->i", vectors, factor[:, 0])[:, None]
         return single
+    if dimension >= _WIDE and num_threads() == 1:
+        whole_product: _Floats = np.matmul(vectors, factor)
+        return whole_product
     result: _Floats = np.empty((num_rows, num_columns), factor.dtype)
     columns = max(1, min(num_columns, _COLUMNS, _SINGLE_THREAD // dimension))
     rows = max(1, min(num_rows, _SINGLE_THREAD // (dimension * columns)))

@@ -22,6 +22,7 @@ from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
 from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
+from lance_spark.scan.vectors.quantizers.partial import LEAST_PAIRS
 from lance_spark.scan.vectors.quantizers.quantizer import Partition
 from lance_spark.scan.vectors.query import NearestQuery
 from lance_spark.table.rows.index import FindRows
@@ -35,6 +36,10 @@ _LATER = 8
 _PARTITIONS = 64
 #: Queries that are measured at once: their distances from a step of rows stay in the caches.
 _QUERIES = 512
+#: With more queries than this number, most rows of a partition are left out before.
+_FEW_QUERIES = 16
+#: If a query has too few rows yet, one row of so many is measured first, of at least so many rows.
+_SEEDS, _SEEDED_ROWS = 8, 4096
 #: How many times more rows are found for each vector of a multivector.
 _MULTI_FACTOR = 10
 
@@ -148,7 +153,7 @@ class IndexSearch:
 
     def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
         if self._live.passing is None:
-            count = _MORE_FACTOR * k + _MORE_ROWS
+            count = k if self._live.all_live else _MORE_FACTOR * k + _MORE_ROWS
             neighbors, is_complete = self._looked_up(k, count, lower, upper)
             if is_complete:
                 return neighbors
@@ -252,6 +257,10 @@ class _Segment:
         if self._share[1] > 1:
             lengths = self.opened.ivf.lengths
             first = probes_of_shares(self._query, first, self._order, lengths, k)
+        if len(self._vectors) > _FEW_QUERIES and not self.opened.has_graphs:
+            # The nearest rows are most often in the nearest partition. The others have few.
+            nearest = (self._order % self._share[1] == self._share[0]).argmax(axis=1) + 1
+            self._search(np.minimum(first, nearest), collector, live, k)
         self._search(first, collector, live, k)
 
     def search_next(
@@ -413,14 +422,61 @@ def _measure(
     is_valid: npt.NDArray[np.bool_] | None,
 ) -> None:
     """Collect the rows of a partition."""
-    rows = None
-    if is_valid is not None and not is_valid.all():
-        rows = np.flatnonzero(is_valid)
-        valid_ids = ids[rows]
-        ids, places = valid_ids, valid_ids if places is ids else places[rows]
+    rows = np.arange(len(ids)) if is_valid is None else np.flatnonzero(is_valid)
+    columns = (ids, places)
+    if len(queries) <= _FEW_QUERIES:
+        _measure_all(collector, partition, vectors, queries, columns, rows)
+        return
+    has_limit = np.isfinite(collector.limits[queries])
+    _measure_near(collector, partition, vectors, queries[has_limit], columns, rows)
+    others = queries[~has_limit]
+    if len(rows) < _SEEDED_ROWS:
+        _measure_all(collector, partition, vectors, others, columns, rows)
+        return
+    # Some of the rows tell which of the others are near.
+    _measure_all(collector, partition, vectors, others, columns, rows[::_SEEDS])
+    rest = np.delete(rows, slice(None, None, _SEEDS))
+    _measure_near(collector, partition, vectors, others, columns, rest)
+
+
+def _measure_all(
+    collector: Collector,
+    partition: Partition,
+    vectors: Vectors,
+    queries: Int64Array,
+    columns: tuple[UInt64Array, UInt64Array],
+    rows: Int64Array,
+) -> None:
+    """Collect rows of a partition by all their distances."""
+    ids, places = columns
+    chosen = None
+    if len(rows) < len(ids):
+        chosen, own = rows, ids[rows]
+        ids, places = own, own if places is ids else places[rows]
     for first in range(0, len(queries), _QUERIES):
-        block = queries[first : first + _QUERIES]
-        collector.add(partition.distances(vectors[block], rows), block, ids, places)
+        some = queries[first : first + _QUERIES]
+        collector.add(partition.distances(vectors[some], chosen), some, ids, places)
+
+
+def _measure_near(
+    collector: Collector,
+    partition: Partition,
+    vectors: Vectors,
+    queries: Int64Array,
+    columns: tuple[UInt64Array, UInt64Array],
+    rows: Int64Array,
+) -> None:
+    """Collect rows of a partition; those that cannot be among the nearest are left out first."""
+    decoded = None
+    if len(queries) * len(rows) >= LEAST_PAIRS:
+        decoded = partition.decoded(vectors[queries], rows)
+    if decoded is not None:
+        limits = collector.limits
+        groups, others = decoded.groups(limits[queries])
+        for query, row, distances in decoded.near(groups, lambda some: limits[queries[some]]):
+            collector.add_pairs(distances, queries[query], row, *columns)
+        queries = queries[others]
+    _measure_all(collector, partition, vectors, queries, columns, rows)
 
 
 def _of_multivectors(neighbors: Neighbors, num_vectors: int) -> Neighbors:

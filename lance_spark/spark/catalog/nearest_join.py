@@ -10,6 +10,7 @@ from lance_spark.spark.catalog.procedures.driving import driving_session, give_b
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.pushdown.request import approximate_settings
 from lance_spark.spark.table import LanceTable
+from lance_spark.spark.types.mapping import batch_schema
 
 #: Name of the column of vectors in the queries.
 _VECTOR = "vector"
@@ -42,7 +43,8 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     UnsupportedError
-        An option of the table chooses rows or columns, or a name is a path.
+        An option of the table chooses rows or columns, a name is a path, or the queries have a type
+        that tasks in Python do not get.
     LanceError
         As `LanceTable.nearestJoin`.
     """
@@ -65,6 +67,8 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
         context._javaAccumulator = None
         context.broadcast = _refuse_broadcast
         queries = DataFrame(given(spark, driver), spark)
+        # Refuses types that tasks in Python do not get.
+        batch_schema(queries.schema)
         options = {name: value for name, value in options.items() if name.lower() != "path"}
         joined = LanceTable.forPath(spark, parsed.path, **options).nearestJoin(
             queries,

@@ -17,6 +17,7 @@ from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 OTHER = "example.Other"
+LONG = pytest.mark.skipif(not ALL_CELLS, reason="make test-long tries all ways to give Spark a jar")
 
 #: An extension with a rule at the place of push-down. It reports which table it finds there.
 SOURCE = """
@@ -102,9 +103,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("master", "option", "between", "extensions", "seen"),
     [
-        # With the class path, executors have neither jar, as those of `test_cluster`.
+        # With the class path, executors have neither jar, as those of `test_cluster`. In the other
+        # case, the jar comes as in the settings of `test_configured`.
         ("local-cluster[2,1,1024]" if ALL_CELLS else "local[1]", "--driver-class-path", ":", [OTHER, classes.EXTENSION], "PathTable"),
-        ("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable"),
+        pytest.param("local[1]", "--jars", ",", [classes.EXTENSION, OTHER], "RequestTable", marks=LONG),
     ],
 )  # fmt: skip
 def test_push_down_works_with_another_extension(

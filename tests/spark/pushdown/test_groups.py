@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 
 from lance_spark.spark.pushdown.request import Aggregate
 from lance_spark.spark.read import group_by
+from tests.support.cells import every_other
 from tests.support.spark.metrics import counted
 from tests.support.tables.beside_parquet import write_beside_parquet
 
@@ -110,9 +111,11 @@ def test_values_are_those_of_parquet(
     ansi: str,
     on_driver: bool,
 ) -> None:
+    # On the driver, `make test` runs every second query.
+    queries = every_other(QUERIES.items(), 0) if on_driver else QUERIES.items()
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
-        for query, place in QUERIES.items():
+        for query, place in queries:
             spark.read.parquet(paths[1]).createOrReplaceTempView("t")
             frame = spark.sql(query)
             expected, schema = rows_of(frame), frame.schema

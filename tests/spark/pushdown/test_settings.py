@@ -207,8 +207,10 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
 
 
-@pytest.mark.parametrize("with_rule", [False, True], ids=["alone", "pushdown"])
-@pytest.mark.parametrize(("values", "condition"), SOME)
+@pytest.mark.parametrize(
+    ("with_rule", "values", "condition"),
+    [(True, *case) for case in SOME] + [(False, *case) for case in every_other(SOME, 0)],
+)
 def test_conditions_in_options_agree_with_spark_or_are_refused(
     spark: Any,
     pushdown: Callable[..., None],

@@ -162,6 +162,34 @@ def test_other_joins_are_left_to_spark(spark: Any, path: str, text: str) -> None
     assert rows_of(near) == rows_of(exact)
 
 
+@pytest.mark.parametrize(
+    ("columns", "is_joined"),
+    [
+        (
+            "map('a', id) AS m, named_struct('x', id, 'y', array(id)) AS s, "
+            "TIMESTAMP_NTZ '2020-01-02 03:04:05' AS t, timestamp_seconds(id) AS u, "
+            "CAST(id AS DECIMAL(20, 3)) AS d, INTERVAL '1' DAY AS i, X'00FF' AS b, NULL AS n, "
+            "CAST(id AS FLOAT) AS f, date_from_unix_date(1) AS a, true AS c, id AS id, id AS id",
+            True,
+        ),
+        ("parse_json('[1, \"x\"]') AS v", True),
+        ("make_interval(1) AS i", False),
+    ],
+)
+def test_types_of_queries(spark: Any, path: str, columns: str, is_joined: bool) -> None:
+    text = f"""
+        SELECT q.*, items.id AS item FROM (SELECT taste, {columns} FROM users) q
+        LEFT JOIN items APPROX NEAREST 1 BY DISTANCE l2_distance(taste, items.v)
+    """
+    near, exact = spark.sql(text), spark.sql(text.replace("APPROX", "EXACT"))
+    assert (JOINED in plan_of(near)) is is_joined
+    assert near.schema == exact.schema
+    if not is_joined:
+        # Python has no values of the type.
+        near, exact = near.drop("i"), exact.drop("i")
+    assert rows_of(near) == rows_of(exact)
+
+
 def test_without_push_down(spark: Any, path: str) -> None:
     text = "SELECT * FROM users JOIN items APPROX NEAREST 2 BY DISTANCE l2_distance(taste, v)"
     spark.conf.set("spark.lance.pushdown.enabled", "false")

@@ -17,6 +17,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.spark.table import LanceTable
 from lance_spark.spark.table.jobs import join_rows, join_steps, nearest_slots
+from lance_spark.spark.table.jobs.partition_keys import partition_keys
 from tests.spark.table.test_nearest import DIMENSION, column, vectors
 from tests.support.spark.messages import refusal
 
@@ -107,6 +108,7 @@ def test_exact_join(spark: Any, path: Path, queries: Any, values: Any) -> None:
 def small_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tasks search a segment, and the rows that no segment has."""
     monkeypatch.setattr(nearest_slots, "_LEAST_SLOT_ROWS", 200)
+    monkeypatch.setattr(nearest_slots, "_SLOT_ROWS", 400)
     monkeypatch.setattr(nearest_slots, "_LEAST_COMPARED_ROWS", 200)
 
 
@@ -257,6 +259,18 @@ def test_probes_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent["first"].to_pylist() == keys[query, 0].tolist()
     items = join_rows.matrix_of(sent["vector"].combine_chunks(), q)
     assert (items == q[query]).all()
+
+
+def test_each_slot_has_a_task(spark: Any) -> None:
+    from pyspark.sql import functions
+
+    for count in (1, 4, 7):
+        keys = partition_keys(count).tolist()
+        frame = spark.createDataFrame([(key,) for key in keys], "slot int")
+        sent = frame.repartition(count, "slot").withColumn("p", functions.spark_partition_id())
+        places = {row.slot: row.p for row in sent.collect()}
+        assert [places[key] for key in keys] == list(range(count))
+    assert len(set(partition_keys(2000).tolist())) == 2000
 
 
 def test_groups_and_runs() -> None:

@@ -26,8 +26,12 @@ _KEY = f"spark-{version('pyspark')}-{zlib.crc32(os.fsencode(PYSPARK)):08x}"
 HOME = ROOT / "build" / _KEY
 CLASSES = HOME / "classes.jsa"
 #: A JVM that lives for a few tests needs less processor time without its second compiler, with a
-#: garbage collector of one thread, and with classes that are already parsed and verified.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: garbage collector of one thread, without a search for compiled methods to drop, and with classes
+#: that are already parsed and verified.
+SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:-UseCodeCacheFlushing -XX:ReservedCodeCacheSize=240m"
+)
 #: Spark's scripts read what Java prints: it must not print that it cannot use the archive.
 JAVA_OPTIONS = f"{SHORT_LIVED} -XX:SharedArchiveFile={CLASSES} -Xlog:disable"
 if " " in str(CLASSES):

@@ -154,7 +154,7 @@ class VectorSegment:
             name = file.source.name
         if has_nulls(ids):
             raise CorruptFileError(f"{name}: row ids must not be null; rebuild the index")
-        rows = RowSet.of(np.unique(ids.to_numpy()))
+        rows = RowSet.of(np.sort(ids.to_numpy()))
         for bitmap in rows.bitmaps.values():
             # Nearly all rows of a fragment have a vector.
             bitmap.run_optimize()

@@ -22,6 +22,7 @@ from lance_spark.scan.vectors.distances import measured, normalized
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers.columns import list_field, matrix, vector_list
+from lance_spark.scan.vectors.quantizers.partial import Decoded
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 
@@ -110,6 +111,17 @@ class _FlatPartition:
 
     def distances(self, queries: Vectors, rows: Int64Array | None = None) -> Distances:
         return measured(self.metric, queries, self.items if rows is None else self.items[rows])
+
+    def decoded(self, queries: Vectors, rows: Int64Array) -> Decoded | None:
+        items = self.items
+        if self.metric not in (Metric.L2, Metric.DOT) or items.dtype == np.float64:
+            return None
+        return Decoded(
+            lambda some: as_floats(items[some]),
+            rows,
+            as_floats(queries).astype(np.float32, copy=False),
+            self.metric is Metric.DOT,
+        )
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         if self.metric is Metric.HAMMING:

@@ -45,6 +45,7 @@ from lance_spark.scan.vectors.quantizers.lookup import (
     squared_differences,
     summed,
 )
+from lance_spark.scan.vectors.quantizers.partial import Decoded
 from lance_spark.scan.vectors.quantizers.quantizer import Distances
 from lance_spark.scan.vectors.quantizers.stored_model import StoredModel
 from lance_spark.scan.vectors.tensors import encode_tensor, parse_tensor
@@ -238,6 +239,15 @@ class _ProductPartition:
             summed(self.quantizer.tables(query), positions, distances)
         return result
 
+    def decoded(self, queries: Vectors, rows: Int64Array) -> Decoded:
+        positions = self.positions
+        return Decoded(
+            lambda some: self._decoded(positions[:, some]),
+            rows,
+            self._moved(queries),
+            self.centroid is None,
+        )
+
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         tables = self.quantizer.tables(self._moved(query[None])[0]).reshape(-1)
         rows_first = self.positions.T
@@ -266,23 +276,23 @@ class _ProductPartition:
 
     def _by_vectors(self, queries: _Floats, positions: Positions) -> Distances:
         """Return the distances of decoded vectors."""
-        result = np.empty((len(queries), positions.shape[1]), np.float32)
-        lengths = np.einsum("ij,ij->i", queries, queries)
-        factor = np.ascontiguousarray(queries.T)
-        if self.centroid is not None:
-            factor *= -2
-        step = max(1, min(_STEP_ITEMS // self.quantizer.dimension, _STEP_ITEMS // len(queries)))
-        for first in range(0, positions.shape[1], step):
+        count, dimension = positions.shape[1], self.quantizer.dimension
+        is_product = self.centroid is None
+        # The lengths are two more items of both sides.
+        left = np.empty((len(queries), dimension + 2), np.float32)
+        np.multiply(queries, -1 if is_product else -2, out=left[:, :dimension])
+        left[:, -2] = 1 if is_product else np.einsum("ij,ij->i", queries, queries)
+        left[:, -1] = 1
+        result = np.empty((len(queries), count), np.float32)
+        step = max(1, min(_STEP_ITEMS // dimension, _STEP_ITEMS // len(queries)))
+        for first in range(0, count, step):
             vectors = self._decoded(positions[:, first : first + step])
-            distances = products(vectors, factor)
-            if self.centroid is None:
-                np.subtract(1, distances, out=distances)
-            else:
-                distances += np.einsum("ij,ij->i", vectors, vectors)[:, None]
-                distances += lengths
-                np.maximum(distances, 0, out=distances)
-            result[:, first : first + step] = distances.T
-        return result
+            right = np.empty((len(vectors), dimension + 2), np.float32)
+            right[:, :dimension] = vectors
+            right[:, -2] = 1
+            right[:, -1] = 0 if is_product else np.einsum("ij,ij->i", vectors, vectors)
+            result[:, first : first + step] = products(left, right.T)
+        return result if is_product else np.maximum(result, 0, out=result)
 
 
 def _codebook(stored: StoredModel) -> bytes:

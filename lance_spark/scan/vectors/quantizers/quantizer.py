@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.scan.vectors.ivf import Int64Array, Vectors
+from lance_spark.scan.vectors.quantizers.partial import Decoded
 
 Distances = npt.NDArray[np.float32]
 
@@ -55,6 +56,16 @@ class Partition(Protocol):
         float32 array of shape (queries, rows)
             As pylance has them in `_distance` without refinement: for `cosine`, FLAT gives
             1 - cosine, and others give the squared L2 distance of vectors of length 1.
+        """
+
+    def decoded(self, queries: Vectors, rows: Int64Array) -> Decoded | None:
+        """Return what `distances` compares, if it is vectors; None otherwise.
+
+        Parameters
+        ----------
+        queries : array of shape (queries, dimension)
+        rows : int64 array
+            Rows of the partition.
         """
 
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:

@@ -187,6 +187,9 @@ class _ScalarPartition:
         distances *= np.float32(((quantizer.end - quantizer.start) / _MAX_CODE) ** 2)
         return distances
 
+    def decoded(self, queries: Vectors, rows: Int64Array) -> None:
+        return None
+
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         measure = self._measure(query[None])
         return lambda rows: measure(rows)[:, 0]

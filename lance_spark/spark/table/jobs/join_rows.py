@@ -3,7 +3,7 @@
 | column | probe | partial result | query |
 | --- | --- | --- | --- |
 | `first`, `second` | key of the vector | same | same; any without a vector |
-| `slot` | the part of the table to search | 0 | any |
+| `slot` | key (`partition_keys`) of the slot | 0 | any of these |
 | `vector` | its items | null | its items |
 | `found` | null | rows with distances | null |
 | `row` | null | null | the columns of the query |

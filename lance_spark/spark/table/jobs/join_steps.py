@@ -22,6 +22,7 @@ from lance_spark.spark.read.snapshot import TableSnapshot
 from lance_spark.spark.table.jobs import join_rows
 from lance_spark.spark.table.jobs.join_rows import FIRST, FOUND, ROW, SECOND, SLOT, VECTOR
 from lance_spark.spark.table.jobs.nearest_slots import Slots, SlotSearcher
+from lance_spark.spark.table.jobs.partition_keys import partition_keys
 from lance_spark.spark.types.convert import BatchConverter
 from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -83,6 +84,7 @@ class AssignQueries(TaskObject):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         slots = self.join.slots
         dataset = self.join.dataset()
+        slot_keys = partition_keys(slots.num_partitions)
         num_at_once = min(_BATCH_ROWS, slots.most_queries)
         for batch in batches:
             for first in range(0, batch.num_rows, num_at_once):
@@ -90,16 +92,17 @@ class AssignQueries(TaskObject):
                 row = part.column(ROW)
                 vectors, has_vector = slots.queries(part.column(VECTOR), self.join.vectors)
                 keys = join_rows.keys_of(vectors)
-                yield self._queries(row, vectors, keys, has_vector)
+                yield self._queries(row, vectors, keys, has_vector, slot_keys)
                 # Equal vectors of a batch are searched once.
                 _, distinct = np.unique(keys, axis=0, return_index=True)
-                for query, slot in slots.assigned(dataset, vectors[distinct]):
-                    yield from self._probes(distinct[query], slot, vectors, keys, row.type)
+                for query, slot in slots.assigned(dataset, vectors[distinct], keys[distinct, 1]):
+                    sent = slot_keys[slot]
+                    yield from self._probes(distinct[query], sent, vectors, keys, row.type)
 
     def _probes(
         self,
         query: Int64Array,
-        slot: Int64Array,
+        slot: npt.NDArray[np.int32],
         vectors: Vectors,
         keys: join_rows.Keys,
         dtype: pa.DataType,
@@ -110,7 +113,7 @@ class AssignQueries(TaskObject):
             own = query[first : first + step]
             columns = {
                 **_keys(keys[own]),
-                SLOT: pa.array(slot[first : first + step].astype(np.int32)),
+                SLOT: pa.array(slot[first : first + step]),
                 VECTOR: join_rows.vectors_as_binaries(vectors[own]),
             }
             yield join_rows.batch_of(columns, len(own), dtype)
@@ -121,6 +124,7 @@ class AssignQueries(TaskObject):
         vectors: Vectors,
         keys: join_rows.Keys,
         has_vector: npt.NDArray[np.bool_],
+        slot_keys: npt.NDArray[np.int32],
     ) -> pa.RecordBatch:
         """Return the rows that carry the columns of queries."""
         num_missing = int((~has_vector).sum())
@@ -131,7 +135,7 @@ class AssignQueries(TaskObject):
         place = pa.array(np.cumsum(has_vector) - 1, mask=~has_vector)
         columns = {
             **_keys(own),
-            SLOT: pa.array((own[:, 0] % max(self.join.slots.count, 1)).astype(np.int32)),
+            SLOT: pa.array(slot_keys[own[:, 0] % len(slot_keys)]),
             VECTOR: join_rows.vectors_as_binaries(vectors).take(place),
             ROW: row,
         }
@@ -150,13 +154,16 @@ class SearchSlots(TaskObject):
         searcher = slots.searcher(self.join.dataset())
         shape = np.empty((0, slots.search.dtype.dimension), slots.item_type)
         runs = join_rows.Runs(slots.most_queries)
+        slot_of = {
+            key: slot for slot, key in enumerate(partition_keys(slots.num_partitions).tolist())
+        }
         for batch in batches:
             is_query = batch.column(ROW).is_valid()
             yield batch.filter(is_query)
-            for slot, probes in runs.add(batch.filter(pc.invert(is_query))):
-                yield self._found(searcher, shape, slot, probes)
-        for slot, probes in runs.finish():
-            yield self._found(searcher, shape, slot, probes)
+            for key, probes in runs.add(batch.filter(pc.invert(is_query))):
+                yield self._found(searcher, shape, slot_of[key], probes)
+        for key, probes in runs.finish():
+            yield self._found(searcher, shape, slot_of[key], probes)
 
     def _found(
         self, searcher: SlotSearcher, shape: Vectors, slot: int, probes: pa.Table

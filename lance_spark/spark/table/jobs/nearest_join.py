@@ -114,7 +114,7 @@ def _joined(join: Join, queries: DataFrame, vector: Column) -> DataFrame:
     schema = StructType([*queries.schema.fields, *found, StructField(DISTANCE.name, FloatType())])
     given = queries.select(functions.struct("*").alias(ROW), vector.alias(VECTOR))
     probes = given.mapInArrow(AssignQueries(join), between)
-    routed = probes.repartition(max(1, join.slots.count), SLOT)
+    routed = probes.repartition(join.slots.num_partitions, SLOT)
     partial = routed.sortWithinPartitions(SLOT).mapInArrow(SearchSlots(join), between)
     # Partial results of a key come before its queries.
     is_query = functions.col(FOUND).isNull()

@@ -2,11 +2,13 @@
 
 | slot | what it has | which queries it gets |
 | --- | --- | --- |
-| of an index | some partitions of a segment | those that search one of the partitions |
+| of an index | some partitions of a segment | a group of those that search one of them |
 | of rows | ranges of rows of fragments, about 64 MiB of vectors | all |
 
-A task reads a slot once for many queries. Distances that are not exact, or not comparable with
-others, are measured again for the rows that remain of all slots.
+A task reads a slot once for many queries. Several tasks read a small segment, each for a group of
+queries: so each of them has its share of the work, whatever partitions the queries search, and the
+rows of the nearest partitions tell early which of the others are too far. Distances that are not
+exact, or not comparable with others, are measured again for the rows that remain of all slots.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 #: Bytes of the vectors of a slot of rows.
 _SLOT_BYTES = 64 * 1024 * 1024
 #: Most rows of a segment in a slot on average, and least ones of a slot that another core is worth.
-_SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 20, 1 << 16
+_SLOT_ROWS, _LEAST_SLOT_ROWS = 1 << 22, 1 << 16
 #: The same for rows whose vectors are compared.
 _LEAST_COMPARED_ROWS = 1 << 14
 #: Most queries that are searched at once, bytes of their vectors and rows, and distances from
@@ -67,11 +69,15 @@ class IndexSlot(NamedTuple):
         Number of the segment.
     share, shares : int
         Number of the share, and how many there are: every so many partitions are searched.
+    group, groups : int
+        Number of the group of queries, and how many there are.
     """
 
     segment: int
     share: int
     shares: int
+    group: int
+    groups: int
 
 
 @dataclass(frozen=True)
@@ -126,10 +132,11 @@ class Slots:
         query = search.query
         factor = query.refine_factor or 1
         of_index = tuple(
-            IndexSlot(number, share, count)
+            IndexSlot(number, share, shares, group, groups)
             for number, segment in enumerate(search.segments)
-            for count in [_num_shares(segment, num_tasks)]
-            for share in range(count)
+            for shares, groups in [_division(segment, num_tasks)]
+            for share in range(shares)
+            for group in range(groups)
         )
         uncovered = [fragment for fragment in fragments if fragment.id in search.uncovered]
         rows = max(1, _SLOT_BYTES // search.dtype.stored_bytes)
@@ -160,6 +167,11 @@ class Slots:
     def count(self) -> int:
         """Number of slots."""
         return len(self.of_index) + len(self.of_rows)
+
+    @property
+    def num_partitions(self) -> int:
+        """Number of partitions of the queries in Spark: one for each slot."""
+        return max(1, self.count)
 
     @property
     def metric(self) -> Metric:
@@ -221,39 +233,46 @@ class Slots:
         return np.ascontiguousarray(dtype.query(matrix, self.metric)), has_vector
 
     def assigned(
-        self, dataset: Dataset, vectors: Vectors
+        self, dataset: Dataset, vectors: Vectors, keys: Int64Array
     ) -> Iterator[tuple[Int64Array, Int64Array]]:
-        """Yield pairs of a query and a slot that is to search it, as numbers."""
-        everywhere = list(range(len(self.of_index), self.count))
-        query = self.search.query
-        if self.allowed is not None and query.maximum_nprobes is None:
-            # Partitions are searched until there are enough rows that are allowed.
-            everywhere += range(len(self.of_index))
-        else:
-            yield from self._nearest_slots(dataset, vectors)
-        for slot in everywhere:
+        """Yield pairs of a query and a slot that is to search it, as numbers.
+
+        Parameters
+        ----------
+        vectors : array of shape (queries, dimension)
+        keys : int64 array
+            Any numbers of the queries, which choose their groups.
+        """
+        yield from self._nearest_slots(dataset, vectors, keys)
+        for slot in range(len(self.of_index), self.count):
             yield np.arange(len(vectors)), np.full(len(vectors), slot)
 
     def _nearest_slots(
-        self, dataset: Dataset, vectors: Vectors
+        self, dataset: Dataset, vectors: Vectors, keys: Int64Array
     ) -> Iterator[tuple[Int64Array, Int64Array]]:
         search = self.search
         unit = normalized(vectors) if self.metric is Metric.COSINE else vectors
+        # Partitions are searched until there are enough rows that are allowed.
+        everywhere = self.allowed is not None and search.query.maximum_nprobes is None
         first = 0
         for number, segment in enumerate(search.segments):
-            slots = [slot for slot in self.of_index if slot.segment == number]
-            count = len(slots)
+            slot = next(slot for slot in self.of_index if slot.segment == number)
+            count, start = slot.shares, first
+            groups = start + keys % slot.groups
+            first += count * slot.groups
+            if everywhere or count == 1:
+                for share in range(count):
+                    yield np.arange(len(vectors)), groups + share * slot.groups
+                continue
             opened = segment.open(dataset._table.paths)
             order, distances = ranked(opened.ivf, opened.metric, unit)
             probes = first_probes(search.query, opened.metric, distances)
-            if count > 1:
-                lengths = opened.ivf.lengths
-                probes = probes_of_shares(search.query, probes, order, lengths, search.query.k)
+            lengths = opened.ivf.lengths
+            probes = probes_of_shares(search.query, probes, order, lengths, search.query.k)
             is_probed = np.arange(order.shape[1]) < probes[:, None]
             query, place = np.nonzero(is_probed)
             pairs = np.unique(query * count + order[query, place] % count)
-            yield pairs // count, first + pairs % count
-            first += count
+            yield pairs // count, groups[pairs // count] + pairs % count * slot.groups
 
     def searcher(self, dataset: Dataset) -> SlotSearcher:
         """Return what searches slots, in one task."""
@@ -345,10 +364,11 @@ class SlotSearcher:
         return np.concatenate([np.empty(0, np.uint64), *parts])
 
 
-def _num_shares(segment: SearchedSegment, num_tasks: int) -> int:
-    """Return the number of slots of a segment."""
-    wanted = min(num_tasks, segment.num_rows // _LEAST_SLOT_ROWS)
-    return max(1, min(segment.num_partitions, max(wanted, segment.num_rows // _SLOT_ROWS)))
+def _division(segment: SearchedSegment, num_tasks: int) -> tuple[int, int]:
+    """Return the number of shares of a segment, and of groups of queries."""
+    shares = min(segment.num_partitions, -(-segment.num_rows // _SLOT_ROWS))
+    tasks = min(num_tasks, -(-segment.num_rows // _LEAST_SLOT_ROWS))
+    return max(1, shares), max(1, -(-tasks // max(1, shares)))
 
 
 def ranges_of(rows: Mapping[int, BitMap]) -> dict[int, RowRanges]:

@@ -165,6 +165,9 @@ class RabitPartition:
         result += (1 - product)[:, None]
         return result
 
+    def decoded(self, queries: Vectors, rows: Int64Array) -> None:
+        """Return nothing: distances are estimates; see `Partition`."""
+
     def measure(self, query: Vectors) -> Callable[[Int64Array], Distances]:
         """Return a function that measures rows; see `Partition`."""
         queries = query[None]

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
@@ -210,9 +211,11 @@ public class NearestJoinRule extends Rule {
       if (!column.dataType().equals(wanted.dataType())) {
         return null;
       }
+      // Spark declares that all columns of such a join can be null.
+      Expression value = column.nullable() ? column : new KnownNullable(column);
       columns.add(
           new Alias(
-              column,
+              value,
               wanted.name(),
               wanted.exprId(),
               wanted.qualifier(),
