@@ -327,7 +327,7 @@ def _checked_kinds(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """
     kinds = words & ENTRY_KIND
     is_odd = (kinds > CONTAINER) | ((kinds == CONTAINER) & (words & LENGTH < 4))
-    return np.where(is_odd, ODD, kinds).astype(np.uint32)
+    return np.where(is_odd, ODD, kinds).astype(np.uint32) if is_odd.any() else kinds
 
 
 def _read(data: npt.NDArray[np.uint8], dtype: str, positions: Positions) -> npt.NDArray[Any]:

@@ -187,7 +187,9 @@ class IsNull(Predicate):
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        array = self.column.values(batch)
+        # JSON is not decoded.
+        is_json = self.column.path[-1].logical_type == "json"
+        array = self.column.documents(batch) if is_json else self.column.values(batch)
         return array.is_valid() if self.inverted else array.is_null()
 
     def columns(self) -> Iterator[Column]:
