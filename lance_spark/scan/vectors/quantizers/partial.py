@@ -30,12 +30,16 @@ Pairs = tuple[Int64Array, Int64Array, _Floats]
 
 #: Least pairs of a query and a vector of a partition for which a sample is worthwhile.
 LEAST_PAIRS = 1 << 17
-#: Vectors of the sample, and most directions in which they differ.
+#: Least queries for which vectors are projected.
+_LEAST_QUERIES = 64
+#: Vectors of each of two samples, and most directions in which those of the first differ.
 _SAMPLE, _DIRECTIONS = 128, 64
 #: Parts of the items that are tried, too.
 _PARTS = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 #: The time to measure a pair alone, in that of a pair of a product of matrices of all items.
 _ALONE = 24
+#: The time to copy the items of a vector, in the same unit; it does not depend on the queries.
+_COPY = 32
 #: The time to collect all distances of a query, in the same unit.
 _ALL = 1.25
 #: Vectors, and numbers of a product, of one step: they stay in the caches.
@@ -74,20 +78,24 @@ class Decoded:
             The greatest distance of each query that is of interest.
         """
         num_queries, dimension = self.queries.shape
-        if len(self.rows) < 2 * _SAMPLE:
+        if len(self.rows) < 2 * _SAMPLE or num_queries < _LEAST_QUERIES:
             return [], np.arange(num_queries)
-        vectors = self.vectors(self.rows[:: len(self.rows) // _SAMPLE])
+        sample = self.vectors(self.rows[:: len(self.rows) // (2 * _SAMPLE)])
+        # Directions fit the vectors too well that they were made from: others judge them.
+        vectors = sample[1::2]
         directions: list[_Floats | int] = [max(1, int(dimension * part)) for part in _PARTS]
-        basis = _basis(vectors)
-        if basis is not None and basis.shape[1] < dimension:
+        basis = _basis(sample[::2], max(1, min(_DIRECTIONS, dimension // 8)))
+        if basis is not None:
             directions.insert(0, basis)
         chosen = np.full(num_queries, -1)
         costs = np.full(num_queries, _ALL)
         left = np.arange(num_queries)
         for number, direction in enumerate(directions):
+            if not len(left):
+                break
             tried = Projection(self, left, direction)
             near = tried.rates(vectors, limits[left])
-            cost = tried.width / dimension + _ALONE * near
+            cost = tried.width / dimension + _ALONE * near + tried.preparation / len(left)
             is_less = cost < costs[left]
             chosen[left[is_less]] = number
             costs[left[is_less]] = cost[is_less]
@@ -159,6 +167,7 @@ class Projection:
         self._is_product = decoded.is_product
         self.width = directions if isinstance(directions, int) else directions.shape[1]
         queries = decoded.queries[numbers]
+        self._dimension: int = queries.shape[1]
         # A sum of so many products, in any order, twice; and that of a projection.
         self._error = np.float32(8 * (queries.shape[1] + 8) * np.finfo(np.float32).eps)
         with np.errstate(all="ignore"):
@@ -171,6 +180,14 @@ class Projection:
                 factor[:, -1] = 1
                 self._offsets = squares * (1 - self._error)
         self._factor = np.ascontiguousarray(factor.T)
+
+    @property
+    def preparation(self) -> float:
+        """The time to project a vector, in that of a pair of a product of all items."""
+        width = float(self.width)
+        if isinstance(self._directions, int):
+            width *= _COPY / self._dimension
+        return width
 
     def rates(self, vectors: _Floats, limits: _Floats) -> npt.NDArray[np.float64]:
         """Return the part of vectors that can be within the limit of each query."""
@@ -242,13 +259,13 @@ class Projection:
         return result
 
 
-def _basis(vectors: _Floats) -> _Floats | None:
+def _basis(vectors: _Floats, count: int) -> _Floats | None:
     """Return orthonormal directions in which vectors differ most from 0; None if there are none."""
     wide = vectors.astype(np.float64)
     if not np.isfinite(wide).all():
         return None
     values, turned = np.linalg.eigh(wide @ wide.T)
-    largest = np.argsort(-values)[:_DIRECTIONS]
+    largest = np.argsort(-values)[:count]
     largest = largest[values[largest] > values[-1] * 1e-6]
     if not len(largest):
         return None

@@ -7,7 +7,7 @@ import pytest
 
 from lance_spark.scan.vectors.quantizers.partial import Decoded
 
-ROWS, QUERIES, DIMENSION = 3000, 200, 24
+ROWS, QUERIES, DIMENSION = 2000, 100, 24
 
 
 def made(shape: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
