@@ -16,55 +16,13 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
 from lance_spark.scan.text.columns import can_ignore_index
 from lance_spark.scan.text.queries import FullTextQuery, QueryLike, leaves, parse_query
-from lance_spark.scan.text.search import TextSearch, indexed_columns, plan_search
+from lance_spark.scan.text.search import TextSearch, indexed_columns
 from lance_spark.scan.text.task import TextScanTask
 from lance_spark.table.indexes import sections as indexes
 
 if TYPE_CHECKING:
     from lance_spark.scan.search_task import OpenedRows
-    from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.open import OpenTable
-
-
-def plan_full_text(
-    table: OpenTable,
-    fragments: Sequence[Fragment],
-    query: QueryLike,
-    *,
-    fast_search: bool,
-    use_index: bool = True,
-) -> TextSearch:
-    """Plan a full-text search of a version.
-
-    Parameters
-    ----------
-    table : OpenTable
-    fragments : sequence of Fragment
-        The table's, with their rows counted.
-    query : str, mapping or FullTextQuery
-    fast_search : bool
-        Whether rows that no index covers are left out.
-    use_index : bool
-        Whether indexes are searched. Otherwise only their parameters are used.
-
-    Raises
-    ------
-    InvalidInputError
-        The table has a column `_score`.
-    LanceError
-        As `plan_search`.
-    """
-    score_field(table.schema.names)
-    return plan_search(
-        table.paths,
-        indexes.read_section(table.manifest),
-        fragments,
-        table.schema.path,
-        parsed_query(table, query),
-        stable_row_ids=table.manifest.flags.stable_row_ids,
-        fast_search=fast_search,
-        use_index=use_index,
-    )
 
 
 def parsed_query(table: OpenTable, query: QueryLike) -> FullTextQuery:

@@ -19,7 +19,6 @@ from lance_spark.scan.plan import UsedIndex, with_positions
 from lance_spark.scan.predicates.conditions import Condition, top_fields
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.task import FragmentSlice
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
 
 if TYPE_CHECKING:
@@ -55,18 +54,10 @@ class NearestMethods(PlanMethods):
         """Plan a vector search; see `plan_vectors`."""
         from lance_spark.scan.vectors.search import plan_vectors
 
-        table = self._table
         search = plan_vectors(
-            table.paths,
-            indexes.read_section(table.manifest),
-            self.fragments,
-            table.schema.path,
-            query,
-            stable_row_ids=table.manifest.flags.stable_row_ids,
-            fast_search=fast_search,
-            use_index=use_index,
+            self._searched_version(), query, fast_search=fast_search, use_index=use_index
         )
-        search_fields(table.schema.names, is_batch=search.query.is_batch)
+        search_fields(self._table.schema.names, is_batch=search.query.is_batch)
         return search
 
     def explain(

@@ -33,13 +33,14 @@ from lance_spark.scan.take import RowFinder
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.pruning.candidates import Candidates, CandidateSearch, TableIndexes
-    from lance_spark.scan.search_task import OpenedRows
+    from lance_spark.scan.search_task import OpenedRows, SearchedVersion
     from lance_spark.scan.text.queries import QueryLike
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.text.task import TextScanTask
@@ -312,11 +313,14 @@ class PlanMethods(HistoryMethods):
     def _plan_text(
         self, query: QueryLike, *, fast_search: bool, use_index: bool = True
     ) -> TextSearch:
-        """Plan a full-text search; see `plan_full_text`."""
-        from lance_spark.dataset.full_text import plan_full_text
+        """Plan a full-text search; see `plan_search`."""
+        from lance_spark.dataset.full_text import parsed_query, score_field
+        from lance_spark.scan.text.search import plan_search
 
-        return plan_full_text(
-            self._table, self.fragments, query, fast_search=fast_search, use_index=use_index
+        score_field(self._table.schema.names)
+        parsed = parsed_query(self._table, query)
+        return plan_search(
+            self._searched_version(), parsed, fast_search=fast_search, use_index=use_index
         )
 
     def _text_schema(
@@ -400,6 +404,19 @@ class PlanMethods(HistoryMethods):
 
     def _find_rows(self, row_ids: UInt64Array) -> tuple[npt.NDArray[np.bool_], UInt64Array]:
         return self._row_finder().find(row_ids)
+
+    def _searched_version(self) -> SearchedVersion:
+        """Return what searches are planned on."""
+        from lance_spark.scan.search_task import SearchedVersion
+
+        table = self._table
+        return SearchedVersion(
+            table.paths,
+            indexes.read_section(table.manifest),
+            self.fragments,
+            table.schema.path,
+            table.manifest.flags.stable_row_ids,
+        )
 
     def _opened_rows(self) -> OpenedRows:
         """Return all rows, for searches."""

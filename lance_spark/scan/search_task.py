@@ -1,19 +1,29 @@
-"""What the tasks of text and vector searches have in common: how they read rows of their table."""
+"""What text and vector searches have in common.
+
+| class | what it is for |
+| --- | --- |
+| `SearchedVersion` | plans: the version of the table, and which of its rows an index covers |
+| `SearchTask`, `OpenedRows` | tasks: how they read rows of the table |
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from pyroaring import BitMap
 
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.file.open_files import FilesOfTable, OpenFiles
 from lance_spark.file.schema.field import Field
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.pruning.zone_places import is_overlaid
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -32,6 +42,62 @@ class Search(Protocol):
     @property
     def stable_row_ids(self) -> bool:
         """Whether the table has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedVersion:
+    """The version of a table that a search is planned on.
+
+    Attributes
+    ----------
+    paths : TablePaths
+    section : IndexSection
+    fragments : sequence of Fragment
+        With their rows counted.
+    field_path : callable
+        Returns the fields from the top-level field to a column, by its name.
+    stable_row_ids : bool
+        Whether the table has them.
+    """
+
+    paths: TablePaths
+    section: table_pb2.IndexSection
+    fragments: Sequence[Fragment]
+    field_path: Callable[[str], tuple[Field, ...]]
+    stable_row_ids: bool
+
+    def coverage(
+        self,
+        path: tuple[Field, ...],
+        segments: Iterable[BitMap],
+        moved: MovedRows,
+        *,
+        fast_search: bool,
+    ) -> tuple[BitMap, dict[int, int]]:
+        """Return the fragments that segments of an index cover, and the rows of the others.
+
+        Parameters
+        ----------
+        path : tuple of Field
+            The fields from the top-level field to the column of the index.
+        segments : iterable of BitMap
+            The fragments that each segment was built on.
+        moved : MovedRows
+        fast_search : bool
+            Whether rows that no index covers are left out.
+        """
+        field_ids = {node.id for node in path}
+        covered = moved.fragments(BitMap.union(BitMap(), *segments)) & BitMap(
+            fragment.id
+            for fragment in self.fragments
+            if not (fragment.has_overlays and is_overlaid(fragment, field_ids))
+        )
+        uncovered = {
+            fragment.id: fragment.physical_rows
+            for fragment in self.fragments
+            if not fast_search and fragment.id not in covered
+        }
+        return covered, uncovered
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.open_files import FilesOfTable, OpenFiles
 
 
 class File:
@@ -53,3 +53,12 @@ def test_files_are_not_pickled() -> None:
     files.give_back("a", File())  # type: ignore[arg-type]
     copy = pickle.loads(pickle.dumps(files))
     assert copy.take_out("a") is None
+
+
+def test_tables_share_a_cache() -> None:
+    shared, file = OpenFiles(), File()
+    first, second = FilesOfTable(shared, "first"), FilesOfTable(shared, "second")
+    first.give_back("a", file)  # type: ignore[arg-type]
+    assert second.take_out("a") is None
+    assert FilesOfTable(shared, "first").take_out("a") is file
+    assert first.take_out("a") is None

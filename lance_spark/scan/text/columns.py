@@ -20,7 +20,8 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
+from lance_spark.scan.search_task import SearchedVersion
 from lance_spark.scan.text.files.index import TextIndexPart, open_index
 from lance_spark.scan.text.files.layout import VERSIONS
 from lance_spark.scan.text.parameters import TextParameters
@@ -151,11 +152,9 @@ _Opened = tuple[table_pb2.IndexMetadata, BitMap, list[TextIndexPart]]
 
 
 def plan_column(
-    paths: TablePaths,
+    version: SearchedVersion,
     path: tuple[Field, ...],
-    segments: Sequence[table_pb2.IndexMetadata],
     moved: MovedRows,
-    fragments: Sequence[Fragment],
     queries: Sequence[Leaf],
     *,
     fast_search: bool,
@@ -166,14 +165,10 @@ def plan_column(
 
     Parameters
     ----------
-    paths : TablePaths
+    version : SearchedVersion
     path : tuple of Field
         The fields from the top-level field to the column.
-    segments : sequence of IndexMetadata
-        Of all indexes of the version.
     moved : MovedRows
-    fragments : sequence of Fragment
-        Of the version.
     queries : sequence of Leaf
         All queries of this column.
     fast_search : bool
@@ -198,7 +193,8 @@ def plan_column(
             f"column {name!r} of type {dtype} is not text: full-text search needs a column of "
             "strings"
         )
-    opened, parameters = _open_segments(paths, path, segments, must_read=fast_search)
+    indices = version.section.indices
+    opened, parameters = _open_segments(version.paths, path, indices, must_read=fast_search)
     if any(other != parameters[0] for other in parameters):
         raise UnsupportedFeatureError(
             f"the segments of the index of column {name!r} split text differently; create the "
@@ -214,18 +210,8 @@ def plan_column(
             raise
         _LOG.warning("the index of column %r is ignored: %s", name, error)
         used, leaves = _used([], queries, tokenizer)
-    field_ids = {node.id for node in path}
-    built_on = BitMap.union(BitMap(), *(segment.fragments for segment in used))
-    covered = moved.fragments(built_on) & BitMap(
-        fragment.id
-        for fragment in fragments
-        if not (fragment.has_overlays and is_overlaid(fragment, field_ids))
-    )
-    uncovered = {
-        fragment.id: fragment.physical_rows
-        for fragment in fragments
-        if not fast_search and fragment.id not in covered
-    }
+    built_on = [segment.fragments for segment in used]
+    covered, uncovered = version.coverage(path, built_on, moved, fast_search=fast_search)
     return ColumnPlan(
         path, tokenizer.parameters, used, covered, uncovered, leaves, bool(parameters)
     )

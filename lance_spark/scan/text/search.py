@@ -23,10 +23,10 @@ import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.plan import UsedIndex
+from lance_spark.scan.search_task import SearchedVersion
 from lance_spark.scan.text.column_search import ColumnSearch
 from lance_spark.scan.text.columns import INVERTED, PLAIN, ColumnPlan, Leaf, TextRows, plan_column
 from lance_spark.scan.text.parameters import TextParameters
@@ -45,9 +45,7 @@ from lance_spark.scan.text.queries import (
 )
 from lance_spark.scan.text.ranking.combined_fields import combined_fields
 from lance_spark.scan.text.ranking.hits import Hits, boolean, combined
-from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
-from lance_spark.table.paths import TablePaths
 
 #: To split a text takes about as long as to score so many postings.
 _POSTINGS_OF_A_TEXT = 200
@@ -235,13 +233,9 @@ class TextSearch:
 
 
 def plan_search(
-    paths: TablePaths,
-    section: table_pb2.IndexSection,
-    fragments: Sequence[Fragment],
-    field_path: Callable[[str], tuple[Field, ...]],
+    version: SearchedVersion,
     query: FullTextQuery,
     *,
-    stable_row_ids: bool,
     fast_search: bool,
     use_index: bool = True,
 ) -> TextSearch:
@@ -249,14 +243,8 @@ def plan_search(
 
     Parameters
     ----------
-    paths : TablePaths
-    section : IndexSection
-    fragments : sequence of Fragment
-    field_path : callable
-        Returns the fields from the top-level field to a column, by its name.
+    version : SearchedVersion
     query : FullTextQuery
-    stable_row_ids : bool
-        Whether the table has them.
     fast_search : bool
         Whether rows that no index covers are left out.
     use_index : bool
@@ -270,18 +258,16 @@ def plan_search(
         An index has another tokenizer or format.
     CorruptFileError, CorruptTableError, MissingFileError, StorageError
     """
-    moved = MovedRows.of(paths, section)
+    moved = MovedRows.of(version.paths, version.section)
     queries: dict[str, list[Leaf]] = {}
     for leaf in leaves(query):
         queries.setdefault(leaf.column, []).append(leaf)
 
     def plan(name: str, without_index: TextParameters = PLAIN) -> ColumnPlan:
         return plan_column(
-            paths,
-            field_path(name),
-            section.indices,
+            version,
+            version.field_path(name),
             moved,
-            fragments,
             list(dict.fromkeys(queries[name])),
             fast_search=fast_search,
             use_index=use_index,
@@ -301,7 +287,7 @@ def plan_search(
                     "only query; create an index"
                 )
             columns[name] = plan(name, parameters)
-    return TextSearch(query, columns, moved, stable_row_ids)
+    return TextSearch(query, columns, moved, version.stable_row_ids)
 
 
 def _common_parameters(

@@ -24,11 +24,11 @@ from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
-from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.plan import UsedIndex
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
+from lance_spark.scan.search_task import SearchedVersion
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.scan.vectors.files.searched import SearchedSegment, open_segments
@@ -304,13 +304,9 @@ class VectorSearch:
 
 
 def plan_vectors(
-    paths: TablePaths,
-    section: table_pb2.IndexSection,
-    fragments: Sequence[Fragment],
-    field_path: Callable[[str], tuple[Field, ...]],
+    version: SearchedVersion,
     query: NearestQuery,
     *,
-    stable_row_ids: bool,
     fast_search: bool,
     use_index: bool = True,
 ) -> VectorSearch:
@@ -318,14 +314,8 @@ def plan_vectors(
 
     Parameters
     ----------
-    paths : TablePaths
-    section : IndexSection
-    fragments : sequence of Fragment
-    field_path : callable
-        Returns the fields from the top-level field to a column, by its name.
+    version : SearchedVersion
     query : NearestQuery
-    stable_row_ids : bool
-        Whether the table has them.
     fast_search : bool
         Whether rows that no index covers are left out.
     use_index : bool
@@ -337,7 +327,7 @@ def plan_vectors(
         The column does not exist or has no vectors, or the query does not fit.
     CorruptTableError, StorageError
     """
-    path = field_path(query.column)
+    path, section = version.field_path(query.column), version.section
     dtype = checked_type(path, query)
     if dtype.is_multi:
         query = replace(query, is_batch=False)
@@ -345,24 +335,16 @@ def plan_vectors(
     opened: list[tuple[SearchedSegment, VectorSegment]] = []
     if use_index and query.use_index:
         try:
-            moved = MovedRows.of(paths, section)
-            opened = open_segments(paths, path, dtype, section.indices, query.metric)
+            moved = MovedRows.of(version.paths, section)
+            opened = open_segments(version.paths, path, dtype, section.indices, query.metric)
         except INDEX_ERRORS as error:
             _LOG.warning("the vector index of column %r is ignored: %s", query.column, error)
     metric = opened[0][1].metric if opened else query.metric or dtype.default_metric
     dtype.check_metric(metric)
     dtype.query(query.vectors, metric)
     segments = tuple(segment for segment, _ in opened)
-    field_ids = {node.id for node in path}
-    built_on = BitMap.union(BitMap(), *(segment.fragments for segment in segments))
-    covered = moved.fragments(built_on) & BitMap(
-        fragment.id for fragment in fragments if not is_overlaid(fragment, field_ids)
-    )
-    uncovered = {
-        fragment.id: fragment.physical_rows
-        for fragment in fragments
-        if not fast_search and fragment.id not in covered
-    }
+    built_on = [segment.fragments for segment in segments]
+    covered, uncovered = version.coverage(path, built_on, moved, fast_search=fast_search)
     return VectorSearch(
         query=replace(query, metric=metric),
         path=path,
@@ -372,7 +354,7 @@ def plan_vectors(
         uncovered=uncovered,
         measures_again=bool(uncovered) or query.refine_factor is not None,
         moved=moved,
-        stable_row_ids=stable_row_ids,
+        stable_row_ids=version.stable_row_ids,
     )
 
 

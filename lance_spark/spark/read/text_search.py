@@ -51,7 +51,7 @@ def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
     InvalidOptionError
         An option cannot be combined with full_text_query.
     LanceError
-        As `plan_full_text`.
+        As `plan_search`.
     """
     scanned, residual = plan.filters()
     tasks = _tasks(plan, scanned, residual)

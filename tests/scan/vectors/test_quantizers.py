@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.quantizers import lookup, scalar
 from lance_spark.scan.vectors.quantizers.flat import FlatQuantizer
-from lance_spark.scan.vectors.quantizers.lookup import positions_of, summed
+from lance_spark.scan.vectors.quantizers.lookup import (
+    positions_of,
+    squared_differences,
+    summed,
+)
 from lance_spark.scan.vectors.quantizers.product import ProductQuantizer
 from lance_spark.scan.vectors.quantizers.quantizer import Quantizer
 from lance_spark.scan.vectors.quantizers.scalar import ScalarQuantizer
@@ -211,6 +215,18 @@ def test_any_number_of_bytes_is_looked_up(count: int) -> None:
     summed(tables, positions_of(columns), found)
     expected = tables[np.arange(count)[:, None], columns].sum(axis=0, dtype=np.float64)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("count", "items"), [(1, 1), (16, 8), (48, 16), (5, 7)])
+def test_tables_have_the_same_bits(count: int, items: int) -> None:
+    rng = np.random.default_rng(count)
+    columns = rng.standard_normal((count, items, 256)).astype(np.float32)
+    query = rng.standard_normal(count * items).astype(np.float32)
+    expected = np.zeros((count, 256), np.float32)
+    for item in range(items):
+        expected += (columns[:, item] - query.reshape(count, items)[:, item, None]) ** 2
+    assert np.array_equal(squared_differences(query, columns), expected)
 
 
 def test_bounds_that_are_equal_and_numbers_that_are_not_finite() -> None:
