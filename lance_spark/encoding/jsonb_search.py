@@ -325,7 +325,7 @@ def _checked_kinds(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """Return the kinds of entries; `ODD` for those that JSON does not have, and for containers
     without a header.
     """
-    kinds: npt.NDArray[np.uint32] = words & ENTRY_KIND
+    kinds = words & np.uint32(ENTRY_KIND)
     is_odd = (kinds > CONTAINER) | ((kinds == CONTAINER) & (words & LENGTH < 4))
     return np.where(is_odd, ODD, kinds).astype(np.uint32) if is_odd.any() else kinds
 
