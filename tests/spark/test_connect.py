@@ -443,7 +443,7 @@ def check_names(result: dict[str, Any], root: Path) -> None:
     assert {row["id"]: row["word"] for row in table.to_table().to_pylist()} == words
     assert list(table.tags.list()) == ["merged"]
     # The keys of the source of a merge.
-    assert "id IN (3, 9)" in result["keys"]
+    assert "id IN (3L, 9L)" in result["keys"]
     assert sorted(result["merged"]) == [0, 70_000]
 
 
