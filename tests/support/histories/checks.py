@@ -60,7 +60,8 @@ def check_content(
     result = full.select(names)
     keys = result["key"].to_pylist()
     assert len(keys) == len(set(keys)), f"rows twice: {sorted(keys)}"
-    state = _fitting(result, keys, outcomes, change)
+    updated = full[UPDATED].to_pylist() if stable else []
+    state = _fitting(result, keys, updated, outcomes, change)
     assert ours.config() == dict(theirs.config()) == dict(state.config)
     assert dict(ours.metadata) == dict(theirs.metadata) == dict(state.metadata)
     if change.keeps_order:
@@ -88,7 +89,13 @@ def check_content(
     return state.with_rows(rows)
 
 
-def _fitting(table: pa.Table, keys: list[int], outcomes: Sequence[State], change: Change) -> State:
+def _fitting(
+    table: pa.Table,
+    keys: list[int],
+    updated: list[int],
+    outcomes: Sequence[State],
+    change: Change,
+) -> State:
     ordered = table.sort_by("key")
     errors = []
     fitting = []
@@ -103,8 +110,14 @@ def _fitting(table: pa.Table, keys: list[int], outcomes: Sequence[State], change
             fitting.append(outcome)
     if not fitting:
         raise AssertionError("\n".join(errors) or "no outcome could fit")
-    # Only one outcome moves a row that already has its new value.
-    return next((item for item in fitting if list(item.rows) == keys), fitting[0])
+    # Only one outcome moves or updates a row that already has its new value.
+    return max(
+        fitting,
+        key=lambda item: (
+            [item.rows[key].updated for key in keys] == updated,
+            list(item.rows) == keys,
+        ),
+    )
 
 
 def check_queries(
