@@ -18,7 +18,7 @@ from lance_spark.dataset import IndexCheck
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
-from lance_spark.mutations.indexes import builders, create
+from lance_spark.mutations.indexes import builders, task
 from lance_spark.mutations.indexes.column import ColumnPart
 from lance_spark.scan.indexes.files import IndexFiles, read_columns
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -179,13 +179,13 @@ def with_a_null(values: pa.Array, ids: np.ndarray) -> tuple[pa.Array, np.ndarray
 
 def tamper_parts(patch: pytest.MonkeyPatch, tamper: Tamper) -> None:
     """Change the values that an index is built of."""
-    read = create.column_parts
+    read = task.column_parts
 
     def parts(*arguments: Any) -> Iterator[ColumnPart]:
         for part in read(*arguments):
             yield ColumnPart(*tamper(part.values, part.ids), part.is_last)
 
-    patch.setattr(create, "column_parts", parts)
+    patch.setattr(task, "column_parts", parts)
 
 
 def tampered(
