@@ -69,7 +69,7 @@ def source(expressions: str) -> str:
         ("t.id = s.k + 1 AND t.w = concat('w', s.k + 1)", "(3), (4)", ["'w4'", "IN ("]),
         ("t.small = s.k", "(5L), (1000L), (-129L)", ["small"]),
         ("t.w = s.k", "('w5'), ('W6'), (NULL)", ["'w5'"]),
-        ("s.k = t.day", "(DATE '2024-01-03'), (NULL)", ["2024-01-03"]),
+        ("s.k = t.day", "(DATE '2024-01-03'), (NULL)", ["2024-01-03|19725"]),
         ("t.at = s.k", "(TIMESTAMP '1970-01-01 00:00:09.000007Z')", ["at"]),
         ("t.cents = s.k", "(CAST(0.05 AS DECIMAL(10, 2)))", ["0.05"]),
         ("t.raw = s.k", "(X'3137')", ["3137"]),
