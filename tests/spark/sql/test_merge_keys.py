@@ -60,7 +60,7 @@ def source(expressions: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("condition", "expressions", "pushed"),
+    ("condition", "expressions", "parts"),
     [
         ("t.id = s.k", "(3), (NULL), (3000000), (9)", ["IN (", "3000000"]),
         ("t.ID = s.K", "(4L), (7L), (5000000000L)", ["IN (4, 7)"]),
@@ -81,13 +81,13 @@ def source(expressions: str) -> str:
     ],
 )
 def test_rows_are_those_of_the_join(
-    spark: Any, root: Path, table: str, condition: str, expressions: str, pushed: list[str]
+    spark: Any, root: Path, table: str, condition: str, expressions: str, parts: list[str]
 ) -> None:
     merge = f"MERGE INTO {table} t USING {source(expressions)} ON {condition} {UPDATE}"
     text = filters(spark, merge)
-    for part in pushed:
+    for part in parts:
         assert any(choice in text for choice in part.split("|")), text
-    if not pushed:
+    if not parts:
         assert " IN " not in text
     joined = spark.sql(
         f"SELECT t.id FROM {table} t JOIN {source(expressions)} ON {condition} WHERE t.v >= 0"
