@@ -8,6 +8,9 @@ that were trained apart differ by luck, which is measured:
 | queries | standard error of the mean difference of the recall of a query |
 | training | standard deviation of the recall of some indexes of pylance, each trained anew |
 
+Rounding decides which of two groups of equal vectors is nearer, if their codes are as near. So with
+duplicates, the luck of queries counts for indexes of one model, too.
+
 A recall that is lower than allowed by more than three standard deviations of both is no luck.
 """
 
@@ -115,13 +118,15 @@ def model_of(segment: VectorSegment) -> dict[str, Any]:
     return model
 
 
-def assert_not_lower(own: Recalls, others: Sequence[Recalls], *, luck: bool) -> None:
+def assert_not_lower(
+    own: Recalls, others: Sequence[Recalls], *, luck: bool, ties: bool = False
+) -> None:
     """Check the mean recall of an index beside that of some indexes of pylance."""
     for k in (10, 100):
         other = np.stack([recalls[k] for recalls in others])
         less = other.mean(axis=0) - own[k]
         builds = other.mean(axis=1).var(ddof=1) * (1 + 1 / len(others)) if luck else 0.0
-        deviation = (less.var() / len(less) + builds) ** 0.5 if luck else 0.0
+        deviation = (less.var() / len(less) + builds) ** 0.5 if luck or ties else 0.0
         assert less.mean() <= ALLOWED + 3 * deviation, (
             f"recall@{k} {own[k].mean():.4f}, that of pylance {other.mean():.4f} ({deviation:.4f})"
         )
@@ -148,7 +153,8 @@ def test_recall(shape: str, kind: str, metric: str, tmp_path: Path) -> None:
 
     theirs = [table(f"theirs {number}", "pylance") for number in range(BUILDS)]
     first = theirs[0].recalls("pylance")
-    assert_not_lower(theirs[0].recalls("ours"), [first], luck=False)
+    ties = shape == "duplicates"
+    assert_not_lower(theirs[0].recalls("ours"), [first], luck=False, ties=ties)
     # Vectors without negative items have products with one centroid that are greater than with any
     # other: pylance's partitions have 0 to 800 rows of 3,000, and 3 partitions any part of them.
     probes = PARTITIONS if (shape, metric) == ("uniform", "dot") else PROBES
@@ -156,5 +162,5 @@ def test_recall(shape: str, kind: str, metric: str, tmp_path: Path) -> None:
     given = table("given model", "ours", **model_of(theirs[0].segment))
     own = table("ours", "ours")
     for client in CLIENTS:
-        assert_not_lower(given.recalls(client), [first], luck=False)
+        assert_not_lower(given.recalls(client), [first], luck=False, ties=ties)
         assert_not_lower(own.recalls(client, probes), expected, luck=True)
