@@ -22,7 +22,7 @@ from lance_spark.scan.vectors.ivf import Int64Array, Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Collector, Neighbors, joined
 from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
-from lance_spark.scan.vectors.quantizers.partial import LEAST_PAIRS
+from lance_spark.scan.vectors.quantizers.measuring import FEW_QUERIES, MeasuredPartition
 from lance_spark.scan.vectors.quantizers.quantizer import Partition
 from lance_spark.scan.vectors.query import NearestQuery
 from lance_spark.table.rows.index import FindRows
@@ -34,12 +34,6 @@ _MORE_FACTOR, _MORE_ROWS = 2, 64
 _LATER = 8
 #: Partitions that are in memory at once.
 _PARTITIONS = 64
-#: Queries that are measured at once: their distances from a step of rows stay in the caches.
-_QUERIES = 512
-#: With more queries than this number, most rows of a partition are left out before.
-_FEW_QUERIES = 16
-#: If a query has too few rows yet, one row of so many is measured first, of at least so many rows.
-_SEEDS, _SEEDED_ROWS = 8, 4096
 #: How many times more rows are found for each vector of a multivector.
 _MULTI_FACTOR = 10
 
@@ -257,7 +251,7 @@ class _Segment:
         if self._share[1] > 1:
             lengths = self.opened.ivf.lengths
             first = probes_of_shares(self._query, first, self._order, lengths, k)
-        if len(self._vectors) > _FEW_QUERIES and not self.opened.has_graphs:
+        if len(self._vectors) > FEW_QUERIES and not self.opened.has_graphs:
             # The nearest rows are most often in the nearest partition. The others have few.
             nearest = (self._order % self._share[1] == self._share[0]).argmax(axis=1) + 1
             self._search(np.minimum(first, nearest), collector, live, k)
@@ -350,7 +344,9 @@ def search_pairs(
                 if not passing.any():
                     continue
             if graph is None:
-                _measure(collector, partition, vectors, queries, ids, places, passing)
+                rows = np.arange(len(ids)) if passing is None else np.flatnonzero(passing)
+                measured = MeasuredPartition(collector, partition, vectors, ids, places)
+                measured.collect(queries, rows)
                 continue
             for query_number in queries.tolist():
                 rows, distances = graph.search(
@@ -410,73 +406,6 @@ def _measure_one(
     ids = np.concatenate([part[rows - (end - len(part))] for rows, end, (part, _) in pieces])
     every = np.arange(len(near))
     collector.add_pairs(distances[near], query.repeat(len(near)), every, ids, ids)
-
-
-def _measure(
-    collector: Collector,
-    partition: Partition,
-    vectors: Vectors,
-    queries: Int64Array,
-    ids: UInt64Array,
-    places: UInt64Array,
-    is_valid: npt.NDArray[np.bool_] | None,
-) -> None:
-    """Collect the rows of a partition."""
-    rows = np.arange(len(ids)) if is_valid is None else np.flatnonzero(is_valid)
-    columns = (ids, places)
-    if len(queries) <= _FEW_QUERIES:
-        _measure_all(collector, partition, vectors, queries, columns, rows)
-        return
-    has_limit = np.isfinite(collector.limits[queries])
-    _measure_near(collector, partition, vectors, queries[has_limit], columns, rows)
-    others = queries[~has_limit]
-    if len(rows) < _SEEDED_ROWS:
-        _measure_all(collector, partition, vectors, others, columns, rows)
-        return
-    # Some of the rows tell which of the others are near.
-    _measure_all(collector, partition, vectors, others, columns, rows[::_SEEDS])
-    rest = np.delete(rows, slice(None, None, _SEEDS))
-    _measure_near(collector, partition, vectors, others, columns, rest)
-
-
-def _measure_all(
-    collector: Collector,
-    partition: Partition,
-    vectors: Vectors,
-    queries: Int64Array,
-    columns: tuple[UInt64Array, UInt64Array],
-    rows: Int64Array,
-) -> None:
-    """Collect rows of a partition by all their distances."""
-    ids, places = columns
-    chosen = None
-    if len(rows) < len(ids):
-        chosen, own = rows, ids[rows]
-        ids, places = own, own if places is ids else places[rows]
-    for first in range(0, len(queries), _QUERIES):
-        some = queries[first : first + _QUERIES]
-        collector.add(partition.distances(vectors[some], chosen), some, ids, places)
-
-
-def _measure_near(
-    collector: Collector,
-    partition: Partition,
-    vectors: Vectors,
-    queries: Int64Array,
-    columns: tuple[UInt64Array, UInt64Array],
-    rows: Int64Array,
-) -> None:
-    """Collect rows of a partition; those that cannot be among the nearest are left out first."""
-    decoded = None
-    if len(queries) * len(rows) >= LEAST_PAIRS:
-        decoded = partition.decoded(vectors[queries], rows)
-    if decoded is not None:
-        limits = collector.limits
-        groups, others = decoded.groups(limits[queries])
-        for query, row, distances in decoded.near(groups, lambda some: limits[queries[some]]):
-            collector.add_pairs(distances, queries[query], row, *columns)
-        queries = queries[others]
-    _measure_all(collector, partition, vectors, queries, columns, rows)
 
 
 def _of_multivectors(neighbors: Neighbors, num_vectors: int) -> Neighbors:

@@ -51,7 +51,7 @@ def test_many_queries(
 
     monkeypatch.setattr(partial.Decoded, "groups", groups)
     # All partitions are large enough.
-    monkeypatch.setattr("lance_spark.scan.vectors.index_search.LEAST_PAIRS", 1)
+    monkeypatch.setattr("lance_spark.scan.vectors.quantizers.measuring.LEAST_PAIRS", 1)
     queries = vectors(QUERIES, 2)
     for deleted, condition in ((False, None), (False, "id % 3 = 1"), (True, None)):
         if deleted:
