@@ -79,7 +79,7 @@ class NearestMethods(PlanMethods):
 
         Of a vector search, it says which index is searched, how many of its partitions and vectors,
         and which rows are measured without the index. If there are fewer than `k` live rows in
-        these partitions, the search goes on to further ones.
+        these partitions, the search reads more partitions.
 
         The parameters have the meaning that they have in `plan` and `to_table`.
 

@@ -63,7 +63,7 @@ class OpenFiles:
 
 
 class FilesOfTable(OpenFiles):
-    """The open files of one table, among those of a cache that several tables share.
+    """The open files of one table, in a cache that several tables share.
 
     Parameters
     ----------

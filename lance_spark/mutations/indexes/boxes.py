@@ -33,7 +33,7 @@ def boxes_of(
     Raises
     ------
     InvalidInputError
-        A value is no geometry.
+        A value is not a geometry.
     """
     nulls = [np.empty(0, np.uint64)]
     count = 0
