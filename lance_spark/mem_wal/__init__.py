@@ -1,1 +1,1 @@
-"""Upserts with low latency: shards with logs and SSTables beside a table, and reads over them."""
+"""MemWAL: upserts with low latency into logs beside a table, and reads that see them."""
