@@ -19,7 +19,6 @@ this. Specification: table/mem_wal.md.
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,8 +33,6 @@ from lance_spark.mem_wal.bloom_filter import FILE, encode_filter
 from lance_spark.mem_wal.entries import TOMBSTONE
 from lance_spark.mem_wal.key_bytes import check_key_type
 from lance_spark.mem_wal.key_index import SortedKeys, write_key_index
-from lance_spark.mem_wal.names import MEM_WAL
-from lance_spark.mem_wal.shard_manifest import SsTable
 from lance_spark.mutations.rows.update import primary_key
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
@@ -43,6 +40,8 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.codec import read_version
+from lance_spark.table.mem_wal.names import new_sstable_folder, sstable_path
+from lance_spark.table.mem_wal.shard_manifest import SsTable
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.data.row_deletions import with_deletion_file
@@ -54,7 +53,6 @@ from lance_spark.table.rows.deletions import Offsets, write_deletions
 _VERSION = 1
 #: Files of earlier versions have no null structs, which tombstones need.
 _LEAST_FILE_VERSION = (2, 1)
-_FOLDER_DIGITS = 8
 _NO_LIMIT = 1 << 62
 
 
@@ -90,7 +88,7 @@ def write_sstable(
     """
     if not rows.num_rows:
         raise InvalidInputError(f"{table.store.display}: an SSTable needs one row or more")
-    folder = f"{secrets.token_hex(_FOLDER_DIGITS // 2)}_gen_{generation}"
+    folder = new_sstable_folder(generation)
     path = sstable_path(shard, folder)
     with naming(table.store.display):
         keys = key_columns(table.schema, rows)
@@ -120,11 +118,6 @@ def open_sstable(table: OpenTable, shard: uuid.UUID, folder: str) -> OpenTable:
     return OpenTable(TablePaths(store), read_version(store, _VERSION))
 
 
-def sstable_path(shard: uuid.UUID, folder: str) -> str:
-    """Return the path of an SSTable below the root of its table."""
-    return f"{MEM_WAL}/{shard}/{folder}"
-
-
 def delete_sstable(store: ObjectStore, path: str) -> None:
     """Delete the files of an SSTable.
 
@@ -133,7 +126,7 @@ def delete_sstable(store: ObjectStore, path: str) -> None:
     store : ObjectStore
         The root of the base table.
     path : str
-        See `sstable_path`.
+        Its path below that root.
 
     Raises
     ------
