@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from google.protobuf.message import DecodeError
-
-from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.mutations.rows.update import primary_key
-from lance_spark.proto import table_pb2
-from lance_spark.table.indexes.sections import MEM_WAL, section_of
+from lance_spark.table.indexes.sections import MEM_WAL
+from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.open import OpenTable
 
 
@@ -33,7 +31,7 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
     CorruptTableError
         The indexes cannot be read.
     """
-    if _details(table) is not None:
+    if details_of(table.manifest) is not None:
         raise _refusal(table, change)
 
 
@@ -51,7 +49,7 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
     CorruptTableError
         The indexes cannot be read.
     """
-    details = _details(table)
+    details = details_of(table.manifest)
     if details is None:
         return
     used = {field.id for path in primary_key(table.schema) for field in path}
@@ -63,19 +61,6 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
         raise _refusal(
             table, f"column {dropped[0].name!r} of its key or sharding cannot be dropped"
         )
-
-
-def _details(table: OpenTable) -> table_pb2.MemWalIndexDetails | None:
-    for index in section_of(table.manifest).indices:
-        if index.name == MEM_WAL:
-            try:
-                return table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
-            except DecodeError as error:
-                raise CorruptTableError(
-                    f"{table.manifest.name}: the details of index {MEM_WAL} cannot be decoded: "
-                    f"{error}"
-                ) from None
-    return None
 
 
 def _refusal(table: OpenTable, change: str) -> UnsupportedFeatureError:
