@@ -40,6 +40,18 @@ class FactMethods(ScanMethods):
         return int(max_field_id(self._table.manifest.to_proto()))
 
     @property
+    def initial_storage_options(self) -> dict[str, str] | None:
+        """The storage options that the table was opened with, with secrets; None without any."""
+        return dict(self._storage_options) or None
+
+    def latest_storage_options(self) -> dict[str, str] | None:
+        """Return the storage options in use, with secrets; None without any.
+
+        Credentials of a namespace are renewed before they expire.
+        """
+        return dict(self._table.store.options) or None
+
+    @property
     def stats(self) -> DatasetStatistics:
         """Statistics of the version: `dataset_stats`, `index_stats` and `data_stats`."""
         from lance_spark.dataset.facts.statistics import DatasetStatistics

@@ -175,3 +175,14 @@ def test_drop(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"."):
             drop(str(tmp_path / "other"))
     assert (tmp_path / "other" / "file.lance").exists()
+
+
+def test_storage_options(path: str, both: Any) -> None:
+    for dataset in both:
+        assert dataset.initial_storage_options is None
+        assert dataset.latest_storage_options() is None
+    options = {"timeout": "60s"}
+    theirs = lance.dataset(path, storage_options=options)
+    ours = open_dataset(path, storage_options=options)
+    assert ours.initial_storage_options == ours.latest_storage_options() == options
+    assert theirs.initial_storage_options["timeout"] == "60s"

@@ -13,6 +13,7 @@ A name that several modules export counts once, in the module that comes first.
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import inspect
 import pkgutil
@@ -32,8 +33,6 @@ _PARSED = ("lance.torch", "lance.vector")
 INTERNAL = ("lance.conftest", "lance.dependencies", "lance.download")
 #: Classes of which inherited members of pyarrow count, too.
 _WITH_PYARROW = ("LanceDataset", "LanceScanner")
-#: Classes of `lance.LanceOperation` and similar: their members are listed in sections of their own.
-_ENUMS = (enum.Enum,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +111,22 @@ def _name(path: str, owner: str, value: Any, seen: set[int]) -> Iterator[Name]:
 
 
 def _members(value: type) -> set[str]:
-    bases = [base for base in value.__mro__ if base.__module__.startswith("lance")]
+    bases = [base for base in value.__mro__ if _is_of_pylance(base)]
     members = {name for base in bases for name in vars(base)}
     if value.__name__ in _WITH_PYARROW:
         members |= set(dir(value))
-    if not issubclass(value, _ENUMS):
+    if not issubclass(value, enum.Enum):
         for base in bases:
             members |= set(getattr(base, "__annotations__", ()))
     return {name for name in members if not name.startswith("_")}
+
+
+def _is_of_pylance(base: type) -> bool:
+    """Return whether a class is of pylance; compiled classes name other modules."""
+    module = base.__module__.partition(".")[0]
+    return module in ("lance", "_lib") or (
+        module == "builtins" and getattr(builtins, base.__name__, None) is not base
+    )
 
 
 def _parsed(module: str) -> Iterator[Name]:
