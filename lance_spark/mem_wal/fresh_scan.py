@@ -197,6 +197,51 @@ class LogTask(ScanTask):
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedTask(ScanTask):
+    """A task that reads the rows of several tasks, one after the other.
+
+    Attributes
+    ----------
+    tasks : tuple of ScanTask
+        With the same columns and conditions.
+    """
+
+    tasks: tuple[ScanTask, ...]
+
+    @classmethod
+    def of(cls, tasks: Sequence[ScanTask]) -> JoinedTask:
+        """Join tasks."""
+        first = tasks[0]
+        return cls(
+            uri=first.uri,
+            lance_schema=first.lance_schema,
+            slices=(),
+            batch_size=first.batch_size,
+            filters=first.filters,
+            storage_options=first.storage_options,
+            tasks=tuple(tasks),
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows of all tasks."""
+        return sum(task.num_rows for task in self.tasks)
+
+    def batches(
+        self,
+        metrics: ScanMetrics | None = None,
+        *,
+        prefetch: bool = READ_AHEAD,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; see `ScanTask.batches`."""
+        for task in self.tasks:
+            # Overlays replace values of plain arrays, so these tasks keep no dictionaries.
+            has_overlays = any(piece.fragment.has_overlays for piece in task.slices)
+            part = task if has_overlays else replace(task, lance_schema=self.lance_schema)
+            yield from part.batches(metrics, prefetch=prefetch)
+
+
 @dataclass(frozen=True, slots=True)
 class _SsTableRows:
     """An open SSTable."""

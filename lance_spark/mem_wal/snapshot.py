@@ -111,8 +111,10 @@ def read_state(table: OpenTable) -> FreshState:
     )
 
 
-def pending_shards(store: ObjectStore, details: MemWalDetails) -> int:
-    """Return how many shards have rows that the base table does not have, by few small reads.
+def has_pending_rows(store: ObjectStore, details: MemWalDetails) -> bool:
+    """Return whether a shard has rows that the base table does not have.
+
+    Shards are read up to the first that has.
 
     Parameters
     ----------
@@ -123,18 +125,17 @@ def pending_shards(store: ObjectStore, details: MemWalDetails) -> int:
 
     Raises CorruptFileError, UnsupportedFeatureError, StorageError.
     """
-    count = 0
-    for manifest in _read_manifests(store):
-        compacted = details.compacted.get(manifest.shard, 0)
+    for shard in list_shards(store):
+        manifest = read_latest(store, shard)
+        if manifest is None:
+            continue
+        compacted = details.compacted.get(shard, 0)
         if any(table.generation > compacted for table in manifest.sstables):
-            count += 1
-        else:
-            count += any(
-                True
-                for entry in read_tail(store, manifest.shard, manifest.replay_after)
-                if _is_pending(entry, manifest, compacted)
-            )
-    return count
+            return True
+        tail = read_tail(store, shard, manifest.replay_after)
+        if any(_is_pending(entry, manifest, compacted) for entry in tail):
+            return True
+    return False
 
 
 def _newest(table: OpenTable) -> OpenTable:

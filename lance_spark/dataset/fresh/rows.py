@@ -37,8 +37,8 @@ class FreshRows(ScanMethods):
 
     Attributes
     ----------
-    num_sstables, num_entries : int
-        SSTables and WAL entries that are read.
+    num_shards, num_sstables, num_entries : int
+        Shards with rows that the version does not have, and their SSTables and WAL entries.
 
     Examples
     --------
@@ -60,6 +60,11 @@ class FreshRows(ScanMethods):
         return f"FreshRows({self._table.store.display!r}, version={self.version}, {sources})"
 
     @property
+    def num_shards(self) -> int:
+        """Number of shards that are read."""
+        return len(self._scan.state.shards)
+
+    @property
     def num_sstables(self) -> int:
         """Number of SSTables that are read."""
         return self._scan.num_sstables
@@ -70,9 +75,9 @@ class FreshRows(ScanMethods):
         return self._scan.num_entries
 
     @property
-    def max_rows(self) -> int:
+    def _max_rows(self) -> int:
         """The maximum number of rows, without reading any: hidden rows are counted."""
-        return super().count_rows() + self._scan.max_rows
+        return super()._max_rows + self._scan.max_rows
 
     def count_rows(
         self,
