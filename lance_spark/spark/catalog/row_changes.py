@@ -21,7 +21,7 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.column_rewriter import changed_columns
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
@@ -61,7 +61,7 @@ def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     write = arguments["write"]
     table = open_planned(arguments["options"], write)
     deletes = write["command"] == "DELETE"
-    check_rows_writable(table, data_files=not deletes)
+    check_rows_changeable(table, data_files=not deletes)
     if not deletes:
         check_types(table.schema, table.manifest.data_storage_version)
     return {
