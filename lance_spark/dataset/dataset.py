@@ -12,6 +12,7 @@ from lance_spark.dataset.changes.whole_table import WholeTableMethods
 from lance_spark.dataset.columns import ColumnMethods
 from lance_spark.dataset.error_paths import names_table, names_table_at
 from lance_spark.dataset.facts.version import FactMethods
+from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
 from lance_spark.dataset.recall import RecallMethods
@@ -25,6 +26,7 @@ from lance_spark.table.open import open_table
 
 @names_table
 class Dataset(
+    FreshMethods,
     RecallMethods,
     BlobMethods,
     FactMethods,
