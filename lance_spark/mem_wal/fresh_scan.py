@@ -31,7 +31,7 @@ from lance_spark.mem_wal.key_sets import KeyPaths, KeySet, LogKeys, SsTableKeys,
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.snapshot import FreshState, ShardState
 from lance_spark.mem_wal.sstable import open_sstable
-from lance_spark.mutations.rows.update import primary_key
+from lance_spark.table.primary_key import primary_key
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import values_at
