@@ -46,7 +46,7 @@ class MergeMethods(ScanMethods):
         >>> dataset = result["dataset"]
         """
         from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
-        from lance_spark.mutations.rows.update import primary_key
+        from lance_spark.table.primary_key import primary_key
 
         schema = self._table.schema
         if on is None:

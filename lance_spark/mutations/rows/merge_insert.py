@@ -14,13 +14,14 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.update import commit_moved, primary_key
+from lance_spark.mutations.rows.update import commit_moved
 from lance_spark.mutations.runner import abort_on_error, runner_for
 from lance_spark.table.align import align
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Maximum number of rows that are written at once.
