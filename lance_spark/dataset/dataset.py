@@ -117,7 +117,7 @@ class Dataset(
         updates: Mapping[str, Any],
         filters: str | Iterable[Sequence[Any]] | None = None,
         *,
-        mode: Literal["rows", "columns"] = "rows",
+        mode: Literal["rows", "columns", "overlay"] = "rows",
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
@@ -137,7 +137,10 @@ class Dataset(
         mode : str
             ``rows``: the update writes the new rows to new fragments, and deletes the old rows.
             ``columns``: the rows stay in their fragments. For each fragment with a row to update,
-            the update writes a new file with all values of the updated columns.
+            the update writes a new file with all values of the updated columns. ``overlay``: the
+            rows stay, and the update writes their new values alone, to overlay files. Other
+            clients do not open the table then, unless they allow overlays, until a compaction has
+            removed the overlays.
         commit_message, transaction_properties
             Stored in the transaction.
         conflict_retries : int
