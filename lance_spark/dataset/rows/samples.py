@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as pads
 
+    from lance_spark.dataset.planning import Columns, Filter
 
-class SampleMethods(ScanMethods):
+
+class SampleMethods(ScannerMethods):
     """Methods of `Dataset` that return rows in other forms."""
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
@@ -73,7 +75,7 @@ class SampleMethods(ScanMethods):
         positions = random.sample(range(total), num_rows)
         return self.take(positions if randomize_order else sorted(positions), columns, **options)
 
-    def slice(self, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+    def slice(self, start: int, end: int, columns: Columns | None = None) -> pa.Table:
         """Return the rows at some positions of the table's order. Deleted rows are not counted.
 
         Parameters
@@ -82,8 +84,8 @@ class SampleMethods(ScanMethods):
             Position of the first row, from 0 on.
         end : int
             Position after the last row. Positions after the end of the table have no rows.
-        columns : sequence of str, optional
-            As in `take`.
+        columns : sequence of str or mapping, optional
+            As in `to_table`.
 
         Raises
         ------
@@ -94,14 +96,12 @@ class SampleMethods(ScanMethods):
         check_least("start", start, 0)
         if end < start:
             raise InvalidInputError(f"end must be at least start, {start}, not {end}")
-        # The type of an empty range is not known.
-        positions = range(start, max(min(end, self.count_rows()), start))
-        return self.take(pa.array(positions, pa.int64()), columns)
+        return self.to_table(columns, limit=end - start, offset=start)
 
     def to_pandas(
         self,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
+        columns: Columns | None = None,
+        filter: Filter | None = None,
         limit: int | None = None,
         *,
         blob_mode: str = "lazy",

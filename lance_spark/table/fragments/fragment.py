@@ -146,6 +146,12 @@ class Fragment:
             proto.deletion_file.num_deleted_rows = num_deleted_rows
         return Fragment.from_proto(proto, self._source)
 
+    def without_deletions(self) -> Fragment:
+        """Return the fragment without its deletion file: deleted rows are read as well."""
+        proto = self.to_proto()
+        proto.ClearField("deletion_file")
+        return Fragment.from_proto(proto, self._source)
+
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The data files.
