@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from lance_spark.dataset.columns import ColumnMethods
 from lance_spark.dataset.error_paths import names_table, names_table_at
+from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
 from lance_spark.dataset.recall import RecallMethods
@@ -20,7 +21,7 @@ from lance_spark.table.open import open_table
 
 
 @names_table
-class Dataset(RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
+class Dataset(FreshMethods, RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
     """One version of a Lance table: scan, take and change it, list its history. Immutable.
 
     Made by `open_dataset` and `write_dataset`. Later commits are not visible. Each method that
