@@ -42,7 +42,7 @@ from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewrite
 from lance_spark.mutations.rows.candidates import candidate_rows, with_candidates
 from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.update import commit_moved_rows, primary_key
+from lance_spark.mutations.rows.update import commit_moved_rows
 from lance_spark.mutations.runner import Runner, abort_on_error, runner_for
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.predicates.tuples import Comparison
@@ -54,6 +54,7 @@ from lance_spark.table.mem_wal.details import MemWalDetails, compacted_messages,
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, list_shards, read_latest
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.open import read_latest as read_latest_version
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Up to this number of keys, an index of the key finds each of them.

@@ -35,11 +35,11 @@ from lance_spark.file.schema.field import BLOB_V2, Field
 from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.rows.update import primary_key
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import align
 from lance_spark.table.mem_wal.names import wal_path
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
 
 TOMBSTONE = "_tombstone"

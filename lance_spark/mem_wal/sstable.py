@@ -41,7 +41,6 @@ from lance_spark.mem_wal.entries import TOMBSTONE
 from lance_spark.mem_wal.key_bytes import check_key_type
 from lance_spark.mem_wal.key_index import SortedKeys, write_key_index
 from lance_spark.mutations.rewrite.fragment_rows import live_values
-from lance_spark.mutations.rows.update import primary_key
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import align
 from lance_spark.table.commit.commit import commit
@@ -55,6 +54,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.data.row_deletions import with_deletion_file
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.removal import delete_files
 from lance_spark.table.rows.deletions import Offsets, write_deletions
 

@@ -31,16 +31,14 @@ from typing import Any, get_args
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
-from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, field_ids, parse_updates
 from lance_spark.mutations.commits import (
     at_version,
-    check_rows_writable,
     commit_rows,
     retry_on_conflict,
 )
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
 from lance_spark.mutations.rewrite.writer import undo
@@ -101,7 +99,7 @@ def plan_update(
     """
     if mode not in get_args(Mode):
         raise InvalidOptionError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     schema, manifest = table.schema, table.manifest
     assignments = parse_updates(updates, schema)
     check_types(schema, manifest.data_storage_version)
@@ -225,22 +223,6 @@ def update_rows(
     return at_version(table, manifest)
 
 
-def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
-    """Return the paths of the fields of the primary key, in its order; empty without a primary key.
-
-    Fields with a recorded position come first, the others in the order of their ids. A path has the
-    field after the fields above it.
-    """
-    ranked = []
-    for top in schema.fields:
-        for path in _paths((top,)):
-            proto = path[-1].to_proto()
-            if proto.unenforced_primary_key:
-                position = proto.unenforced_primary_key_position
-                ranked.append(((not position, position or proto.id, proto.id), path))
-    return [path for _, path in sorted(ranked, key=lambda pair: pair[0])]
-
-
 def commit_moved(
     table: OpenTable,
     runner: Runner,
@@ -308,9 +290,3 @@ def commit_moved_rows(
         compacted_sstables=tuple(compacted),
     )
     return commit_rows(table, operation, options)
-
-
-def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:
-    yield path
-    for child in path[-1].children:
-        yield from _paths((*path, child))
