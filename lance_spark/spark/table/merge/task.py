@@ -34,6 +34,7 @@ from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.row_changes import ChangedRows, RowChanger, column_at, key_filter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 from lance_spark.table.primary_key import primary_key
