@@ -37,7 +37,6 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
-from lance_spark.table.primary_key import primary_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
