@@ -57,6 +57,7 @@ from lance_spark.mutations.rows.delete import (
 )
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
@@ -262,8 +263,15 @@ def commit_moved_rows(
     columns: Collection[str],
     options: CommitOptions,
     keys: InsertedKeys | None = None,
+    compacted: Sequence[table_pb2.CompactedSsTable] = (),
 ) -> Manifest:
-    """Commit as `commit_moved` does, with deletion files that are written."""
+    """Commit as `commit_moved` does, with deletion files that are written.
+
+    Parameters
+    ----------
+    compacted : sequence of table_pb2.CompactedSsTable
+        Generations of the MemWAL whose rows these are.
+    """
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(
             f"{table.store.display}: the tasks moved or deleted {count} rows, but the deletion "
@@ -276,6 +284,9 @@ def commit_moved_rows(
     operation = update_operation(table, [result], changed, "rows")
     inserted = (fragment for part in moved for fragment in part.inserted)
     operation = replace(
-        operation, new_fragments=(*operation.new_fragments, *inserted), inserted_rows=keys
+        operation,
+        new_fragments=(*operation.new_fragments, *inserted),
+        inserted_rows=keys,
+        compacted_sstables=tuple(compacted),
     )
     return commit_rows(table, operation, options)
