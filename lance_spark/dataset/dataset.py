@@ -12,6 +12,7 @@ from lance_spark.dataset.error_paths import names_table, names_table_at
 from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
+from lance_spark.dataset.mem_wal import MemWalMethods
 from lance_spark.dataset.recall import RecallMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
@@ -21,7 +22,9 @@ from lance_spark.table.open import open_table
 
 
 @names_table
-class Dataset(FreshMethods, RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
+class Dataset(
+    FreshMethods, MemWalMethods, RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods
+):
     """One version of a Lance table: scan, take and change it, list its history. Immutable.
 
     Made by `open_dataset` and `write_dataset`. Later commits are not visible. Each method that

@@ -31,7 +31,6 @@ from lance_spark.mem_wal.key_sets import KeyPaths, KeySet, LogKeys, SsTableKeys,
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.snapshot import FreshState, ShardState
 from lance_spark.mem_wal.sstable import open_sstable
-from lance_spark.mutations.rows.update import primary_key
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import values_at
@@ -46,6 +45,7 @@ from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.primary_key import primary_key
 
 #: Id that `_tombstone` has in scans. Its id in an SSTable can belong to a column of the base table.
 _TOMBSTONE_ID = 2**31 - 2
