@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
 from lance_spark.dataset.scan import ScanMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.mem_wal.fresh_scan import FreshScan
+from lance_spark.mem_wal.fresh.scan import FreshScan
 from lance_spark.mem_wal.snapshot import FreshState, read_state
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.plan import ScanPlan
@@ -145,8 +145,9 @@ class FreshRows(ScanMethods):
             whole_fragments=whole_fragments,
             use_scalar_index=use_scalar_index,
         )
-        tasks = self._scan.base_tasks(plan.tasks, conditions)
-        fresh = self._scan.fresh_tasks(schema, conditions, batch_size)
+        scan = self._scan.sources_of(conditions)
+        tasks = scan.base_tasks(plan.tasks, conditions)
+        fresh = scan.fresh_tasks(schema, conditions, batch_size)
         return ScanPlan([*tasks, *fresh], plan.indexes)
 
     def _check(

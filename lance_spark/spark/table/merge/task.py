@@ -22,7 +22,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader
-from lance_spark.mutations.rows.update import commit_moved, primary_key
+from lance_spark.mutations.rows.update import commit_moved
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.spark.job import Job
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
@@ -34,6 +34,7 @@ from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.row_changes import ChangedRows, RowChanger, column_at, key_filter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
