@@ -114,18 +114,20 @@ class FreshScan:
     Parameters
     ----------
     state : FreshState
+    paths : tuple of tuple of Field, optional
+        The columns of the key; by default those of the primary key.
 
     Attributes
     ----------
     paths : tuple of tuple of Field
-        The columns of the primary key.
+        The columns of the key.
     num_entries : int
     num_sstables : int
     """
 
-    def __init__(self, state: FreshState) -> None:
+    def __init__(self, state: FreshState, paths: KeyPaths | None = None) -> None:
         self.state = state
-        self.paths: KeyPaths = tuple(primary_key(state.table.schema))
+        self.paths: KeyPaths = tuple(primary_key(state.table.schema)) if paths is None else paths
         self._shards = [self._opened(shard) for shard in state.shards]
         self._filters = _Filters()
         self.num_sstables = sum(len(shard.sstables) for shard in state.shards)
@@ -150,7 +152,11 @@ class FreshScan:
         ------
         CorruptFileError, StorageError
         """
-        keys = selected_keys(self.paths, conditions) if self._shards else None
+        # The filters are those of the primary key.
+        has_filters = bool(self._shards) and self.paths == tuple(
+            primary_key(self.state.table.schema)
+        )
+        keys = selected_keys(self.paths, conditions) if has_filters else None
         return self if keys is None else self.having(keys)
 
     def having(self, keys: Sequence[pa.Array]) -> FreshScan:
