@@ -12,7 +12,15 @@ from lance_spark._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches, BranchInfo
+    from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
+    from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.statistics import (
+        DatasetStatistics,
+        DataStatistics,
+        FieldStatistics,
+    )
     from lance_spark.dataset.fresh.rows import FreshRows
     from lance_spark.dataset.fresh.scanners import (
         ExecutionPlan,
@@ -43,6 +51,12 @@ __all__ = [
     "CompactionMetrics",
     "Dataset",
     "ExecutionPlan",
+    "DatasetDelta",
+    "DatasetStatistics",
+    "DataStatistics",
+    "FieldStatistics",
+    "MergeInsertBuilder",
+    "MergeResult",
     "Fragment",
     "FreshRows",
     "IndexCheck",
@@ -74,6 +88,12 @@ if not TYPE_CHECKING:
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
             "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
+            "DatasetDelta": "lance_spark.dataset.facts.delta",
+            "DatasetStatistics": "lance_spark.dataset.facts.statistics",
+            "DataStatistics": "lance_spark.dataset.facts.statistics",
+            "FieldStatistics": "lance_spark.dataset.facts.statistics",
+            "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
+            "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
             "FreshRows": "lance_spark.dataset.fresh.rows",
             "IndexCheck": "lance_spark.mutations.indexes.check",

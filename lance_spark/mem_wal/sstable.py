@@ -26,14 +26,23 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError, LanceError, StorageError, naming
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    naming,
+)
+from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.bloom_filter import FILE, encode_filter
 from lance_spark.mem_wal.entries import TOMBSTONE
 from lance_spark.mem_wal.key_bytes import check_key_type
 from lance_spark.mem_wal.key_index import SortedKeys, write_key_index
+from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.align import align
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
@@ -116,6 +125,59 @@ def open_sstable(table: OpenTable, shard: uuid.UUID, folder: str) -> OpenTable:
     """
     store = table.store.below(sstable_path(shard, folder))
     return OpenTable(TablePaths(store), read_version(store, _VERSION))
+
+
+def live_rows(table: OpenTable, sstable: OpenTable) -> pa.Table:
+    """Return the newest row of each key in an SSTable, in the shape of its base table.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The base table, whose columns may have changed since.
+    sstable : OpenTable
+        See `open_sstable`.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of the base table, found by field id, and `_tombstone`. Columns that the SSTable
+        does not have are null.
+
+    Raises
+    ------
+    CorruptTableError
+        A column of the key, or `_tombstone`, is missing or of another type.
+    CorruptFileError, UnsupportedEncodingError, StorageError
+    """
+    manifest = sstable.manifest
+    tombstone = next((f for f in sstable.schema.fields if f.name == TOMBSTONE), None)
+    stored = {
+        field.id for field in sstable.schema.fields if tombstone is None or field.id != tombstone.id
+    }
+    fields, missing = [], []
+    for field in sstable_schema(table.schema).fields[:-1]:
+        if field.id in stored:
+            fields.append(field)
+        elif field.nullable:
+            missing.append(field)
+        else:
+            raise CorruptTableError(f"{manifest.name}: the SSTable has no column {field.name!r}")
+    read = [*fields, *([] if tombstone is None else [tombstone])]
+    batches = live_values(
+        sstable.paths,
+        manifest.fragments,
+        read,
+        manifest.data_storage_version,
+        manifest.base_paths,
+    )
+    arrow = input_schema(Schema(tuple(read)))
+    rows = pa.Table.from_batches([align(batch, arrow) for batch in batches], arrow)
+    if tombstone is None:
+        rows = rows.append_column(TOMBSTONE, pa.repeat(False, rows.num_rows))
+    for field in missing:
+        dtype = input_schema(Schema((field,))).field(0).type
+        rows = rows.append_column(field.name, pa.nulls(rows.num_rows, dtype))
+    return rows.select([*table.schema.names, TOMBSTONE])
 
 
 def delete_sstable(store: ObjectStore, path: str) -> None:

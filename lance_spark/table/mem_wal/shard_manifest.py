@@ -147,11 +147,11 @@ def read_latest(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
     CorruptFileError, StorageError
     """
     hint = _read_hint(store, shard)
-    newest = None if hint is None else _find(store, shard, hint)
+    newest = None if hint is None else read_manifest(store, shard, hint)
     if newest is None:
         listed = map(names.number_of, store.list_names(names.manifest_folder(shard)))
         version = max((number for number in listed if number is not None), default=0)
-        newest = _find(store, shard, version) if version else None
+        newest = read_manifest(store, shard, version) if version else None
     if newest is None:
         return None
     return _newer(store, newest)
@@ -313,12 +313,18 @@ def _newer(store: ObjectStore, newest: ShardManifest) -> ShardManifest:
     version = newest.version
     while version < newest.version + _MISSING and version < _MAX_U64:
         version += 1
-        found = _find(store, newest.shard, version)
+        found = read_manifest(store, newest.shard, version)
         newest = newest if found is None else found
     return newest
 
 
-def _find(store: ObjectStore, shard: uuid.UUID, version: int) -> ShardManifest | None:
+def read_manifest(store: ObjectStore, shard: uuid.UUID, version: int) -> ShardManifest | None:
+    """Read a version of a shard manifest; None if it does not exist.
+
+    Raises
+    ------
+    CorruptFileError, UnsupportedFeatureError, StorageError
+    """
     path = names.manifest_path(shard, version)
     try:
         data = store.read_bytes(path, MAX_BYTES)
