@@ -23,7 +23,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.pruning.zone_places import is_overlaid
+from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -86,7 +86,7 @@ class SearchedVersion:
         fast_search : bool
             Whether rows that no index covers are left out.
         """
-        field_ids = {node.id for node in path}
+        field_ids = value_fields(path)
         covered = moved.fragments(BitMap.union(BitMap(), *segments)) & BitMap(
             fragment.id
             for fragment in self.fragments
