@@ -4,16 +4,18 @@
 | --- | --- | --- |
 | rows | the rows with new values to new fragments; deletion files for the old rows | moves rows |
 | columns | a data file of the columns that change, with all rows of a fragment | replaces files |
+| overlay | an overlay file for a fragment: the new values of the rows that change | adds overlays |
 
 Mode "rows" is better if few rows of a fragment change. Mode "columns" is better if most rows change
-and the table has other columns, which are not read. In both modes, rows of tables with stable row
-ids keep their ids and the versions that created them.
+and the table has other columns, which are not read. Mode "overlay" writes least, but other clients
+do not open a table with overlays by default. In all modes, rows of tables with stable row ids keep
+their ids and the versions that created them.
 
 | step | where | what |
 | --- | --- | --- |
 | `plan_update` | driver | cuts the fragments into tasks |
 | `UpdateTask.run` | task | writes new files; no version refers to them yet |
-| `commit_updates` | driver | commits one `Update` of all fragments |
+| `commit_updates` | driver | commits one `Update`, or `DataOverlay`, of all fragments |
 
 `commit_moved` commits a merge: moved, inserted and deleted rows, and the primary keys of inserted
 rows. No client enforces the primary key of a table. A filter of the inserted keys in each
@@ -39,6 +41,7 @@ from lance_spark.mutations.commits import (
     retry_on_conflict,
 )
 from lance_spark.mutations.mem_wal import check_rows_changeable
+from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields, overlay_operation
 from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
 from lance_spark.mutations.rewrite.writer import undo
@@ -62,6 +65,7 @@ from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.data.data_overlay import DataOverlay
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.update import Update, UpdateMode
 from lance_spark.table.placement import placement_of
@@ -105,6 +109,8 @@ def plan_update(
     check_types(schema, manifest.data_storage_version)
     if mode == "columns":
         check_first_field(table, field_ids(assignments))
+    elif mode == "overlay":
+        check_overlaid_fields(table, (assignment.field for assignment in assignments))
     comparisons = parse_conditions(table, filters)
     fragments = counted_fragments(table.paths, table.manifest)
     candidates = candidate_rows(table, fragments, comparisons)
@@ -137,11 +143,14 @@ def plan_update(
 def update_operation(
     table: OpenTable, results: Iterable[UpdateResult], changed: Iterable[int], mode: Mode
 ) -> Update:
-    """Return the operation that makes updates part of the table; see `commit_updates`."""
+    """Return the operation that makes updates part of the table; see `commit_updates`.
+
+    Overlays are not in it.
+    """
     results = list(results)
     columns = [change for result in results for change in result.columns]
     moved = [deletion for result in results for deletion in result.deletions]
-    if (moved and mode == "columns") or (columns and mode == "rows"):
+    if (moved and mode != "rows") or (columns and mode != "columns"):
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
     check_once(table, (change.fragment.id for change in columns))
     if mode == "columns":
@@ -188,7 +197,13 @@ def commit_updates(
         Two results are of one fragment, or results are of another mode.
     UncertainCommitError, StorageError, CorruptTableError
     """
-    operation = update_operation(table, results, field_ids(assignments), mode)
+    results = list(results)
+    overlays = [overlay for result in results for overlay in result.overlays]
+    if overlays and mode != "overlay":
+        raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
+    operation: Update | DataOverlay = update_operation(table, results, field_ids(assignments), mode)
+    if overlays:
+        operation = overlay_operation(table, overlays)
     return commit_rows(table, operation, options or CommitOptions())
 
 

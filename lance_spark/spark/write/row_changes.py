@@ -220,7 +220,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         schema = Schema(tuple(field for field in table.schema.fields if field.name in assigned))
         positions = self._positions()
         chosen = [self._write["address"], *(positions[name] for name in schema.names)]
-        work = WriteColumns(self._table, schema, tag, old=True, ordered=True)
+        work = WriteColumns(self._table, schema, tag, "old", ordered=True)
         parts = work(batch.select(chosen) for batch in iterator)
         return ColumnChangeMessage([file for part in parts for file in part or ()])
 

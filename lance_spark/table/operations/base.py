@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from pyroaring import BitMap
+
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
@@ -202,6 +204,10 @@ class Operation(ABC):
     def moves_rows(self) -> bool:
         """Whether rows of `touched_fragments` move to other fragments."""
         return False
+
+    def changed_rows(self, fragment_id: int) -> BitMap | None:
+        """Return the rows of a fragment that get new values in place; None if it is not known."""
+        return None
 
     @property
     def indexed_fields(self) -> frozenset[int]:

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | rows | updated rows to new fragments, and deletion files | all columns of these rows |
 | columns | data files of the updated columns | these columns of all rows of the fragments |
+| overlay | overlay files | these columns of these rows |
 
 The mode ``auto`` finds the rows first, and chooses the mode with fewer bytes. A frame has the
 addresses of the rows and their new values, and no other column. The task that writes a row records
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableBase
 
-UpdateMode = Literal["auto", "rows", "columns"]
+UpdateMode = Literal["auto", "rows", "columns", "overlay"]
 #: Approximate number of rows of a new file.
 _ROWS_PER_FILE = 1024 * 1024
 #: With fewer updated rows per fragment, tasks do not write a file for each fragment.
@@ -129,7 +130,7 @@ def update(
         can_rewrite = can_rewrite_columns(table, fields)
         if can_rewrite and columns_are_cheaper(table, fields, matches, num_matches):
             mode = "columns"
-    if mode == "columns":
+    if mode in ("columns", "overlay"):
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
             handle, dataset, condition, assigned, fragments=matches, whole_fragments=in_order
@@ -137,7 +138,16 @@ def update(
         fragments = matches or [
             fragment.id for fragment in counted_fragments(table.paths, table.manifest)
         ]
-        return rewrite_columns(job, table, fields, rows, fragments, options, ordered=in_order)
+        return rewrite_columns(
+            job,
+            table,
+            fields,
+            rows,
+            fragments,
+            options,
+            ordered=in_order,
+            overlay=mode == "overlay",
+        )
     rows = new_values(handle, dataset, condition, assigned, fragments=matches)
     if matches is not None and num_matches < _MIN_ROWS_PER_FRAGMENT * len(matches):
         # Otherwise each partition of the scan would write a small file.

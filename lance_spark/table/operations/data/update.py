@@ -103,6 +103,9 @@ class Update(FragmentChange):
     def moves_rows(self) -> bool:
         return self.mode is UpdateMode.REWRITE_ROWS and bool(self.touched_fragments)
 
+    def changed_rows(self, fragment_id: int) -> BitMap | None:
+        return self.updated_offsets.get(fragment_id)
+
     @property
     def inserted_keys(self) -> InsertedKeys | None:
         return self.inserted_rows
