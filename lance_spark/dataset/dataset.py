@@ -15,6 +15,7 @@ from lance_spark.dataset.facts.version import FactMethods
 from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
+from lance_spark.dataset.mem_wal import MemWalMethods
 from lance_spark.dataset.recall import RecallMethods
 from lance_spark.dataset.rows.blobs import BlobMethods
 from lance_spark.errors import InvalidInputError
@@ -26,6 +27,9 @@ from lance_spark.table.open import open_table
 
 @names_table
 class Dataset(
+<<<<<<< HEAD
+    FreshMethods, MemWalMethods, RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods
+=======
     FreshMethods,
     RecallMethods,
     BlobMethods,
@@ -35,6 +39,7 @@ class Dataset(
     WholeTableMethods,
     IndexMethods,
     MaintenanceMethods,
+>>>>>>> 8b4b451ad9a38dbc78e2048bf019c3c8c1f20c3b
 ):
     """One version of a Lance table: scan, take and change it, list its history. Immutable.
 
