@@ -96,6 +96,16 @@ class PlanMethods(HistoryMethods):
             self._fragments = counted_fragments(self._table.paths, self._table.manifest)
         return self._fragments
 
+    @property
+    def _has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return True
+
+    @property
+    def _max_rows(self) -> int:
+        """The maximum number of rows, without reading any."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
     def count_rows(
         self,
         filter: Filter | None = None,
@@ -127,7 +137,7 @@ class PlanMethods(HistoryMethods):
     def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
         """Return the number of live rows that meet all conditions."""
         if not conditions:
-            return sum(fragment.num_rows for fragment in self.fragments)
+            return self._max_rows
         num_rows = self._count_nulls(conditions) if use_scalar_index else None
         if num_rows is not None:
             return num_rows

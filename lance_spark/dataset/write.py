@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.dataset.dataset import Dataset, open_dataset
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_at
-from lance_spark.dataset.fragments.planned_write import plan_write
-from lance_spark.errors import AlreadyCommittedError
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
+from lance_spark.storage.options.base_paths import with_base_params
 
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
@@ -49,8 +48,10 @@ def write_dataset(
 
     Parameters
     ----------
-    data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
-        The rows.
+    data : Table, RecordBatch, RecordBatchReader, iterable of RecordBatch, DataFrame, ...
+        The rows. Also: a `Dataset`, a dataset or scanner of pyarrow, a DataFrame of pandas or
+        polars, any other object with ``__arrow_c_stream__``, a mapping of names to values, or a
+        list of mappings.
     uri : str or path
         A path, or a URI of any scheme that fsspec knows.
     mode : str
@@ -128,14 +129,12 @@ def write_dataset(
     >>> dataset = lance_spark.write_dataset(pa.table({"id": [3]}), "/data/t.lance", mode="append")
     """
     # Imported here: readers need none of these modules.
-    from lance_spark.table.commit.idempotency import write_of
-    from lance_spark.table.commit.transaction import with_message
-    from lance_spark.table.commit.write_commit import commit_or_clean_up
+    from lance_spark.dataset.changes.writing import write_rows
 
-    # All arguments are checked before any file is written.
-    properties = with_message(transaction_properties, commit_message)
-    once = write_of(txn_app_id, txn_version)
-    job, batches = plan_write(
+    storage_options = with_base_params(
+        with_store(storage_options, manifest_store), base_store_params
+    )
+    table = write_rows(
         data,
         uri,
         mode,
@@ -148,17 +147,14 @@ def write_dataset(
         allow_external_blob_outside_bases=allow_external_blob_outside_bases,
         blob_pack_file_size_threshold=blob_pack_file_size_threshold,
         commit_retries=commit_retries,
+        commit_message=commit_message,
+        transaction_properties=transaction_properties,
+        txn_app_id=txn_app_id,
+        txn_version=txn_version,
         branch=branch,
         initial_bases=initial_bases,
         target_bases=target_bases,
         target_all_bases=target_all_bases,
-        base_store_params=base_store_params,
-        storage_options=with_store(storage_options, manifest_store),
+        storage_options=storage_options,
     )
-    options = job.storage_options
-    fragments = job.writer().write_all(batches)
-    try:
-        table = commit_or_clean_up(job, fragments, properties, once)
-    except AlreadyCommittedError as done:
-        return open_dataset(job.uri, version=done.version, storage_options=options)
-    return Dataset(table, options)
+    return Dataset(table, storage_options)
