@@ -97,6 +97,11 @@ class PlanMethods(HistoryMethods):
         return self._fragments
 
     @property
+    def _has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return True
+
+    @property
     def _max_rows(self) -> int:
         """The maximum number of rows, without reading any."""
         return sum(fragment.num_rows for fragment in self.fragments)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.dataset.fragments.planned_write import plan_write
+from lance_spark.dataset.changes.sources import rows_of
 from lance_spark.errors import AlreadyCommittedError
+from lance_spark.file.blobs.writer import blob_options
 from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_or_clean_up
+from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
+from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 from lance_spark.table.open import OpenTable, open_table
 
 if TYPE_CHECKING:
@@ -68,6 +71,48 @@ def write_rows(
     )
     fragments = job.writer().write_all(batches)
     try:
-        return commit_or_clean_up(job, fragments, properties, once)
+        table = commit_or_clean_up(job, fragments, properties, once)
     except AlreadyCommittedError as done:
         return open_table(job.uri, version=done.version, storage_options=storage_options)
+    return table
+
+
+def plan_write(
+    data: Any,
+    uri: str | os.PathLike[str],
+    mode: Literal["create", "append", "overwrite"],
+    *,
+    schema: pa.Schema | None = None,
+    data_storage_version: str | None = None,
+    max_rows_per_file: int | None = None,
+    max_bytes_per_file: int | None = None,
+    enable_stable_row_ids: bool = False,
+    external_blob_mode: Literal["reference", "ingest"] = "reference",
+    allow_external_blob_outside_bases: bool = False,
+    blob_pack_file_size_threshold: int | None = None,
+    commit_retries: int | None = None,
+    branch: str | None = None,
+    initial_bases: Sequence[BaseLike] | None = None,
+    target_bases: Sequence[str] | None = None,
+    target_all_bases: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[WriteJob, Iterable[pa.RecordBatch]]:
+    """Check and plan a write; see `write_dataset`. Returns it with its rows."""
+    blobs = blob_options(
+        external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
+    )
+    data_schema, batches = rows_of(data, schema)
+    job = begin_write(
+        os.fspath(uri),
+        data_schema,
+        mode=mode,
+        data_storage_version=data_storage_version,
+        limits=WriteLimits.of(max_rows_per_file, max_bytes_per_file),
+        settings=TableSettings(enable_stable_row_ids),
+        storage_options=storage_options,
+        blobs=blobs,
+        commit_retries=commit_retries,
+        branch=branch,
+        bases=BaseTargets(initial_bases or (), target_bases, target_all_bases),
+    )
+    return job, batches

@@ -6,6 +6,5 @@
 | `fragment` | `DatasetFragment`: reads one fragment, and makes its changed metadata |
 | `columns` | columns of one fragment: new ones, and new values |
 | `write` | `write_fragments`: files of new fragments without a commit |
-| `planned_write` | a write that is checked and planned |
 | `operations` | `LanceOperation`: operations by pylance's names and arguments |
 """

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
+from lance_spark.dataset.changes.sources import rows_of
 from lance_spark.dataset.scanning.computed import parse_computed, with_others
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
@@ -31,25 +32,9 @@ Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def table_of(data: Any, schema: pa.Schema | None) -> pa.Table:
-    """Return rows that a caller gave as a table.
-
-    Raises
-    ------
-    InvalidInputError
-        They are not rows.
-    """
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    try:
-        return pa.Table.from_batches(data, schema)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise InvalidInputError(
-            f"the rows must be a Table, a reader or batches, not {type(data).__name__}: {error}"
-        ) from None
+    """Return rows that a caller gave as a table; see `changes.sources.rows_of`."""
+    data_schema, batches = rows_of(data, schema)
+    return pa.Table.from_batches(batches, data_schema)
 
 
 class _NextRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -55,7 +55,7 @@ class DatasetFragment:
         fragment_id: int | None = None,
         schema: pa.Schema | None = None,
         *,
-        mode: str = "append",
+        mode: Literal["create", "append", "overwrite"] = "append",
         **options: Any,
     ) -> Fragment:
         """Write rows to the files of one new fragment, without a commit.

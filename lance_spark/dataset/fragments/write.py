@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
-from lance_spark.dataset.fragments.planned_write import plan_write
+from lance_spark.dataset.changes.writing import plan_write
 from lance_spark.errors import InvalidInputError
+from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.table.fragments.fragment import Fragment
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def write_fragments(
     schema: pa.Schema | None = None,
     *,
     return_transaction: bool = False,
-    mode: str = "append",
+    mode: Literal["create", "append", "overwrite"] = "append",
+    base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     transaction_properties: Mapping[str, str] | None = None,
     **options: Any,
@@ -69,6 +71,8 @@ def write_fragments(
         `Dataset.commit_batch`.
     mode : str
         ``append`` (to the columns of the table), ``create`` or ``overwrite``.
+    base_store_params : mapping of str to mapping, optional
+        As in `write_dataset`.
     storage_options : mapping, optional
         Settings of the store; by default those of the `Dataset`.
     transaction_properties : mapping of str to str, optional
@@ -105,7 +109,12 @@ def write_fragments(
         dataset_uri = dataset_uri.uri
     properties = with_message(transaction_properties, None)
     job, batches = plan_write(
-        data, dataset_uri, mode, schema=schema, storage_options=storage_options, **options
+        data,
+        dataset_uri,
+        mode,
+        schema=schema,
+        storage_options=with_base_params(storage_options, base_store_params),
+        **options,
     )
     fragments = job.writer().write_all(batches)
     if not return_transaction:

@@ -255,7 +255,8 @@ class Scanner:
     def _in_table_order(self, columns: Any, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         request = self._request
         offset, skipped = request.offset, 0
-        if offset and request.fragment_ids is None and not request.conditions:
+        is_counted = request.fragment_ids is None and not request.conditions
+        if offset and is_counted and self._dataset._has_only_fragments:
             # Whole fragments before the first row are not read.
             for fragment in self._dataset.fragments:
                 rows = fragment.num_rows
