@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures surface docs clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -76,19 +76,14 @@ test-pyspark: java
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
 
-# Builds the wheel and the source distribution, and tries both, each installed in a clean environment.
+# Builds the wheel and the source distribution twice, compares the bytes, checks them, tries them on each Python that is found, and writes
+# lists of what they need (SBOM). See tests/release/__main__.py.
 dist: java
-	rm -rf dist build/dist build/lib
-	$(PYTHON) -m venv build/dist/build
-	build/dist/build/bin/python -m pip install -q build
-	build/dist/build/bin/python -m build -o dist .
-	@for archive in dist/*.whl dist/*.tar.gz; do \
-	  echo "trying $$archive"; env=build/dist/try; rm -rf $$env; \
-	  $(PYTHON) -m venv $$env && \
-	  $$env/bin/python -m pip install -q $$archive && \
-	  cp tests/installed.py build/dist/installed.py && \
-	  (cd build/dist && try/bin/python installed.py) || exit 1; \
-	done; rm -rf build/dist
+	$(PYTHON) -m tests.release
+
+# Only the lists of what the package needs, as CycloneDX.
+sbom:
+	$(PYTHON) -m tests.release --only sbom
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -117,6 +112,10 @@ docs: $(VENV)/.docs
 # Writes docs/reference/procedures.md, which the tests hold to what is so.
 procedures: $(VENV)/.test
 	$(BIN)/python -m tests.support.procedures_page
+
+# Writes docs/reference/pylance.md: what this package has for each public name of pylance.
+pylance-names: $(VENV)/.test
+	$(BIN)/python -W ignore -m tests.support.pylance_names.page
 
 # Writes tests/public_surface.txt: the names, signatures and options of the public API.
 surface: $(VENV)/.test

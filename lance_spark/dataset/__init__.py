@@ -12,7 +12,15 @@ from lance_spark._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches, BranchInfo
+    from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
+    from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.statistics import (
+        DatasetStatistics,
+        DataStatistics,
+        FieldStatistics,
+    )
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
@@ -35,6 +43,12 @@ __all__ = [
     "CleanupStats",
     "CompactionMetrics",
     "Dataset",
+    "DatasetDelta",
+    "DatasetStatistics",
+    "DataStatistics",
+    "FieldStatistics",
+    "MergeInsertBuilder",
+    "MergeResult",
     "Fragment",
     "IndexCheck",
     "IndexDescription",
@@ -61,6 +75,12 @@ if not TYPE_CHECKING:
             "CleanupStats": "lance_spark.table.cleanup.run",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
+            "DatasetDelta": "lance_spark.dataset.facts.delta",
+            "DatasetStatistics": "lance_spark.dataset.facts.statistics",
+            "DataStatistics": "lance_spark.dataset.facts.statistics",
+            "FieldStatistics": "lance_spark.dataset.facts.statistics",
+            "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
+            "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",

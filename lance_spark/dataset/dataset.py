@@ -7,11 +7,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+from lance_spark.dataset.changes.merging import MergeMethods
+from lance_spark.dataset.changes.whole_table import WholeTableMethods
 from lance_spark.dataset.columns import ColumnMethods
 from lance_spark.dataset.error_paths import names_table, names_table_at
+from lance_spark.dataset.facts.version import FactMethods
+from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
 from lance_spark.dataset.recall import RecallMethods
+from lance_spark.dataset.rows.blobs import BlobMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
@@ -20,7 +25,17 @@ from lance_spark.table.open import open_table
 
 
 @names_table
-class Dataset(RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
+class Dataset(
+    FreshMethods,
+    RecallMethods,
+    BlobMethods,
+    FactMethods,
+    ColumnMethods,
+    MergeMethods,
+    WholeTableMethods,
+    IndexMethods,
+    MaintenanceMethods,
+):
     """One version of a Lance table: scan, take and change it, list its history. Immutable.
 
     Made by `open_dataset` and `write_dataset`. Later commits are not visible. Each method that

@@ -89,6 +89,11 @@ class PlanMethods(HistoryMethods):
             self._fragments = counted_fragments(self._table.paths, self._table.manifest)
         return self._fragments
 
+    @property
+    def _max_rows(self) -> int:
+        """The maximum number of rows, without reading any."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
     def count_rows(
         self,
         filter: str | Predicate | None = None,
@@ -116,7 +121,7 @@ class PlanMethods(HistoryMethods):
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         if filter is None and filters is None:
-            return sum(fragment.num_rows for fragment in self.fragments)
+            return self._max_rows
         conditions = self._conditions(filters, filter)
         num_rows = self._count_nulls(conditions) if use_scalar_index else None
         if num_rows is not None:

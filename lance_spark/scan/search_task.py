@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from pyroaring import BitMap
@@ -130,13 +130,6 @@ class SearchTask(ScanTask):
 
     search: Search
 
-    def __reduce__(self) -> tuple[object, ...]:
-        unpickle, arguments = ScanTask.__reduce__(self)
-        inherited = {field.name for field in fields(ScanTask)}
-        names = [field.name for field in fields(self) if field.name not in inherited]
-        own = {name: getattr(self, name) for name in names}
-        return _unpickle, (type(self), unpickle, arguments, own)
-
     @property
     def _fragments(self) -> list[Fragment]:
         return list({piece.fragment.id: piece.fragment for piece in self.slices}.values())
@@ -181,14 +174,3 @@ class SearchTask(ScanTask):
             base_paths=self.base_paths,
             storage_options=self.storage_options,
         )
-
-
-def _unpickle(
-    cls: type[SearchTask],
-    unpickle: Callable[..., ScanTask],
-    arguments: tuple[Any, ...],
-    own: Mapping[str, Any],
-) -> SearchTask:
-    task = unpickle(*arguments)
-    inherited = {field.name: getattr(task, field.name) for field in fields(ScanTask)}
-    return cls(**inherited, **own)

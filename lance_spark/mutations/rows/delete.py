@@ -23,10 +23,10 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mutations.commits import (
     at_version,
-    check_rows_writable,
     commit_rows,
     retry_on_conflict,
 )
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
 from lance_spark.mutations.rewrite.writer import Written, undo
 from lance_spark.mutations.rows.candidates import (
@@ -236,7 +236,7 @@ def plan_delete(
     UnsupportedFeatureError, UnsupportedError
         The table needs a newer release.
     """
-    check_rows_writable(table, data_files=False)
+    check_rows_changeable(table, data_files=False)
     conditions = parse_conditions(table, filters)
     fragments = counted_fragments(table.paths, table.manifest)
     if rows is not None:

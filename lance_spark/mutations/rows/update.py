@@ -33,16 +33,14 @@ from typing import Any, get_args
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
-from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, field_ids, parse_updates
 from lance_spark.mutations.commits import (
     at_version,
-    check_rows_writable,
     commit_rows,
     retry_on_conflict,
 )
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields, overlay_operation
 from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
@@ -62,6 +60,7 @@ from lance_spark.mutations.rows.delete import (
 )
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
@@ -104,7 +103,7 @@ def plan_update(
     """
     if mode not in get_args(Mode):
         raise InvalidOptionError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     schema, manifest = table.schema, table.manifest
     assignments = parse_updates(updates, schema)
     check_types(schema, manifest.data_storage_version)
@@ -239,22 +238,6 @@ def update_rows(
     return at_version(table, manifest)
 
 
-def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
-    """Return the paths of the fields of the primary key, in its order; empty without a primary key.
-
-    Fields with a recorded position come first, the others in the order of their ids. A path has the
-    field after the fields above it.
-    """
-    ranked = []
-    for top in schema.fields:
-        for path in _paths((top,)):
-            proto = path[-1].to_proto()
-            if proto.unenforced_primary_key:
-                position = proto.unenforced_primary_key_position
-                ranked.append(((not position, position or proto.id, proto.id), path))
-    return [path for _, path in sorted(ranked, key=lambda pair: pair[0])]
-
-
 def commit_moved(
     table: OpenTable,
     runner: Runner,
@@ -295,8 +278,15 @@ def commit_moved_rows(
     columns: Collection[str],
     options: CommitOptions,
     keys: InsertedKeys | None = None,
+    compacted: Sequence[table_pb2.CompactedSsTable] = (),
 ) -> Manifest:
-    """Commit as `commit_moved` does, with deletion files that are written."""
+    """Commit as `commit_moved` does, with deletion files that are written.
+
+    Parameters
+    ----------
+    compacted : sequence of table_pb2.CompactedSsTable
+        Generations of the MemWAL whose rows these are.
+    """
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(
             f"{table.store.display}: the tasks moved or deleted {count} rows, but the deletion "
@@ -309,12 +299,9 @@ def commit_moved_rows(
     operation = update_operation(table, [result], changed, "rows")
     inserted = (fragment for part in moved for fragment in part.inserted)
     operation = replace(
-        operation, new_fragments=(*operation.new_fragments, *inserted), inserted_rows=keys
+        operation,
+        new_fragments=(*operation.new_fragments, *inserted),
+        inserted_rows=keys,
+        compacted_sstables=tuple(compacted),
     )
     return commit_rows(table, operation, options)
-
-
-def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:
-    yield path
-    for child in path[-1].children:
-        yield from _paths((*path, child))

@@ -230,9 +230,17 @@ class Operation(ABC):
         return ()
 
     @property
-    def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the write-ahead log shards whose state the operation records."""
-        return frozenset()
+    def compacted_generations(self) -> Mapping[bytes, int]:
+        """The newest generation of each MemWAL shard that the operation brings into the table."""
+        return {}
+
+    def is_stale_after(self, committed: Operation) -> bool:
+        """Return whether a committed operation has rows of the MemWAL that this one has, too."""
+        theirs = committed.compacted_generations
+        return any(
+            generation <= theirs.get(shard, 0)
+            for shard, generation in self.compacted_generations.items()
+        )
 
     @property
     def can_add_required_columns(self) -> bool:

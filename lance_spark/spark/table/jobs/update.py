@@ -25,7 +25,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, Unsupporte
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.update import commit_moved
 from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
@@ -104,7 +104,7 @@ def update(
         modes = ", ".join(get_args(UpdateMode))
         raise InvalidOptionError(f"update: mode must be one of {modes}, not {mode!r}")
     table = dataset._table
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
     assigned = assignments(table.schema, values, handle.spark, handle.alias_name)
     by_name = {field.name: field for field in table.schema.fields}

@@ -1,0 +1,52 @@
+"""What a read has, or leaves out, of the rows of the MemWAL of its table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_spark.errors import LanceError
+from lance_spark.table.indexes.sections import MEM_WAL
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.spark.options.options import ReadOptions
+
+
+def fresh_sources(dataset: Dataset) -> tuple[int, int, int] | None:
+    """Return how many shards, SSTables and WAL entries are read; None if the read is not fresh."""
+    from lance_spark.dataset.fresh.rows import FreshRows
+
+    # Plans treat it as a dataset.
+    rows: object = dataset
+    if not isinstance(rows, FreshRows):
+        return None
+    return rows.num_shards, rows.num_sstables, rows.num_entries
+
+
+def unread_rows(dataset: Dataset, options: ReadOptions) -> str | None:
+    """Return a warning if a read of the newest version leaves out rows of a MemWAL.
+
+    No warning is returned if the option `fresh` is given, or a version is named.
+    """
+    is_newest = not any((options.version, options.tag, options.timestamp))
+    if options.fresh is not None or not is_newest:
+        return None
+    manifest = dataset._table.manifest
+    # The section of a table with many indexes takes long to parse.
+    if manifest.index_section is None or MEM_WAL.encode() not in manifest.index_section:
+        return None
+    from lance_spark.mem_wal.snapshot import has_pending_rows
+    from lance_spark.table.mem_wal.details import details_of
+
+    try:
+        details = details_of(manifest)
+        if details is None or not has_pending_rows(dataset._table.store, details):
+            return None
+    except LanceError:
+        # The read does not need the MemWAL.
+        return None
+    return (
+        f"{dataset._table.store.display}: the MemWAL of the table has rows that are not in the "
+        "table yet, and a read does not return them: set the option fresh to true to read them, "
+        "or to false to read without this warning; compaction brings them into the table"
+    )
