@@ -71,7 +71,9 @@ def read_version() -> str:
     text = (ROOT / "lance_spark" / "_version.py").read_text()
     found = re.search(r'^__version__ = "(\d+\.\d+\.\d+)"$', text, re.MULTILINE)
     if found is None:
-        sys.exit("lance_spark/_version.py: the version must be three numbers: other clients read it")
+        sys.exit(
+            "lance_spark/_version.py: the version must be three numbers: other clients read it"
+        )
     return found[1]
 
 
@@ -154,7 +156,9 @@ def check(tools: Path) -> None:
         names = set(file.namelist())
         extra = {name for name in names - committed if ".dist-info/" not in name}
     if licence not in names or not committed <= names or extra:
-        sys.exit(f"{wheel.name}: missing {sorted(committed - names)}, not committed {sorted(extra)}")
+        sys.exit(
+            f"{wheel.name}: missing {sorted(committed - names)}, not committed {sorted(extra)}"
+        )
     with tarfile.open(source) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     missing = {*committed, "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"} - names
@@ -171,7 +175,9 @@ def pythons() -> Iterator[tuple[str, Path]]:
         known = [Path(path) for path in [shutil.which(name)] if path]
         for python in [*known, *versions.glob(f"3.{minor}.*/bin/python")]:
             code = "import platform, venv; print(platform.python_version())"
-            found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+            found = subprocess.run(
+                [python, "-c", code], capture_output=True, text=True, check=False
+            )
             if found.returncode == 0 and found.stdout.startswith(f"3.{minor}."):
                 yield found.stdout.strip(), python
                 break
@@ -210,6 +216,7 @@ def write_sboms(tools: Path, folder: Path) -> None:
 
 def main() -> None:
     """Run the steps."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(prog="python -m tests.release")
     parser.add_argument("--only", choices=_STEPS, help="one of the steps")
     only = parser.parse_args().only
