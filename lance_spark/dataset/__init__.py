@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         DataStatistics,
         FieldStatistics,
     )
+    from lance_spark.dataset.fragments.fragment import DatasetFragment
+    from lance_spark.dataset.fragments.operations import LanceOperation
+    from lance_spark.dataset.fragments.write import write_fragments
     from lance_spark.dataset.fresh.rows import FreshRows
     from lance_spark.dataset.fresh.scanners import (
         ExecutionPlan,
@@ -28,9 +31,6 @@ if TYPE_CHECKING:
         LsmScanner,
         ShardSnapshot,
     )
-    from lance_spark.dataset.fragments.fragment import DatasetFragment
-    from lance_spark.dataset.fragments.operations import LanceOperation
-    from lance_spark.dataset.fragments.write import write_fragments
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
