@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         LsmScanner,
         ShardSnapshot,
     )
+    from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
@@ -85,6 +86,8 @@ __all__ = [
     "RemovedFile",
     "ScanTask",
     "ShardSnapshot",
+    "SqlQuery",
+    "SqlQueryBuilder",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -131,6 +134,8 @@ if not TYPE_CHECKING:
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
             "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
+            "SqlQuery": "lance_spark.dataset.rows.sql",
+            "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",

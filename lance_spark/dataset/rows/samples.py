@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from lance_spark.dataset.planning import Columns, Filter
+    from lance_spark.dataset.rows.sql import SqlQueryBuilder
 
 
 class SampleMethods(ScannerMethods):
@@ -134,6 +135,29 @@ class SampleMethods(ScannerMethods):
         return to_pandas(
             self, {"columns": columns, "filter": filter, "limit": limit, **options}, blob_mode
         )
+
+    def sql(self, sql: str) -> SqlQueryBuilder:
+        """Query this version in SQL. Needs DuckDB: ``lance-spark[sql]``.
+
+        The table has the name ``dataset``. The language is DuckDB's, that of pylance DataFusion's.
+
+        Parameters
+        ----------
+        sql : str
+            A `SELECT` statement.
+
+        Returns
+        -------
+        SqlQueryBuilder
+
+        Examples
+        --------
+        >>> query = dataset.sql("SELECT name, count(*) FROM dataset GROUP BY name").build()
+        >>> query.to_batch_records()
+        """
+        from lance_spark.dataset.rows.sql import SqlQueryBuilder
+
+        return SqlQueryBuilder(self, sql)
 
     def sort_by(self, sorting: str | list[tuple[str, str]], **options: Any) -> pads.InMemoryDataset:
         """Return all rows, sorted in memory; see `pyarrow.dataset.Dataset.sort_by`.
