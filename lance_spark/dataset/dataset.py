@@ -27,10 +27,8 @@ from lance_spark.table.open import open_table
 
 @names_table
 class Dataset(
-<<<<<<< HEAD
-    FreshMethods, MemWalMethods, RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods
-=======
     FreshMethods,
+    MemWalMethods,
     RecallMethods,
     BlobMethods,
     FactMethods,
@@ -39,7 +37,6 @@ class Dataset(
     WholeTableMethods,
     IndexMethods,
     MaintenanceMethods,
->>>>>>> 8b4b451ad9a38dbc78e2048bf019c3c8c1f20c3b
 ):
     """One version of a Lance table: scan, take and change it, list its history. Immutable.
 
