@@ -21,6 +21,13 @@ if TYPE_CHECKING:
         DataStatistics,
         FieldStatistics,
     )
+    from lance_spark.dataset.fresh.rows import FreshRows
+    from lance_spark.dataset.fresh.scanners import (
+        ExecutionPlan,
+        LsmPointLookupPlanner,
+        LsmScanner,
+        ShardSnapshot,
+    )
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
@@ -43,6 +50,7 @@ __all__ = [
     "CleanupStats",
     "CompactionMetrics",
     "Dataset",
+    "ExecutionPlan",
     "DatasetDelta",
     "DatasetStatistics",
     "DataStatistics",
@@ -50,12 +58,16 @@ __all__ = [
     "MergeInsertBuilder",
     "MergeResult",
     "Fragment",
+    "FreshRows",
     "IndexCheck",
     "IndexDescription",
     "IndexSegment",
+    "LsmPointLookupPlanner",
+    "LsmScanner",
     "Reference",
     "RemovedFile",
     "ScanTask",
+    "ShardSnapshot",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -75,6 +87,7 @@ if not TYPE_CHECKING:
             "CleanupStats": "lance_spark.table.cleanup.run",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
+            "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
             "DatasetDelta": "lance_spark.dataset.facts.delta",
             "DatasetStatistics": "lance_spark.dataset.facts.statistics",
             "DataStatistics": "lance_spark.dataset.facts.statistics",
@@ -82,12 +95,16 @@ if not TYPE_CHECKING:
             "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
             "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
+            "FreshRows": "lance_spark.dataset.fresh.rows",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
+            "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
+            "LsmScanner": "lance_spark.dataset.fresh.scanners",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
+            "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",

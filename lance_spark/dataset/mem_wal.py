@@ -11,7 +11,7 @@ from lance_spark.table.commit.options import CommitOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lance_spark.mem_wal.shards import ShardDescription
+    from lance_spark.mem_wal.setup.shards import ShardDescription
     from lance_spark.mem_wal.writing.writer import ShardWriter
 
 
@@ -91,7 +91,7 @@ backpressure_log_interval_ms, stats_log_interval_ms, hnsw_params
         ...     bucket_column="id", num_buckets=4
         ... )
         """
-        from lance_spark.mem_wal.initialize import initialize_mem_wal
+        from lance_spark.mem_wal.setup.initialize import initialize_mem_wal
 
         table = initialize_mem_wal(
             self._table,
@@ -130,7 +130,7 @@ backpressure_log_interval_ms, stats_log_interval_ms, hnsw_params
         ------
         CorruptTableError
         """
-        from lance_spark.mem_wal.shards import settings_of
+        from lance_spark.mem_wal.setup.shards import settings_of
 
         return settings_of(self._table)
 
@@ -148,7 +148,7 @@ backpressure_log_interval_ms, stats_log_interval_ms, hnsw_params
         >>> [shard.num_sstables for shard in dataset.mem_wal_shards()]  # doctest: +SKIP
         [2, 0]
         """
-        from lance_spark.mem_wal.shards import describe_shards
+        from lance_spark.mem_wal.setup.shards import describe_shards
 
         return describe_shards(self._table)
 
@@ -299,7 +299,7 @@ stats_log_interval_ms, hnsw_params
         --------
         >>> dataset = dataset.disable_mem_wal()  # doctest: +SKIP
         """
-        from lance_spark.mem_wal.disable import disable_mem_wal
+        from lance_spark.mem_wal.setup.disable import disable_mem_wal
 
         options = CommitOptions.of(commit_message, None, max_retries=max_retries)
         return self._committed(disable_mem_wal(self._table, options, compact=compact))

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.mem_wal.setup.shards import entries_of_shard, entries_of_values, no_mem_wal
 from lance_spark.mem_wal.sharding import UNSHARDED, bucket_entries, shard_uuid, split_by_shard
-from lance_spark.mem_wal.shards import entries_of_shard, entries_of_values, no_mem_wal
 from lance_spark.mem_wal.writing.arrow_data import as_table
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.writer import ShardWriter

@@ -203,7 +203,6 @@ class ShardWriter:
         with self._lock, self._storing():
             self._store_pending()
             self._store(rows, properties or {})
-            self._flush_if_full()
 
     def flush(self) -> None:
         """Write the rows in memory as an SSTable, without which nothing is lost either.
@@ -296,7 +295,6 @@ class ShardWriter:
                 if self._options.durable_write or self._is_buffer_full():
                     with self._storing():
                         self._store_pending()
-                        self._flush_if_full()
                 else:
                     self._start_timer()
             self._counts["put_time_ms"] += _milliseconds(started)
@@ -376,6 +374,7 @@ class ShardWriter:
         self._counts["wal_flush_count"] += 1
         self._counts["wal_flush_bytes"] += rows.nbytes
         self._counts["wal_flush_time_ms"] += _milliseconds(started)
+        self._flush_if_full()
 
     def _remember(self, entry: Entry) -> None:
         if entry.rows is not None and entry.rows.num_rows:
@@ -462,7 +461,6 @@ class ShardWriter:
             # The next call raises the error.
             with suppress(LanceError), self._storing():
                 self._store_pending()
-                self._flush_if_full()
 
 
 def _milliseconds(started: float) -> int:
