@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         DataStatistics,
         FieldStatistics,
     )
+    from lance_spark.dataset.fragments.fragment import DatasetFragment
+    from lance_spark.dataset.fragments.operations import LanceOperation
+    from lance_spark.dataset.fragments.write import write_fragments
     from lance_spark.dataset.fresh.rows import FreshRows
     from lance_spark.dataset.fresh.scanners import (
         ExecutionPlan,
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
         LsmScanner,
         ShardSnapshot,
     )
+    from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
+    from lance_spark.dataset.scanning.ordered import ColumnOrdering
+    from lance_spark.dataset.scanning.scanner import Scanner
+    from lance_spark.dataset.scanning.statistics import ScanStatistics
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
@@ -37,12 +44,22 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
     from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
     from lance_spark.table.commit.transaction import Transaction
+    from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.open import Reference
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "DeletionFile",
+    "DataFile",
+    "write_fragments",
+    "LanceOperation",
+    "DatasetFragment",
+    "ArrowDataset",
+    "ScanStatistics",
+    "Scanner",
+    "ColumnOrdering",
     "BlobFile",
     "BranchInfo",
     "BranchRepair",
@@ -80,6 +97,15 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "DeletionFile": "lance_spark.table.fragments.files",
+            "DataFile": "lance_spark.table.fragments.files",
+            "write_fragments": "lance_spark.dataset.fragments.write",
+            "LanceOperation": "lance_spark.dataset.fragments.operations",
+            "DatasetFragment": "lance_spark.dataset.fragments.fragment",
+            "ArrowDataset": "lance_spark.dataset.scanning.arrow_dataset",
+            "ScanStatistics": "lance_spark.dataset.scanning.statistics",
+            "Scanner": "lance_spark.dataset.scanning.scanner",
+            "ColumnOrdering": "lance_spark.dataset.scanning.ordered",
             "BlobFile": "lance_spark.scan.blob_files",
             "BranchInfo": "lance_spark.dataset.branches",
             "BranchRepair": "lance_spark.table.refs.branch_repair",

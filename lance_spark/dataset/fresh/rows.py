@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.mem_wal.fresh.scan import FreshScan
 from lance_spark.mem_wal.snapshot import FreshState, read_state
@@ -17,8 +17,8 @@ from lance_spark.scan.task import ScanTask
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.planning import Filter
     from lance_spark.file.schema.schema import Schema
-    from lance_spark.scan.predicates.tree import Predicate
 
 _SEARCH = (
     "{}: searches do not read the rows of a MemWAL yet: read without fresh rows, or compact the "
@@ -26,7 +26,7 @@ _SEARCH = (
 )
 
 
-class FreshRows(ScanMethods):
+class FreshRows(ScannerMethods):
     """The newest version of a table, and the rows of its MemWAL that the version does not have.
 
     Made by `Dataset.fresh`. Rows are read as if the rows of the MemWAL had been merged into the
@@ -89,24 +89,23 @@ class FreshRows(ScanMethods):
         """The maximum number of rows, without reading any: hidden rows are counted."""
         return super()._max_rows + self._scan.max_rows
 
-    def count_rows(
-        self,
-        filter: str | Predicate | None = None,
-        *,
-        filters: Iterable[Sequence[Any]] | None = None,
-        use_scalar_index: bool = True,
-    ) -> int:
-        """Return the number of rows that meet conditions; see `Dataset.count_rows`.
+    @property
+    def _has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return not self._scan.state.shards
+
+    def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+        """Return the number of rows that meet all conditions.
 
         The keys of all rows are read, if the MemWAL has rows.
         """
-        if not self._scan.state.shards:
-            return super().count_rows(filter, filters=filters, use_scalar_index=use_scalar_index)
+        if self._has_only_fragments:
+            return super()._count_rows(conditions, use_scalar_index)
         plan = self._plan(
             [],
             rows_per_task=1 << 62,
             min_partitions=1,
-            conditions=self._conditions(filters, filter),
+            conditions=conditions,
             use_scalar_index=use_scalar_index,
         )
         return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
@@ -131,7 +130,7 @@ class FreshRows(ScanMethods):
         min_partitions: int,
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Filter | None = None,
         conditions: Sequence[Condition] | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
