@@ -4,7 +4,7 @@
 | --- | --- |
 | `id`, `physical_rows` | numbers |
 | `files` | list of `path`, `fields`, `column_indices`, `file_size_bytes`, `base_id` and versions |
-| `deletion_file` | `read_version`, `id`, `file_type` (`array` or `bitmap`), number of rows, or null |
+| `deletion_file` | `read_version`, `id`, `file_type`: `array` or `bitmap`; or null |
 | `row_id_meta` | `Inline`: bytes of the row ids as numbers, or null |
 | `created_at_version_meta`, `last_updated_at_version_meta` | `inline`, or null |
 | `overlays` | empty here |
