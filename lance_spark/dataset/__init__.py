@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from lance_spark.dataset.fragments.fragment import DatasetFragment
     from lance_spark.dataset.fragments.operations import LanceOperation
     from lance_spark.dataset.fragments.write import write_fragments
+    from lance_spark.dataset.fresh.rows import FreshRows
+    from lance_spark.dataset.fresh.scanners import (
+        ExecutionPlan,
+        LsmPointLookupPlanner,
+        LsmScanner,
+        ShardSnapshot,
+    )
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
@@ -60,6 +67,7 @@ __all__ = [
     "CleanupStats",
     "CompactionMetrics",
     "Dataset",
+    "ExecutionPlan",
     "DatasetDelta",
     "DatasetStatistics",
     "DataStatistics",
@@ -67,12 +75,16 @@ __all__ = [
     "MergeInsertBuilder",
     "MergeResult",
     "Fragment",
+    "FreshRows",
     "IndexCheck",
     "IndexDescription",
     "IndexSegment",
+    "LsmPointLookupPlanner",
+    "LsmScanner",
     "Reference",
     "RemovedFile",
     "ScanTask",
+    "ShardSnapshot",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -101,6 +113,7 @@ if not TYPE_CHECKING:
             "CleanupStats": "lance_spark.table.cleanup.run",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
+            "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
             "DatasetDelta": "lance_spark.dataset.facts.delta",
             "DatasetStatistics": "lance_spark.dataset.facts.statistics",
             "DataStatistics": "lance_spark.dataset.facts.statistics",
@@ -108,12 +121,16 @@ if not TYPE_CHECKING:
             "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
             "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
+            "FreshRows": "lance_spark.dataset.fresh.rows",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
+            "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
+            "LsmScanner": "lance_spark.dataset.fresh.scanners",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
+            "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",

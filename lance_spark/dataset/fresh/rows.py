@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.mem_wal.fresh_scan import FreshScan
+from lance_spark.mem_wal.fresh.scan import FreshScan
 from lance_spark.mem_wal.snapshot import FreshState, read_state
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.plan import ScanPlan
 from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.task import ScanTask
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
@@ -50,14 +51,23 @@ class FreshRows(ScannerMethods):
         table: OpenTable,
         storage_options: Mapping[str, str] | None = None,
         state: FreshState | None = None,
+        key_columns: Sequence[str] | None = None,
     ) -> None:
         state = read_state(table) if state is None else state
         super().__init__(state.table, storage_options)
-        self._scan = FreshScan(state)
+        paths = None
+        if key_columns is not None:
+            paths = tuple(state.table.schema.path(name) for name in key_columns)
+        self._scan = FreshScan(state, paths)
 
     def __repr__(self) -> str:
         sources = f"{self.num_sstables} SSTables, {self.num_entries} WAL entries"
         return f"FreshRows({self._table.store.display!r}, version={self.version}, {sources})"
+
+    @property
+    def key_columns(self) -> list[str]:
+        """Paths of the columns by which rows replace older rows; empty without a primary key."""
+        return [".".join(node.name for node in path) for path in self._scan.paths]
 
     @property
     def num_shards(self) -> int:
@@ -144,9 +154,15 @@ class FreshRows(ScannerMethods):
             whole_fragments=whole_fragments,
             use_scalar_index=use_scalar_index,
         )
-        tasks = self._scan.base_tasks(plan.tasks, conditions)
-        fresh = self._scan.fresh_tasks(schema, conditions, batch_size)
+        scan = self._scan.sources_of(conditions)
+        tasks = scan.base_tasks(plan.tasks, conditions)
+        fresh = scan.fresh_tasks(schema, conditions, batch_size)
         return ScanPlan([*tasks, *fresh], plan.indexes)
+
+    def _tasks(self, columns: Sequence[str], conditions: Sequence[Condition]) -> list[ScanTask]:
+        """Return tasks of large parts, in the order of the table, rows of the MemWAL first."""
+        plan = self._plan(columns, rows_per_task=1 << 62, min_partitions=1, conditions=conditions)
+        return sorted(plan.tasks, key=lambda task: type(task) is ScanTask)
 
     def _check(
         self,

@@ -47,6 +47,8 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.batch_udf": "the checkpoint has a form of its own",
+    "lance.LanceDataset.add_columns": "texts are values, not SQL; readers are not taken: `merge`",
     "lance.LanceDataset.delete": "the condition is in Spark's SQL",
     "lance.LanceDataset.update": "new values are values or functions, not texts of SQL",
     "lance.LanceDataset.delta": "refuses tables without stable row ids; pylance returns no rows",
@@ -228,8 +230,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.MergeInsertBuilder.explain_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan_batches": (None, "a merge has one plan"),
-    "lance.batch_udf": ("`Dataset.add_columns`", "takes functions and `output_schema`"),
-    "lance.udf": ("`Dataset.add_columns`", "takes functions and `output_schema`"),
+    "lance.udf": ("`lance_spark.batch_udf`", "its checkpoint has a form of its own"),
     # Blobs.
     "lance.Blob": (
         None,
