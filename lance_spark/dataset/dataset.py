@@ -15,6 +15,7 @@ from lance_spark.dataset.facts.version import FactMethods
 from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
+from lance_spark.dataset.mem_wal import MemWalMethods
 from lance_spark.dataset.recall import RecallMethods
 from lance_spark.dataset.rows.blobs import BlobMethods
 from lance_spark.errors import InvalidInputError
@@ -27,6 +28,7 @@ from lance_spark.table.open import open_table
 @names_table
 class Dataset(
     FreshMethods,
+    MemWalMethods,
     RecallMethods,
     BlobMethods,
     FactMethods,

@@ -282,7 +282,7 @@ def commit_tasks(
     rewritten = [result.rewritten for result in results]
     with abort_on_error(lambda: _undo(table, *results)):
         rows = union_rows((part.rows for part in rewritten), disjoint=True)
-        deletions = run_delete(table, runner, (), rows) if rows else []
+        deletions = run_delete(table, runner, (), rows, check_rows_writable) if rows else []
     updated = sum(part.num_rows for part in rewritten)
     deleted = sum(result.num_deleted for result in results)
     inserted = sum(part.num_inserted for part in rewritten)

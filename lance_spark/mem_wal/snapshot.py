@@ -111,33 +111,6 @@ def read_state(table: OpenTable) -> FreshState:
     )
 
 
-def has_pending_rows(store: ObjectStore, details: MemWalDetails) -> bool:
-    """Return whether a shard has rows that the base table does not have.
-
-    Shards are read up to the first that has.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        The root of the branch.
-    details : MemWalDetails
-        Of the version that is read.
-
-    Raises CorruptFileError, UnsupportedFeatureError, StorageError.
-    """
-    for shard in list_shards(store):
-        manifest = read_latest(store, shard)
-        if manifest is None:
-            continue
-        compacted = details.compacted.get(shard, 0)
-        if any(table.generation > compacted for table in manifest.sstables):
-            return True
-        tail = read_tail(store, shard, manifest.replay_after)
-        if any(_is_pending(entry, manifest, compacted) for entry in tail):
-            return True
-    return False
-
-
 def _newest(table: OpenTable) -> OpenTable:
     manifest = read_latest_version(table.store)
     check_branch_bases(table.store, manifest)

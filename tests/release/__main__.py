@@ -216,6 +216,7 @@ def write_sboms(tools: Path, folder: Path) -> None:
 
 def main() -> None:
     """Run the steps."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     parser = argparse.ArgumentParser(prog="python -m tests.release")
     parser.add_argument("--only", choices=_STEPS, help="one of the steps")
     only = parser.parse_args().only

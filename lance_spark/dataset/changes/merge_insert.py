@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_spark.arguments import check_least
 from lance_spark.dataset.changes.merge_rows import MergeClauses, MergeResult, execute
 from lance_spark.dataset.changes.sources import rows_of
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.table.commit.options import CommitOptions
 
@@ -29,7 +29,7 @@ class MergeInsertBuilder:
         Columns by which rows match.
     """
 
-    def __init__(self, dataset: ScanMethods, on: Sequence[str]) -> None:
+    def __init__(self, dataset: ScannerMethods, on: Sequence[str]) -> None:
         self._dataset = dataset
         self._on = tuple(on)
         self._clauses = MergeClauses()

@@ -41,7 +41,7 @@ from lance_spark.table.align import align
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.scan import ScanMethods
+    from lance_spark.dataset.scanning.methods import ScannerMethods
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
@@ -101,7 +101,7 @@ class MergeClauses:
 
 
 def execute(
-    dataset: ScanMethods,
+    dataset: ScannerMethods,
     on: Sequence[str],
     clauses: MergeClauses,
     source: pa.Table,
@@ -138,7 +138,7 @@ def execute(
 
 
 def plan_merge(
-    dataset: ScanMethods, on: Sequence[str], clauses: MergeClauses, source: pa.Table
+    dataset: ScannerMethods, on: Sequence[str], clauses: MergeClauses, source: pa.Table
 ) -> MergedRows:
     """Return what a merge changes in a version."""
     source = _aligned(source, dataset._table.schema, on)
@@ -274,7 +274,7 @@ def _struct(table: pa.Table, names: Iterable[str], rows: _Indexes) -> pa.StructA
 
 
 def _check(
-    dataset: ScanMethods,
+    dataset: ScannerMethods,
     on: Sequence[str],
     clauses: MergeClauses,
     match: KeyMatch,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.commit.options import CommitOptions
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
 
 
-class MergeMethods(ScanMethods):
+class MergeMethods(ScannerMethods):
     """Methods of `Dataset` that merge rows and columns."""
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:

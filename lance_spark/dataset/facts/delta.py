@@ -22,7 +22,7 @@ from lance_spark.errors import UnsupportedFeatureError, naming
 from lance_spark.scan.fragment import row_meta
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.scan import ScanMethods
+    from lance_spark.dataset.scanning.methods import ScannerMethods
     from lance_spark.table.commit.transaction import Transaction
 
 _ID, _CREATED = row_meta.ROW_ID.name, "_row_created_at_version"
@@ -39,7 +39,7 @@ class DatasetDelta:
         The earlier and the later version.
     """
 
-    def __init__(self, dataset: ScanMethods, begin_version: int, end_version: int) -> None:
+    def __init__(self, dataset: ScannerMethods, begin_version: int, end_version: int) -> None:
         self._dataset = dataset
         self._begin = begin_version
         self._end = end_version
@@ -116,7 +116,7 @@ class DatasetDelta:
         ids: npt.NDArray[np.uint64] = self._at(version).to_table([_ID])[_ID].to_numpy()
         return ids
 
-    def _at(self, version: int) -> ScanMethods:
+    def _at(self, version: int) -> ScannerMethods:
         dataset = self._dataset
         if version != dataset.version:
             dataset = dataset.checkout_version(version)

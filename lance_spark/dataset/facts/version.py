@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lance_spark.table.manifest.history import VersionInfo
 
 
-class FactMethods(ScanMethods):
+class FactMethods(ScannerMethods):
     """Methods of `Dataset` that describe a version. Most read the manifest alone."""
 
     @property

@@ -8,6 +8,7 @@ from lance_spark.dataset.history import HistoryMethods
 
 if TYPE_CHECKING:
     from lance_spark.dataset.fresh.rows import FreshRows
+    from lance_spark.dataset.fresh.scanners import LsmScanner
 
 
 class FreshMethods(HistoryMethods):
@@ -37,3 +38,14 @@ class FreshMethods(HistoryMethods):
         from lance_spark.dataset.fresh.rows import FreshRows
 
         return FreshRows(self._table, self._storage_options)
+
+    def lsm_scanner(self) -> LsmScanner:
+        """Return a scanner of the rows of `fresh`, with pylance's methods.
+
+        Raises
+        ------
+        CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError
+        """
+        from lance_spark.dataset.fresh.scanners import LsmScanner
+
+        return LsmScanner(self.fresh())

@@ -6,18 +6,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.mem_wal.fresh_scan import FreshScan
+from lance_spark.mem_wal.fresh.scan import FreshScan
 from lance_spark.mem_wal.snapshot import FreshState, read_state
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.plan import ScanPlan
 from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.task import ScanTask
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.planning import Filter
     from lance_spark.file.schema.schema import Schema
-    from lance_spark.scan.predicates.tree import Predicate
 
 _SEARCH = (
     "{}: searches do not read the rows of a MemWAL yet: read without fresh rows, or compact the "
@@ -25,7 +26,7 @@ _SEARCH = (
 )
 
 
-class FreshRows(ScanMethods):
+class FreshRows(ScannerMethods):
     """The newest version of a table, and the rows of its MemWAL that the version does not have.
 
     Made by `Dataset.fresh`. Rows are read as if the rows of the MemWAL had been merged into the
@@ -50,14 +51,23 @@ class FreshRows(ScanMethods):
         table: OpenTable,
         storage_options: Mapping[str, str] | None = None,
         state: FreshState | None = None,
+        key_columns: Sequence[str] | None = None,
     ) -> None:
         state = read_state(table) if state is None else state
         super().__init__(state.table, storage_options)
-        self._scan = FreshScan(state)
+        paths = None
+        if key_columns is not None:
+            paths = tuple(state.table.schema.path(name) for name in key_columns)
+        self._scan = FreshScan(state, paths)
 
     def __repr__(self) -> str:
         sources = f"{self.num_sstables} SSTables, {self.num_entries} WAL entries"
         return f"FreshRows({self._table.store.display!r}, version={self.version}, {sources})"
+
+    @property
+    def key_columns(self) -> list[str]:
+        """Paths of the columns by which rows replace older rows; empty without a primary key."""
+        return [".".join(node.name for node in path) for path in self._scan.paths]
 
     @property
     def num_shards(self) -> int:
@@ -79,24 +89,23 @@ class FreshRows(ScanMethods):
         """The maximum number of rows, without reading any: hidden rows are counted."""
         return super()._max_rows + self._scan.max_rows
 
-    def count_rows(
-        self,
-        filter: str | Predicate | None = None,
-        *,
-        filters: Iterable[Sequence[Any]] | None = None,
-        use_scalar_index: bool = True,
-    ) -> int:
-        """Return the number of rows that meet conditions; see `Dataset.count_rows`.
+    @property
+    def _has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return not self._scan.state.shards
+
+    def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+        """Return the number of rows that meet all conditions.
 
         The keys of all rows are read, if the MemWAL has rows.
         """
-        if not self._scan.state.shards:
-            return super().count_rows(filter, filters=filters, use_scalar_index=use_scalar_index)
+        if self._has_only_fragments:
+            return super()._count_rows(conditions, use_scalar_index)
         plan = self._plan(
             [],
             rows_per_task=1 << 62,
             min_partitions=1,
-            conditions=self._conditions(filters, filter),
+            conditions=conditions,
             use_scalar_index=use_scalar_index,
         )
         return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
@@ -121,7 +130,7 @@ class FreshRows(ScanMethods):
         min_partitions: int,
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Filter | None = None,
         conditions: Sequence[Condition] | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
@@ -145,9 +154,15 @@ class FreshRows(ScanMethods):
             whole_fragments=whole_fragments,
             use_scalar_index=use_scalar_index,
         )
-        tasks = self._scan.base_tasks(plan.tasks, conditions)
-        fresh = self._scan.fresh_tasks(schema, conditions, batch_size)
+        scan = self._scan.sources_of(conditions)
+        tasks = scan.base_tasks(plan.tasks, conditions)
+        fresh = scan.fresh_tasks(schema, conditions, batch_size)
         return ScanPlan([*tasks, *fresh], plan.indexes)
+
+    def _tasks(self, columns: Sequence[str], conditions: Sequence[Condition]) -> list[ScanTask]:
+        """Return tasks of large parts, in the order of the table, rows of the MemWAL first."""
+        plan = self._plan(columns, rows_per_task=1 << 62, min_partitions=1, conditions=conditions)
+        return sorted(plan.tasks, key=lambda task: type(task) is ScanTask)
 
     def _check(
         self,

@@ -12,12 +12,12 @@ from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lance_spark.dataset.scan import ScanMethods
+    from lance_spark.dataset.scanning.methods import ScannerMethods
 
 _MODES = ("lazy", "bytes", "descriptions")
 
 
-def to_pandas(dataset: ScanMethods, options: Mapping[str, Any], blob_mode: str) -> pd.DataFrame:
+def to_pandas(dataset: ScannerMethods, options: Mapping[str, Any], blob_mode: str) -> pd.DataFrame:
     """Return rows as a DataFrame; see `Dataset.to_pandas`.
 
     Parameters
@@ -31,7 +31,7 @@ def to_pandas(dataset: ScanMethods, options: Mapping[str, Any], blob_mode: str) 
         raise InvalidInputError("to_pandas needs the package pandas; install it") from None
     if blob_mode not in _MODES:
         raise InvalidInputError(f"blob_mode must be one of {', '.join(_MODES)}, not {blob_mode!r}")
-    names = inspect.signature(dataset.to_table).parameters
+    names = inspect.signature(dataset.scanner).parameters
     scan = {name: value for name, value in options.items() if name in names}
     others = {name: value for name, value in options.items() if name not in names}
     if blob_mode == "bytes":
@@ -52,7 +52,7 @@ def to_pandas(dataset: ScanMethods, options: Mapping[str, Any], blob_mode: str) 
     return frame
 
 
-def _blob_columns(dataset: ScanMethods, scan: Mapping[str, Any]) -> list[str]:
+def _blob_columns(dataset: ScannerMethods, scan: Mapping[str, Any]) -> list[str]:
     """Return the blob columns of a scan, which are top-level columns."""
     schema = dataset._table.schema
     names = scan.get("columns")

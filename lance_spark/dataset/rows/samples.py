@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
 
-class SampleMethods(ScanMethods):
+class SampleMethods(ScannerMethods):
     """Methods of `Dataset` that return rows in other forms."""
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
 from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.rows.update import commit_moved
@@ -54,7 +54,7 @@ class MergedRows:
 
 def check_mergeable(table: OpenTable) -> None:
     """Raise an error if rows of a table cannot be changed."""
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import LanceError
@@ -10,17 +11,14 @@ from lance_spark.table.indexes.sections import MEM_WAL
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.spark.read.planning import LancePartition
 
 
-def fresh_sources(dataset: Dataset) -> tuple[int, int, int] | None:
-    """Return how many shards, SSTables and WAL entries are read; None if the read is not fresh."""
-    from lance_spark.dataset.fresh.rows import FreshRows
+def fresh_sources(partitions: Sequence[LancePartition]) -> tuple[int, int]:
+    """Return how many SSTables and WAL entries a fresh read reads."""
+    from lance_spark.mem_wal.fresh.tasks import count_sources
 
-    # Plans treat it as a dataset.
-    rows: object = dataset
-    if not isinstance(rows, FreshRows):
-        return None
-    return rows.num_shards, rows.num_sstables, rows.num_entries
+    return count_sources([part.task for part in partitions if part.task is not None])
 
 
 def unread_rows(dataset: Dataset, options: ReadOptions) -> str | None:
@@ -35,12 +33,15 @@ def unread_rows(dataset: Dataset, options: ReadOptions) -> str | None:
     # The section of a table with many indexes takes long to parse.
     if manifest.index_section is None or MEM_WAL.encode() not in manifest.index_section:
         return None
-    from lance_spark.mem_wal.snapshot import has_pending_rows
     from lance_spark.table.mem_wal.details import details_of
+    from lance_spark.table.mem_wal.fresh_rows import shards_with_fresh_rows
 
     try:
         details = details_of(manifest)
-        if details is None or not has_pending_rows(dataset._table.store, details):
+        if details is None:
+            return None
+        shards = shards_with_fresh_rows(dataset._table.store, details.compacted)
+        if next(shards, None) is None:
             return None
     except LanceError:
         # The read does not need the MemWAL.

@@ -125,7 +125,7 @@ class PlanReply(InputPartition):
     indexes : sequence of UsedIndex
         The indexes that rule out rows.
     fresh : tuple of int, optional
-        How many shards, SSTables and WAL entries of a MemWAL are read.
+        How many SSTables and WAL entries of a MemWAL are read.
     unread : str, optional
         A warning about rows that are not read.
     """
@@ -142,7 +142,7 @@ class PlanReply(InputPartition):
         has_many_groups: bool = False,
         ordered: Sequence[SortOrder] = (),
         indexes: Sequence[UsedIndex] = (),
-        fresh: tuple[int, int, int] | None = None,
+        fresh: tuple[int, int] | None = None,
         unread: str | None = None,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
@@ -157,7 +157,7 @@ class PlanReply(InputPartition):
         if indexes:
             text += " indexes=" + quote(", ".join(map(str, indexes)))
         if fresh is not None:
-            text += " fresh={}/{}/{}".format(*fresh)
+            text += " fresh={}/{}".format(*fresh)
         if unread is not None:
             text += f" unread={quote(unread)}"
         # In one value, whose bytes are contiguous in the pickle.
@@ -477,7 +477,7 @@ def _merged(partitions: Sequence[LancePartition], limit: int | None) -> LancePar
     assert first.task is not None
     tasks = [partition.task for partition in partitions if partition.task is not None]
     if any(type(task) is not ScanTask for task in tasks):
-        from lance_spark.mem_wal.fresh_scan import JoinedTask
+        from lance_spark.mem_wal.fresh.tasks import JoinedTask
 
         return LancePartition(JoinedTask.of(tasks), limit, first.residual)
     slices = tuple(piece for task in tasks for piece in task.slices)

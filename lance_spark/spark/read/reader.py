@@ -154,7 +154,7 @@ class LanceReader(TaskObject, DataSourceReader):
             are_many,
             plan.reported_order if stream is None else (),
             plan.indexes,
-            fresh_sources(dataset) if self.options.fresh else None,
+            fresh_sources(partitions) if self.options.fresh else None,
             unread_rows(dataset, self.options),
         )
         return [reply, *partitions]

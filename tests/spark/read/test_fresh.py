@@ -83,7 +83,7 @@ def test_explain_shows_what_is_read(spark: Any, path: str) -> None:
     frame.collect()
     text = frame._jdf.queryExecution().toString()
     if "lance pushdown" in text:
-        assert "fresh=[1 shards, 1 SSTables, 3 WAL entries]" in text
+        assert "fresh=[1 SSTables, 3 WAL entries]" in text
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,9 @@
-"""Scans of a base table with the rows that its MemWAL has and the table does not have yet.
-
-| rows of | are left out if their key is in |
-| --- | --- |
-| the base table | any SSTable or log |
-| an SSTable | a newer SSTable or the log of its shard; tombstones |
-| the log of a shard | a later row of the log; tombstones |
-
-Filters are evaluated on the rows that are left, because a row that does not meet a filter hides
-older rows all the same. A shard has no order to other shards: a key must determine its shard. In a
-table without a primary key, no row is hidden.
-"""
+"""Tasks of fresh reads, and the condition that leaves hidden rows out."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +14,9 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.entries import TOMBSTONE
+from lance_spark.mem_wal.fresh.key_sets import KeyPaths, KeySet, keys_of
 from lance_spark.mem_wal.key_index import SortedKeys
-from lance_spark.mem_wal.key_sets import KeyPaths, KeySet, LogKeys, SsTableKeys, keys_of
 from lance_spark.mem_wal.log_rows import LogRows
-from lance_spark.mem_wal.snapshot import FreshState, ShardState
-from lance_spark.mem_wal.sstable import open_sstable
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import values_at
@@ -41,15 +27,12 @@ from lance_spark.scan.predicates.conditions import (
     candidates_of_all,
     matching,
 )
-from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
-from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.open import OpenTable
+from lance_spark.scan.task import READ_AHEAD, ScanTask
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.primary_key import primary_key
 
 #: Id that `_tombstone` has in scans. Its id in an SSTable can belong to a column of the base table.
-_TOMBSTONE_ID = 2**31 - 2
-_TOMBSTONE_FIELD = Field(TOMBSTONE, _TOMBSTONE_ID, "bool")
+TOMBSTONE_ID = 2**31 - 2
+_TOMBSTONE_FIELD = Field(TOMBSTONE, TOMBSTONE_ID, "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,167 +225,18 @@ class JoinedTask(ScanTask):
             yield from part.batches(metrics, prefetch=prefetch)
 
 
-@dataclass(frozen=True, slots=True)
-class _SsTableRows:
-    """An open SSTable."""
-
-    generation: int
-    table: OpenTable
-    fragments: tuple[Fragment, ...]
-
-    def task(self, storage_options: Mapping[str, Any]) -> SsTableTask:
-        """Return the task that reads all live rows without columns."""
-        return SsTableTask(
-            uri=self.table.store.uri,
-            lance_schema=Schema(()),
-            slices=tuple(FragmentSlice(part, 0, part.physical_rows) for part in self.fragments),
-            batch_size=1 << 16,
-            storage_options=dict(storage_options),
-            generation=self.generation,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardRows:
-    """The open SSTables and the log of a shard, and the keys of each."""
-
-    state: ShardState
-    sstables: tuple[SsTableTask, ...]
-    log: LogRows | None
-    keys: tuple[SsTableKeys | LogKeys, ...] = field(default=())
-
-
-class FreshScan:
-    """Plans scans of a state.
-
-    Parameters
-    ----------
-    state : FreshState
-
-    Attributes
-    ----------
-    paths : tuple of tuple of Field
-        The columns of the primary key.
-    num_entries : int
-    num_sstables : int
-    """
-
-    def __init__(self, state: FreshState) -> None:
-        self.state = state
-        self.paths: KeyPaths = tuple(primary_key(state.table.schema))
-        self._shards = [self._opened(shard) for shard in state.shards]
-        self.num_sstables = sum(len(shard.sstables) for shard in state.shards)
-        self.num_entries = sum(len(shard.entries) for shard in state.shards)
-
-    @property
-    def max_rows(self) -> int:
-        """The maximum number of rows of SSTables and logs."""
-        return sum(
-            sum(task.num_rows for task in shard.sstables)
-            + (0 if shard.log is None else shard.log.num_rows)
-            for shard in self._shards
-        )
-
-    def base_tasks(
-        self, tasks: Sequence[ScanTask], conditions: tuple[Condition, ...]
-    ) -> list[ScanTask]:
-        """Return tasks of the base table without hidden rows.
-
-        Parameters
-        ----------
-        tasks : sequence of ScanTask
-            Planned with the conditions.
-        """
-        sources = tuple(keys for shard in self._shards for keys in shard.keys)
-        if not sources:
-            return list(tasks)
-        unshadowed = Unshadowed(KeySet(sources, self.paths), conditions=conditions)
-        return [replace(task, filters=(unshadowed,)) for task in tasks]
-
-    def fresh_tasks(
-        self, schema: Schema, conditions: tuple[Condition, ...], batch_size: int
-    ) -> list[SsTableTask | LogTask]:
-        """Return a task for each SSTable and each log.
-
-        Parameters
-        ----------
-        schema : Schema
-            Columns of the base table.
-        """
-        tasks: list[SsTableTask | LogTask] = []
-        for shard in self._shards:
-            for number, sstable in enumerate(shard.sstables):
-                newer = shard.keys[number + 1 :]
-                keys = KeySet(newer, self.paths) if newer else None
-                unshadowed = Unshadowed(keys, has_tombstones=True, conditions=conditions)
-                tasks.append(
-                    replace(
-                        sstable,
-                        lance_schema=schema,
-                        filters=(unshadowed,),
-                        batch_size=batch_size,
-                    )
-                )
-            if shard.log is not None:
-                unshadowed = Unshadowed(None, has_tombstones=True, conditions=conditions)
-                tasks.append(self._log_task(shard, shard.log, schema, unshadowed, batch_size))
-        return tasks
-
-    def _log_task(
-        self,
-        shard: _ShardRows,
-        log: LogRows,
-        schema: Schema,
-        unshadowed: Unshadowed,
-        batch_size: int,
-    ) -> LogTask:
-        store = self.state.table.store
-        last = shard.state.entries[-1].generation
-        return LogTask(
-            uri=store.uri,
-            lance_schema=schema,
-            slices=(),
-            batch_size=batch_size,
-            filters=(unshadowed,),
-            storage_options=dict(store.options),
-            generation=shard.state.manifest.current_generation if last is None else last,
-            log=log,
-            paths=self.paths,
-        )
-
-    def _opened(self, state: ShardState) -> _ShardRows:
-        table = self.state.table
-        tasks = []
-        for sstable in state.sstables:
-            opened = open_sstable(table, state.shard, sstable.folder)
-            rows = _SsTableRows(sstable.generation, opened, _fragments(opened))
-            tasks.append(rows.task(table.store.options))
-        log = LogRows.of(table.store, state.shard, state.entries) if state.entries else None
-        keys: list[SsTableKeys | LogKeys] = []
-        if self.paths:
-            keys += (SsTableKeys(task, self.paths) for task in tasks)
-            if log is not None:
-                keys.append(LogKeys(log, self.paths))
-        return _ShardRows(state, tuple(tasks), log, tuple(keys))
-
-
-def _fragments(table: OpenTable) -> tuple[Fragment, ...]:
-    """Return the fragments of an SSTable, with the id of scans for `_tombstone`."""
-    from lance_spark.table.fragments.row_counts import counted_fragments
-
-    fragments = counted_fragments(table.paths, table.manifest)
-    tombstone = next((top.id for top in table.schema.fields if top.name == TOMBSTONE), None)
-    if tombstone is None:
-        return fragments
-    renumbered = []
-    for fragment in fragments:
-        proto = fragment.to_proto()
-        for file in proto.files:
-            file.fields[:] = [
-                _TOMBSTONE_ID if number == tombstone else number for number in file.fields
-            ]
-        renumbered.append(Fragment.from_proto(proto, fragment.source))
-    return tuple(renumbered)
+def count_sources(tasks: Sequence[ScanTask]) -> tuple[int, int]:
+    """Return how many SSTables and WAL entries tasks read."""
+    sstables = entries = 0
+    for task in tasks:
+        if isinstance(task, JoinedTask):
+            numbers = count_sources(task.tasks)
+            sstables, entries = sstables + numbers[0], entries + numbers[1]
+        elif isinstance(task, LogTask):
+            entries += len(task.log.positions)
+        else:
+            sstables += isinstance(task, SsTableTask)
+    return sstables, entries
 
 
 def _part(rows: pa.RecordBatch, first: int, fields: Sequence[Field]) -> pa.RecordBatch:
