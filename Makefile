@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -115,6 +115,10 @@ docs: $(VENV)/.docs
 # Writes docs/reference/procedures.md, which the tests hold to what is so.
 procedures: $(VENV)/.test
 	$(BIN)/python -m tests.support.procedures_page
+
+# Writes docs/reference/pylance.md: what this package has for each public name of pylance.
+pylance-names: $(VENV)/.test
+	$(BIN)/python -W ignore -m tests.support.pylance_names.page
 
 # Writes tests/public_surface.txt: the names, signatures and options of the public API.
 surface: $(VENV)/.test

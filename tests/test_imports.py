@@ -21,6 +21,7 @@ PACKAGES = [
     "lance_spark.inspect",
     "lance_spark.namespace",
     "lance_spark.dataset",
+    "lance_spark.mem_wal",
     "lance_spark.mutations",
     "lance_spark.change_feed",
     "lance_spark.query",

@@ -238,6 +238,11 @@ class LeafColumn(NamedTuple):
     live: BoolArray | None
     levels: Levels
 
+    @property
+    def has_one_level(self) -> bool:
+        """Whether the values are in no list, and in no struct."""
+        return self.levels.repetition is None and len(self.levels.layers) == 1
+
 
 def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     """Return the leaf columns of `array`, in column order.

@@ -53,7 +53,7 @@ from lance_spark.encoding.v2_1.encoding_choice import (
 )
 from lance_spark.encoding.v2_1.hints import NO_HINTS, Hints
 from lance_spark.encoding.v2_1.layouts.blob import write_blob
-from lance_spark.encoding.v2_1.layouts.constant_write import write_all_null, write_scalar
+from lance_spark.encoding.v2_1.layouts.constant_write import is_inline, write_all_null, write_scalar
 from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.layouts.mini_block_write import (
     MAX_LEVELS,
@@ -77,6 +77,8 @@ _MAX_VALUES = 1 << 15
 #: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
 _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
+#: The first version in which constant pages have no levels.
+_SEPARATE_PLANES = (2, 3)
 #: Minimum that a hint can request: a few of the widest values that mini-blocks have without a hint.
 _MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 
@@ -102,8 +104,11 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     dtype, path = column.values.type, column.leaf.path
     live = column.live
+    is_constant = version < _SEPARATE_PLANES or column.has_one_level
     if not len(column.values) or (live is not None and not live.any()):
-        return write_all_null(column, version)
+        if is_constant:
+            return write_all_null(column, version)
+        return _all_null_with_levels(column, version)
     if live is not None and live.all():
         live = None
     hints = Hints.of(column.leaf.field, path)
@@ -116,7 +121,7 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
             return page
     if version >= (2, 2) and not pat.is_nested(dtype) and not pat.is_dictionary(dtype):
         scalar = uniform_scalar(values, live)
-        if scalar is not None:
+        if scalar is not None and (version < _SEPARATE_PLANES or _is_plain_scalar(column, scalar)):
             return write_scalar(column, scalar)
     if plain and live is not None:
         page = encode_small(values, column.levels, column.num_rows, version, constant=False)
@@ -128,6 +133,38 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         if f"column {path!r}" in str(error):
             raise
         raise type(error)(f"column {path!r}: {error}") from None
+
+
+def _all_null_with_levels(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+    """Return the page of values that are all null, with lists or structs around them, in 2.3.
+
+    Constant pages have no levels there.
+    """
+    if pat.is_null(column.values.type):
+        raise UnsupportedTypeError(
+            f"column {column.leaf.path!r}: files of version 2.3 are not written with columns of "
+            "type null in lists and structs; use data storage version 2.2"
+        )
+    values = column.values
+    if len(values):
+        block = to_block(_without_garbage(values, column.live), column.live)
+        return _encode_block(column, block, NO_HINTS, version)
+    # No list has an item, and mini-blocks have at least one value.
+    block = to_block(values.dictionary_decode() if pat.is_dictionary(values.type) else values)
+    if isinstance(block, VariableWidthBlock):
+        return write_full_zip(column, *variable.encode_values(block))
+    if isinstance(block, FixedSizeListBlock):
+        return write_full_zip(column, *fixed_size_list.encode_values(block))
+    if isinstance(block, FixedWidthBlock):
+        return write_full_zip(column, *flat.encode_values(_in_bytes(block)))
+    assert isinstance(block, StructBlock)
+    return _packed(column, block, Hints(structural="fullzip"), version)
+
+
+def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
+    """Return whether a page of one value has no levels, and the value is in its description."""
+    has_levels = column.levels.repetition is not None or column.levels.definition is not None
+    return not has_levels and is_inline(scalar)
 
 
 def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
@@ -236,11 +273,7 @@ def _fixed(
     bits = block.bits_per_value
 
     def full_zip() -> EncodedPage:
-        byte_block = block
-        if bits == 1:
-            flags = np.unpackbits(block.data, count=block.num_values, bitorder="little")
-            byte_block = FixedWidthBlock(flags, 8, block.num_values)
-        return write_full_zip(column, *flat.encode_values(byte_block))
+        return write_full_zip(column, *flat.encode_values(_in_bytes(block)))
 
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if bits > 1 and (wide or hints.structural == "fullzip"):
@@ -250,6 +283,14 @@ def _fixed(
     if dictionary is not None:
         return _dictionary(column, dictionary, hints, version)
     return _mini_block_or(column, choose_fixed(block, hints, limits, column), version, full_zip)
+
+
+def _in_bytes(block: FixedWidthBlock) -> FixedWidthBlock:
+    """Return the block with a byte for each value, if it has bits."""
+    if block.bits_per_value != 1:
+        return block
+    flags = np.unpackbits(block.data, count=block.num_values, bitorder="little")
+    return FixedWidthBlock(flags, 8, block.num_values)
 
 
 def _variable(

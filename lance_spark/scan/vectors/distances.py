@@ -24,8 +24,9 @@ _Floats = npt.NDArray[Any]
 _STEP_BYTES = 1 << 22
 #: Least number of vectors that are measured at once.
 _LEAST_ROWS = 64
-#: Bytes of vectors whose products with few queries are computed at once: they are in the cache.
-_CACHED_BYTES = 1 << 19
+#: Bytes of vectors whose products with few queries are computed at once: they are in a cache that
+#: processors share. Of fewer vectors, the calls would take as long as the products.
+_CACHED_BYTES = 1 << 22
 #: Squared lengths between these numbers have all their digits, by the size of the items.
 _EXACT = {4: (1e-30, 1e30), 8: (1e-290, 1e290)}
 #: The least positive number of 32 bits: smaller parts of distances and products are lost.

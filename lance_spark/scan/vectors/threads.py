@@ -25,7 +25,7 @@ def num_threads() -> int:
     """
     # OpenMP takes a number for each level of nested loops.
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    number = int(first) if first.isdecimal() else _num_processors()
+    number = int(first) if first.isdecimal() else num_processors()
     return max(1, min(number, _MAX_THREADS))
 
 
@@ -56,7 +56,8 @@ def _mark_busy() -> None:
     _LOCAL.is_busy = True
 
 
-def _num_processors() -> int:
+def num_processors() -> int:
+    """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -50,6 +50,7 @@ READ_NAMES = (
     "fragment_ids",
     "whole_fragments",
     "use_scalar_index",
+    "fresh",
     "scan_metrics",
     *FEED_NAMES,
 )

@@ -137,6 +137,9 @@ class ReadOptions:
         Whether all rows of a fragment are in one Spark partition.
     use_scalar_index : bool
         Whether indexes rule out rows.
+    fresh : bool or None
+        Whether to read the rows of the table's MemWAL, too. If None, they are not read, and a
+        warning says that there are some.
     scan_metrics : bool
         Whether each task prints to its log what it read.
     feed : mapping of str to str
@@ -173,6 +176,7 @@ class ReadOptions:
     fragment_ids: tuple[int, ...] | None = None
     whole_fragments: bool = False
     use_scalar_index: bool = True
+    fresh: bool | None = None
     scan_metrics: bool = False
     feed: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -238,11 +242,27 @@ class ReadOptions:
             fragment_ids=fragment_ids(plain.get("fragment_ids")),
             whole_fragments=flag("whole_fragments", plain),
             use_scalar_index=flag("use_scalar_index", plain, default=True),
+            fresh=_fresh(plain),
             scan_metrics=flag("scan_metrics", plain),
             feed={name: plain[name] for name in FEED_NAMES if name in plain},
             storage_options=parts.storage,
             target_bases=values.target_bases(plain),
         )
+
+
+def _fresh(plain: Mapping[str, str]) -> bool | None:
+    """Return whether a read includes the rows of a MemWAL; None if that is not given."""
+    if "fresh" not in plain:
+        return None
+    fresh = flag("fresh", plain)
+    others = ("version", "tag", "timestamp", "full_text_query", "nearest", "fragment_ids")
+    for name in (*others, *FEED_NAMES) if fresh else ():
+        if name in plain:
+            raise InvalidOptionError(
+                f"options fresh and {name} exclude each other: the rows of a MemWAL belong to the "
+                "newest version, and are found by scans only; set only one"
+            )
+    return fresh
 
 
 @dataclass(frozen=True, slots=True)

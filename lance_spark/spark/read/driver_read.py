@@ -10,7 +10,8 @@ stream:
 | filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; the columns to decode |
 | | have at most `driver_read_bytes` in Spark (128 MiB by default) |
 | rows of a vector search | at most 10,000 rows result, of 4 MiB in Spark, of a search that |
-| | measures vectors of `driver_read_bytes`, or eight times as many by their codes |
+| | measures vectors of `driver_read_bytes`; eight times as many by their codes, or in local |
+| | files if Spark runs no more tasks at a time than the driver's machine has processors |
 | rows of a full-text query | at most 10,000 rows result, of 4 MiB in Spark; the tokens have at |
 | | most 2 million postings, and at most 10,000 texts are without an index |
 | both | they come from at most 16 slices of fragments, within two seconds of the first batch |
@@ -117,7 +118,7 @@ def _is_small(
     if costs[0] is not None:
         from lance_spark.spark.read.nearest_search import is_nearest_for_driver
 
-        return is_nearest_for_driver(partitions, budget)
+        return is_nearest_for_driver(plan, partitions)
     if plan.options.full_text_query is not None:
         from lance_spark.spark.read.text_search import is_search_for_driver
 

@@ -4,6 +4,7 @@ bounds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,27 @@ def test_wide_rows_lower_the_bound(tmp_path: Path) -> None:
         lance.write_dataset(piece, path, mode="overwrite" if row == 0 else "append")
     assert ask(path, ["id"], {}).found is None
     assert ask(path, ["id"], {"limit": 16, "exact": True}).found is not None
+
+
+def test_exact_searches_of_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "t.lance")
+    values = pa.FixedSizeListArray.from_arrays(np.arange(1_000 * 16, dtype=np.float32), 16)
+    lance.write_dataset(pa.table({"id": range(1_000), "v": values}), path, max_rows_per_file=250)
+    nearest = json.dumps({"column": "v", "q": [0.0] * 16, "k": 3})
+
+    def is_found(driver_read_bytes: int, tasks: int | None) -> bool:
+        request = {"parallelism": tasks} if tasks else {}
+        options = {"nearest": nearest, "driver_read_bytes": str(driver_read_bytes)}
+        return ask(path, ["id"], request, **options).found is not None
+
+    size = 1_000 * 16 * 4
+    monkeypatch.setattr("lance_spark.spark.read.nearest_search.num_processors", lambda: 4)
+    assert is_found(size // 8, 4)
+    assert not is_found(size // 8 - 1, 4)
+    # Tasks on several machines share the work.
+    assert not is_found(size - 1, 5)
+    assert not is_found(size - 1, None)
+    assert is_found(size, 5)
 
 
 def test_slow_reads_are_for_tasks(table: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,7 @@ _COMPACTION = {
     "max_rows_per_group": "long",
     "materialize_deletions": "boolean",
     "materialize_deletions_threshold": "double",
+    "max_overlays_per_fragment": "long",
     "defer_index_remap": "boolean",
     "max_source_fragments": "long",
     "max_source_rows": "long",
