@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ExecutionPlan,
         LsmPointLookupPlanner,
         LsmScanner,
+        LsmVectorSearchPlanner,
         ShardSnapshot,
     )
     from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
@@ -84,6 +85,7 @@ __all__ = [
     "IndexSegment",
     "LsmPointLookupPlanner",
     "LsmScanner",
+    "LsmVectorSearchPlanner",
     "Reference",
     "RemovedFile",
     "ScanTask",
@@ -133,6 +135,7 @@ if not TYPE_CHECKING:
             "IndexSegment": "lance_spark.mutations.indexes.existing",
             "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
             "LsmScanner": "lance_spark.dataset.fresh.scanners",
+            "LsmVectorSearchPlanner": "lance_spark.dataset.fresh.scanners",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
