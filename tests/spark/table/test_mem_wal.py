@@ -126,7 +126,9 @@ def test_procedures(spark: Any, tmp_path: Path) -> None:
     assert tuple(done)[1:] == (3, 0, 0)
     catalog.sql("UPDATE CAT.t SET s = 'x' WHERE id = 1")
     assert catalog.sql("SELECT s FROM CAT.t ORDER BY id") == [("x",), ("a",), ("a",)]
-    catalog.sql("CALL CAT.system.clean_mem_wal('t', older_than => INTERVAL '0 00:00:00' DAY TO SECOND)")
+    catalog.sql(
+        "CALL CAT.system.clean_mem_wal('t', older_than => INTERVAL '0 00:00:00' DAY TO SECOND)"
+    )
     catalog.sql("CALL CAT.system.disable_mem_wal('t')")
     assert not (Path(uri) / "_mem_wal").exists()
     assert lance.dataset(uri).mem_wal_index_details() is None
