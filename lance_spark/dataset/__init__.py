@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         LsmVectorSearchPlanner,
         ShardSnapshot,
     )
+    from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
@@ -87,6 +88,8 @@ __all__ = [
     "RemovedFile",
     "ScanTask",
     "ShardSnapshot",
+    "SqlQuery",
+    "SqlQueryBuilder",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -134,6 +137,8 @@ if not TYPE_CHECKING:
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
             "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
+            "SqlQuery": "lance_spark.dataset.rows.sql",
+            "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",
