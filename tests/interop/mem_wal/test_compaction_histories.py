@@ -33,7 +33,7 @@ from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter
 from tests.interop.mem_wal.test_compaction import base, fresh, some_rows
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_MEM_WAL_HISTORIES", "4"))
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
 _KEYS = 30
 _STEPS = 12
 
@@ -104,13 +104,19 @@ class History:
         for key in deleted:
             self.model.pop(key, None)
 
-    def killed(self, run: Callable[[], object]) -> bool:
-        """Run a step of this package; return whether it was killed."""
-        if self.pick.random() < 0.4:
+    def killed(self, run: Callable[[], object], writes: int) -> bool:
+        """Run a step of this package; return whether it was killed.
+
+        Parameters
+        ----------
+        writes : int
+            About the most writes to the store that the step makes.
+        """
+        if self.pick.random() < 0.3:
             run()
             return False
         try:
-            with killed_at(self.pick.randrange(1, 30), self.pick.random() < 0.5):
+            with killed_at(self.pick.randrange(1, writes + 2), self.pick.random() < 0.5):
                 run()
         except Killed:
             # Another process goes on.
@@ -136,7 +142,7 @@ class History:
             if closes:
                 if not is_ours:
                     writer.close()
-                elif self.killed(writer.close):
+                elif self.killed(writer.close, 11):
                     writer._failure = RuntimeError("killed")
         self.note(written, deleted, text)
 
@@ -148,7 +154,7 @@ class History:
         rows = shaped_rows(table, some_rows([*written, *deleted], text), flags, None)
         mode = self.pick.choice(list(StreamMode))
         batch = StreamBatch("q", self.batch, mode=mode)
-        while self.killed(lambda: write_batch(table, rows, batch)):
+        while self.killed(lambda: write_batch(table, rows, batch), 24):
             self.check_keys({*written, *deleted})
         if self.pick.random() < 0.3:
             stream_batches._WRITERS.clear()
@@ -157,7 +163,7 @@ class History:
         self.note(written, deleted, text)
 
     def compact(self) -> None:
-        self.killed(lambda: compact_mem_wal(open_table(str(self.root))))
+        self.killed(lambda: compact_mem_wal(open_table(str(self.root))), 9)
 
     def compact_by_pylance(self) -> None:
         """Compact the oldest generation of each shard, as a user of pylance does it."""
@@ -183,7 +189,7 @@ class History:
             merge.mark_sstables_as_compacted([mark]).execute(kept)
 
     def clean(self) -> None:
-        self.killed(lambda: clean_mem_wal(open_table(str(self.root)), timedelta()))
+        self.killed(lambda: clean_mem_wal(open_table(str(self.root)), timedelta()), 8)
 
     def optimize(self) -> None:
         dataset = lance.dataset(self.root)
