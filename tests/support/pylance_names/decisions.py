@@ -306,9 +306,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.LanceSchema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
     "lance.lance": (None, "compiled code behind the other names"),
     # Loaders.
-    "lance.hf": (None, "not yet"),
+    "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     "lance.sampler": (None, "`Dataset.plan` splits a table into tasks"),
-    "lance.torch": (None, "not yet"),
+    "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     # Namespaces.
     "lance.namespace": (
         None,
