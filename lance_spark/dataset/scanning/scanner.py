@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.error_paths import names_table_by
+from lance_spark.dataset.extension_types import extended_batches, extended_schema, extended_table
 from lance_spark.dataset.scanning.batches import of_bytes, of_rows, sliced
 from lance_spark.dataset.scanning.computed import with_others
 from lance_spark.dataset.scanning.ordered import key_names
@@ -66,9 +67,13 @@ class Scanner:
     @property
     def projected_schema(self) -> pa.Schema:
         """The Arrow schema of the rows that are read."""
+        return extended_schema(self._stored_schema())
+
+    def _stored_schema(self) -> pa.Schema:
+        """Return the schema of the rows, with stored types."""
         request = self._request
         if request.is_search:
-            return replace_limit(self, 0).to_table().schema
+            return replace_limit(self, 0)._searched().schema
         if request.computed is None:
             return self._read_schema(request.columns)
         flags = self._read_schema([])
@@ -85,10 +90,10 @@ class Scanner:
         metrics = ScanMetrics()
         batches = self._batches(metrics)
         if request.strict_batch_size:
-            batches = of_rows(batches, self.projected_schema, request.batch_size)
+            batches = of_rows(batches, self._stored_schema(), request.batch_size)
         elif request.batch_size_bytes is not None:
             batches = of_bytes(batches, request.batch_size_bytes)
-        yield from batches
+        yield from extended_batches(batches)
         if request.scan_stats_callback is not None:
             try:
                 request.scan_stats_callback(ScanStatistics.of(metrics))
@@ -98,13 +103,13 @@ class Scanner:
     def to_table(self) -> pa.Table:
         """Return the rows as an Arrow table."""
         if self._request.is_search:
-            return self._searched()
+            return extended_table(self._searched())
         return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader, which reads them as they are asked for."""
         if self._request.is_search:
-            return self._searched().to_reader(max_chunksize=self._request.batch_size)
+            return self.to_table().to_reader(max_chunksize=self._request.batch_size)
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_pandas(self, **kwargs: Any) -> Any:
@@ -248,7 +253,7 @@ class Scanner:
         if request.computed is None:
             yield from rows
             return
-        schema = self.projected_schema
+        schema = self._stored_schema()
         for batch in rows:
             yield request.computed.of_batch(batch, schema)
 
