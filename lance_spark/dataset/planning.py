@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.extension_types import extended_schema
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.extension_types import extended_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.plan import (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.dataset.extension_types import extended_table
 from lance_spark.dataset.nearest import NearestMethods
 from lance_spark.errors import CorruptError, MissingFileError
+from lance_spark.file.schema.extension_types import extended_table
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.predicates.conditions import Condition

@@ -12,13 +12,17 @@ import pyarrow as pa
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.error_paths import names_table_by
-from lance_spark.dataset.extension_types import extended_batches, extended_schema, extended_table
 from lance_spark.dataset.scanning.batches import of_bytes, of_rows, sliced
 from lance_spark.dataset.scanning.computed import with_others
 from lance_spark.dataset.scanning.ordered import key_names
 from lance_spark.dataset.scanning.request import ScanRequest
 from lance_spark.dataset.scanning.statistics import ScanStatistics
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.extension_types import (
+    extended_batches,
+    extended_schema,
+    extended_table,
+)
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
