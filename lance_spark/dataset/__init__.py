@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         ExecutionPlan,
         LsmPointLookupPlanner,
         LsmScanner,
+        LsmVectorSearchPlanner,
         ShardSnapshot,
     )
+    from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
@@ -81,10 +83,13 @@ __all__ = [
     "IndexSegment",
     "LsmPointLookupPlanner",
     "LsmScanner",
+    "LsmVectorSearchPlanner",
     "Reference",
     "RemovedFile",
     "ScanTask",
     "ShardSnapshot",
+    "SqlQuery",
+    "SqlQueryBuilder",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -127,10 +132,13 @@ if not TYPE_CHECKING:
             "IndexSegment": "lance_spark.mutations.indexes.existing",
             "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
             "LsmScanner": "lance_spark.dataset.fresh.scanners",
+            "LsmVectorSearchPlanner": "lance_spark.dataset.fresh.scanners",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
             "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
+            "SqlQuery": "lance_spark.dataset.rows.sql",
+            "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",

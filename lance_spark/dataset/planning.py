@@ -115,6 +115,10 @@ class PlanMethods(HistoryMethods):
         """The maximum number of rows, without reading any."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
+    def __len__(self) -> int:
+        """Return the number of live rows."""
+        return self.count_rows()
+
     def count_rows(
         self,
         filter: Filter | None = None,

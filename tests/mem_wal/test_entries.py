@@ -70,7 +70,7 @@ def test_an_entry_is_read_as_it_was_written() -> None:
     entry = entry_of(1, 2)
     decoded = decode_entry(encode_entry(entry), "e", 1)
     assert (decoded.writer_epoch, decoded.generation, decoded.is_sentinel) == (3, 2, False)
-    assert decoded.properties == {"note": "kept", "query": "q-1"}
+    assert decoded.properties == {"query": "q-1"}
     assert decoded.rows is not None
     assert entry.rows is not None
     assert decoded.rows.equals(entry.rows)

@@ -104,7 +104,9 @@ class LanceReader(TaskObject, DataSourceReader):
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request = self.request or Request()
-        dataset = self._dataset or open_table(self.options, request.at)
+        dataset = self._dataset
+        if dataset is None:
+            dataset = open_table(self.options, request.at)
         if self.options.fresh:
             # The rows of a MemWAL belong to the newest version, whatever other scans read. What is
             # returned has all methods of a dataset that plans call.

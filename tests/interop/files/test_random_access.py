@@ -133,6 +133,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", READ)
 def test_pylance_wrote(tmp_path: Path, version: str) -> None:
     names: set[str] = set()

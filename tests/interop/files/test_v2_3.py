@@ -110,6 +110,7 @@ def written(path: Path) -> list[WrittenPage]:
     return pages
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize(
     ("pattern", "forced"),

@@ -141,6 +141,7 @@ def check(path: Path, table: pa.Table) -> None:
     ours.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rows", [0, 1, 1000, 1025])
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("page_bytes", [8 << 20, 1500])
@@ -150,6 +151,7 @@ def test_every_type(tmp_path: Path, page_bytes: int, nulls: str, rows: int) -> N
     check(tmp_path / "f.lance", table)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("rows", [1, 99, 100, 1000])
 @pytest.mark.parametrize("nulls", NULLS)
 def test_a_page_is_encoded_as_pylance_does(tmp_path: Path, nulls: str, rows: int) -> None:
