@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures surface docs clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -39,21 +39,24 @@ test-stores: $(VENV)/.test
 # Ten thousand random tables, 2,000 queries, 500 sequences of SQL statements, 1,000 histories, 50,000 predicates, 500 on each indexed column, 2,000 sequences of
 # changes, 1,000 tables as columns, also on a cluster and by Spark Connect, 20,000 hostile inputs, a thousand damages to each page; all cells of the matrices of types;
 # all changes of tables of all releases; 2 GiB of blobs through a small executor; ten thousand tasks; all races of two
-# Spark jobs; LanceTable on a cluster and in a session with two million rows; the page of SQL in every client.
+# Spark jobs; LanceTable on a cluster and in a session with two million rows; the page of SQL in every client;
+# tables of 100,000 versions and of a million fragments; a stream of 24 hours.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 LANCE_SPARK_TEST_FILTERS=50 LANCE_SPARK_TEST_INDEX_PREDICATES=500 $(PYTEST) tests/interop
 	LANCE_SPARK_TEST_HISTORIES=100 $(PYTEST) tests/change_feed
-	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
+	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
 	LANCE_SPARK_TEST_STATEMENTS=500 $(BIN)/python -m pytest -q tests/spark/sql/test_random_statements.py
-	LANCE_SPARK_TEST_PREDICATES=50000 $(PYTEST) tests/interop/predicates
+	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_PREDICATES=50000 $(PYTEST) tests/interop/predicates
 	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_FLIPS=1000 LANCE_SPARK_SEQUENCES=2000 LANCE_SPARK_TEST_INPUTS=20000 $(PYTEST) tests/encoding tests/file/v0_1 tests/mutations/test_random_changes.py tests/hostile tests/table/test_hostile.py
+	LANCE_SPARK_TEST_CELLS=all $(PYTEST) tests/crash tests/faults tests/mutations tests/scan tests/storage tests/table
+	$(BIN)/python -m pytest -q -s tests/table/long_growth.py
 	LANCE_SPARK_TEST_COLUMNS=1000 LANCE_SPARK_TEST_FLIPS=20000 $(BIN)/python -m pytest -q tests/spark/jvm tests/spark/pushdown/test_random_tables.py
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py tests/spark/long_tasks.py
 	LANCE_SPARK_TEST_COLUMNS=1000 $(BIN)/python -m pytest -q tests/spark/long_random_tables.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
-	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_columnar.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_groups.py tests/spark/pushdown/test_settings.py tests/spark/pushdown/test_top_rows.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
+	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_columnar.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_groups.py tests/spark/pushdown/test_settings.py tests/spark/pushdown/test_top_rows.py tests/spark/pushdown/test_array_filters.py tests/spark/pushdown/test_nearest_rows.py tests/spark/pushdown/test_ordering.py tests/spark/pushdown/test_packed_arrays.py tests/spark/pushdown/test_runtime_filters.py tests/spark/requests/test_filters.py tests/spark/sql/test_column_updates.py tests/spark/sql/test_merge_keys.py tests/spark/sql/test_nearest_by.py tests/spark/table/merge/test_keys.py tests/spark/table/test_places.py tests/spark/table/test_version_0_1.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
 
 # Faults by the thousand, load for minutes, processes of Spark killed, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
 # make soak SOAK_MINUTES=60. See tests/soak/__main__.py for the rest.
@@ -76,19 +79,14 @@ test-pyspark: java
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
 
-# Builds the wheel and the source distribution, and tries both, each installed in a clean environment.
+# Builds the wheel and the source distribution twice, compares the bytes, checks them, tries them on each Python that is found, and writes
+# lists of what they need (SBOM). See tests/release/__main__.py.
 dist: java
-	rm -rf dist build/dist build/lib
-	$(PYTHON) -m venv build/dist/build
-	build/dist/build/bin/python -m pip install -q build
-	build/dist/build/bin/python -m build -o dist .
-	@for archive in dist/*.whl dist/*.tar.gz; do \
-	  echo "trying $$archive"; env=build/dist/try; rm -rf $$env; \
-	  $(PYTHON) -m venv $$env && \
-	  $$env/bin/python -m pip install -q $$archive && \
-	  cp tests/installed.py build/dist/installed.py && \
-	  (cd build/dist && try/bin/python installed.py) || exit 1; \
-	done; rm -rf build/dist
+	$(PYTHON) -m tests.release
+
+# Only the lists of what the package needs, as CycloneDX.
+sbom:
+	$(PYTHON) -m tests.release --only sbom
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -117,6 +115,10 @@ docs: $(VENV)/.docs
 # Writes docs/reference/procedures.md, which the tests hold to what is so.
 procedures: $(VENV)/.test
 	$(BIN)/python -m tests.support.procedures_page
+
+# Writes docs/reference/pylance.md: what this package has for each public name of pylance.
+pylance-names: $(VENV)/.test
+	$(BIN)/python -W ignore -m tests.support.pylance_names.page
 
 # Writes tests/public_surface.txt: the names, signatures and options of the public API.
 surface: $(VENV)/.test

@@ -11,6 +11,7 @@ The benchmark prints the median of the rounds.
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import pickle
 import shutil
@@ -51,9 +52,9 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        print(_growth("versions", arguments.versions, _version_operations, root, arguments.rounds))
+        print(_growth("versions", arguments.versions, version_operations, root, arguments.rounds))
         print(
-            _growth("fragments", arguments.fragments, _fragment_operations, root, arguments.rounds)
+            _growth("fragments", arguments.fragments, fragment_operations, root, arguments.rounds)
         )
 
 
@@ -90,19 +91,23 @@ def _cell(
     return f"{1000 * seconds['lance_spark']:.1f}{ratio}"
 
 
-def _version_operations(path: Path, count: int) -> dict[str, Operation]:
+def version_operations(path: Path, count: int) -> dict[str, Operation]:
     """Make a table of many versions, and return the operations to measure."""
     lance.write_dataset(ROW, str(path))
     store = ObjectStore.from_uri(str(path))
     manifest = read_manifest(store, versions.latest(store))
     proto = manifest.to_proto()
+    last = proto.timestamp.seconds
     for version in range(2, count + 1):
         proto.version = version
+        proto.timestamp.seconds = last - count + version
         manifest_path = versions.NamingScheme.V2.locate(version).path
         (path / manifest_path).write_bytes(encode(proto, None, manifest.transaction_section))
     # The hint file names version 1.
     (path / versions.HINT).unlink(missing_ok=True)
     uri = str(path)
+    middle = datetime.datetime.fromtimestamp(last - count // 2)
+    cuts = itertools.count(12, 10)
     return {
         "open the newest": (
             lambda: lance_spark.open_dataset(uri),
@@ -120,10 +125,21 @@ def _version_operations(path: Path, count: int) -> dict[str, Operation]:
             lambda: lance_spark.open_dataset(uri).versions(),
             lambda: lance.dataset(uri).versions(),
         ),
+        "open by a time": (
+            lambda: lance_spark.open_dataset(uri, timestamp=middle),
+            lambda: lance.dataset(uri, asof=middle),
+        ),
+        # Each run removes others, the oldest.
+        "remove 10 versions": (
+            lambda: lance_spark.open_dataset(uri).cleanup_old_versions(
+                before_version=next(cuts), older_than=datetime.timedelta(0)
+            ),
+            None,
+        ),
     }
 
 
-def _fragment_operations(path: Path, count: int) -> dict[str, Operation]:
+def fragment_operations(path: Path, count: int) -> dict[str, Operation]:
     """Make a table of many fragments, and return the operations to measure."""
     lance.write_dataset(ROW, str(path))
     store = ObjectStore.from_uri(str(path))
@@ -140,6 +156,7 @@ def _fragment_operations(path: Path, count: int) -> dict[str, Operation]:
     data = encode(proto, None, manifest.transaction_section)
     (path / location.path).write_bytes(data)
     uri = str(path)
+    removed = itertools.count(1)
     names = (f"{versions.FOLDER}/{number}.spare" for number in itertools.count())
 
     def write_manifest() -> None:
@@ -160,6 +177,13 @@ def _fragment_operations(path: Path, count: int) -> dict[str, Operation]:
         "append one row": (
             lambda: lance_spark.write_dataset(ROW, uri, "append"),
             lambda: lance.write_dataset(ROW, uri, mode="append"),
+        ),
+        # Appends made the versions.
+        "remove a version": (
+            lambda: lance_spark.open_dataset(uri).cleanup_old_versions(
+                versions=[next(removed)], older_than=datetime.timedelta(0)
+            ),
+            None,
         ),
     }
 

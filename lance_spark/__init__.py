@@ -5,7 +5,7 @@
 - `open_dataset`, `write_dataset`, `Dataset`: tables without Spark (`lance_spark.dataset`)
 - `LanceTable`, `MergeBuilder`, `ChangeResult`: changes of tables by Spark jobs
 - `enable`, `is_enabled`: push-down of columns, filters, limits and aggregates
-- `BasePath`, `IndexConfig`, `ManifestStore`, `ManifestEntry`: arguments of the above
+- `BasePath`, `IndexConfig`, `ManifestStore`, `ManifestEntry`, `batch_udf`: arguments of the above
 - `lance_spark.errors`: the errors; `lance_spark.inspect`: reports about tables
 
 Modules, packages and names that no `__all__` of these packages lists are internal.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
+    from lance_spark.mutations.columns.batch_udf import batch_udf
     from lance_spark.mutations.indexes.create import IndexConfig
     from lance_spark.spark.jvm.enable import enable, is_enabled
     from lance_spark.spark.table import ChangeResult, LanceTable, MergeBuilder
@@ -40,6 +41,7 @@ __all__ = [
     "ManifestStore",
     "MergeBuilder",
     "__version__",
+    "batch_udf",
     "enable",
     "errors",
     "is_enabled",
@@ -60,6 +62,7 @@ if not TYPE_CHECKING:
             "ManifestEntry": "lance_spark.storage.commit.manifest_store",
             "ManifestStore": "lance_spark.storage.commit.manifest_store",
             "MergeBuilder": "lance_spark.spark.table",
+            "batch_udf": "lance_spark.mutations.columns.batch_udf",
             "enable": "lance_spark.spark.jvm.enable",
             "errors": "lance_spark.errors",
             "is_enabled": "lance_spark.spark.jvm.enable",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.support.cells import ALL_CELLS
+from tests.support.cells import ALL_CELLS, sample
 from tests.support.memory_folder import memory_folder
 
 # Timing is unreliable on machines that run tests in parallel. A run of CI tries the same examples
@@ -67,6 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     second session is seldom started. The second worker begins with the tests that start Spark in a
     process of their own, which take longest.
     """
+    leave_out(config, items)
     for item in items:
         for name in markers(item):
             item.add_marker(name)
@@ -82,6 +83,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     order = session + others
     second = len(items) // getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = order[:second] + alone + order[second:]
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave a part of the parameters of tests with the marker `sample` out, unless a test is named
+    on the command line or all cells are tried.
+    """
+    if ALL_CELLS or any("::" in argument for argument in config.args):
+        return
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample") and hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: list[pytest.Item] = []
+    for name, cases in tests.items():
+        part = cases[0].get_closest_marker("sample").args[0]
+        kept = set(sample([case.callspec.indices for case in cases], part, name))
+        left_out += [case for place, case in enumerate(cases) if place not in kept]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 def names_in_module(item: pytest.Item) -> set[str]:

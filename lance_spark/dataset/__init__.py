@@ -12,7 +12,31 @@ from lance_spark._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches, BranchInfo
+    from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
+    from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.statistics import (
+        DatasetStatistics,
+        DataStatistics,
+        FieldStatistics,
+    )
+    from lance_spark.dataset.fragments.fragment import DatasetFragment
+    from lance_spark.dataset.fragments.operations import LanceOperation
+    from lance_spark.dataset.fragments.write import write_fragments
+    from lance_spark.dataset.fresh.rows import FreshRows
+    from lance_spark.dataset.fresh.scanners import (
+        ExecutionPlan,
+        LsmPointLookupPlanner,
+        LsmScanner,
+        LsmVectorSearchPlanner,
+        ShardSnapshot,
+    )
+    from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
+    from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
+    from lance_spark.dataset.scanning.ordered import ColumnOrdering
+    from lance_spark.dataset.scanning.scanner import Scanner
+    from lance_spark.dataset.scanning.statistics import ScanStatistics
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
@@ -22,12 +46,22 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
     from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
     from lance_spark.table.commit.transaction import Transaction
+    from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.open import Reference
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "DeletionFile",
+    "DataFile",
+    "write_fragments",
+    "LanceOperation",
+    "DatasetFragment",
+    "ArrowDataset",
+    "ScanStatistics",
+    "Scanner",
+    "ColumnOrdering",
     "BlobFile",
     "BranchInfo",
     "BranchRepair",
@@ -35,13 +69,27 @@ __all__ = [
     "CleanupStats",
     "CompactionMetrics",
     "Dataset",
+    "ExecutionPlan",
+    "DatasetDelta",
+    "DatasetStatistics",
+    "DataStatistics",
+    "FieldStatistics",
+    "MergeInsertBuilder",
+    "MergeResult",
     "Fragment",
+    "FreshRows",
     "IndexCheck",
     "IndexDescription",
     "IndexSegment",
+    "LsmPointLookupPlanner",
+    "LsmScanner",
+    "LsmVectorSearchPlanner",
     "Reference",
     "RemovedFile",
     "ScanTask",
+    "ShardSnapshot",
+    "SqlQuery",
+    "SqlQueryBuilder",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -54,6 +102,15 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "DeletionFile": "lance_spark.table.fragments.files",
+            "DataFile": "lance_spark.table.fragments.files",
+            "write_fragments": "lance_spark.dataset.fragments.write",
+            "LanceOperation": "lance_spark.dataset.fragments.operations",
+            "DatasetFragment": "lance_spark.dataset.fragments.fragment",
+            "ArrowDataset": "lance_spark.dataset.scanning.arrow_dataset",
+            "ScanStatistics": "lance_spark.dataset.scanning.statistics",
+            "Scanner": "lance_spark.dataset.scanning.scanner",
+            "ColumnOrdering": "lance_spark.dataset.scanning.ordered",
             "BlobFile": "lance_spark.scan.blob_files",
             "BranchInfo": "lance_spark.dataset.branches",
             "BranchRepair": "lance_spark.table.refs.branch_repair",
@@ -61,13 +118,27 @@ if not TYPE_CHECKING:
             "CleanupStats": "lance_spark.table.cleanup.run",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
+            "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
+            "DatasetDelta": "lance_spark.dataset.facts.delta",
+            "DatasetStatistics": "lance_spark.dataset.facts.statistics",
+            "DataStatistics": "lance_spark.dataset.facts.statistics",
+            "FieldStatistics": "lance_spark.dataset.facts.statistics",
+            "MergeInsertBuilder": "lance_spark.dataset.changes.merge_insert",
+            "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
+            "FreshRows": "lance_spark.dataset.fresh.rows",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
+            "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
+            "LsmScanner": "lance_spark.dataset.fresh.scanners",
+            "LsmVectorSearchPlanner": "lance_spark.dataset.fresh.scanners",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
+            "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
+            "SqlQuery": "lance_spark.dataset.rows.sql",
+            "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",

@@ -65,7 +65,7 @@ class ColumnMethods(HistoryMethods):
             - a mapping of names to constants (Python values or `pa.Scalar`) or to functions, which
               receive a record batch and return one value per row;
             - a function that receives a record batch and returns a record batch with all new
-              columns;
+              columns, or a DataFrame of pandas; `batch_udf` gives it a checkpoint;
             - fields or a schema: columns with only nulls, for which no file is written. For an
               existing struct, its missing children are added.
         read_columns : sequence of str, optional

@@ -7,11 +7,17 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+from lance_spark.dataset.changes.merging import MergeMethods
+from lance_spark.dataset.changes.whole_table import WholeTableMethods
 from lance_spark.dataset.columns import ColumnMethods
 from lance_spark.dataset.error_paths import names_table, names_table_at
+from lance_spark.dataset.facts.version import FactMethods
+from lance_spark.dataset.fresh.methods import FreshMethods
 from lance_spark.dataset.indexes import IndexMethods
 from lance_spark.dataset.maintenance import MaintenanceMethods
+from lance_spark.dataset.mem_wal import MemWalMethods
 from lance_spark.dataset.recall import RecallMethods
+from lance_spark.dataset.rows.blobs import BlobMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
@@ -20,7 +26,18 @@ from lance_spark.table.open import open_table
 
 
 @names_table
-class Dataset(RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
+class Dataset(
+    FreshMethods,
+    MemWalMethods,
+    RecallMethods,
+    BlobMethods,
+    FactMethods,
+    ColumnMethods,
+    MergeMethods,
+    WholeTableMethods,
+    IndexMethods,
+    MaintenanceMethods,
+):
     """One version of a Lance table: scan, take and change it, list its history. Immutable.
 
     Made by `open_dataset` and `write_dataset`. Later commits are not visible. Each method that
@@ -102,7 +119,7 @@ class Dataset(RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
         updates: Mapping[str, Any],
         filters: str | Iterable[Sequence[Any]] | None = None,
         *,
-        mode: Literal["rows", "columns"] = "rows",
+        mode: Literal["rows", "columns", "overlay"] = "rows",
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
@@ -122,7 +139,10 @@ class Dataset(RecallMethods, ColumnMethods, IndexMethods, MaintenanceMethods):
         mode : str
             ``rows``: the update writes the new rows to new fragments, and deletes the old rows.
             ``columns``: the rows stay in their fragments. For each fragment with a row to update,
-            the update writes a new file with all values of the updated columns.
+            the update writes a new file with all values of the updated columns. ``overlay``: the
+            rows stay, and the update writes their new values alone, to overlay files. Other
+            clients do not open the table then, unless they allow overlays, until a compaction has
+            removed the overlays.
         commit_message, transaction_properties
             Stored in the transaction.
         conflict_retries : int

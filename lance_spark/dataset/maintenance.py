@@ -24,6 +24,7 @@ class MaintenanceMethods(HistoryMethods):
         max_bytes_per_file: int | None = None,
         materialize_deletions: bool = True,
         materialize_deletions_threshold: float = 0.1,
+        max_overlays_per_fragment: int = 10,
         num_threads: int | None = None,
         defer_index_remap: bool | None = None,
         max_source_fragments: int | None = None,
@@ -47,6 +48,9 @@ class MaintenanceMethods(HistoryMethods):
             Whether to rewrite fragments because of their deleted rows.
         materialize_deletions_threshold : float
             Fraction of deleted rows, 0 to 1, above which a fragment is rewritten for that reason.
+        max_overlays_per_fragment : int
+            Number of overlays above which a fragment is rewritten: 0 removes all overlays. Not an
+            argument of pylance, whose limit is 10, too.
         num_threads : int, optional
             Number of groups of fragments that are rewritten at the same time; by default 1 in local
             stores, 4 in others.
@@ -91,6 +95,7 @@ class MaintenanceMethods(HistoryMethods):
             max_bytes_per_file=90 * 1024**3 if max_bytes_per_file is None else max_bytes_per_file,
             materialize_deletions=materialize_deletions,
             materialize_deletions_threshold=materialize_deletions_threshold,
+            max_overlays_per_fragment=max_overlays_per_fragment,
             num_threads=num_threads,
             defer_index_remap=defer_index_remap,
             max_source_fragments=max_source_fragments,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.manifest.repairs import check_columns
 
 if TYPE_CHECKING:
-    from lance_spark.scan.predicates.tree import Predicate
+    from lance_spark.dataset.planning import Filter
     from lance_spark.scan.vectors.columns import VectorType
     from lance_spark.scan.vectors.query import NearestQuery
     from lance_spark.scan.vectors.search import VectorSearch
@@ -65,7 +65,7 @@ class NearestMethods(PlanMethods):
         columns: Sequence[str] | None = None,
         *,
         filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Filter | None = None,
         blob_handling: str | None = None,
         rows_per_task: int | None = None,
         min_partitions: int = 1,
@@ -90,28 +90,56 @@ class NearestMethods(PlanMethods):
           column: v, metric l2, k 5
           index: v_idx (VECTOR): 90000 rows, IVF_PQ l2, 20 of 300 partitions, 5,722 rows measured
         """
+        # The filters may be an iterator.
+        filters = None if filters is None else list(filters)
+        parts = [str(part) for part in (*(filters or ()), filter) if part is not None]
+        return self._explain(
+            columns,
+            self._conditions(filters, filter),
+            " AND ".join(parts),
+            rows_per_task=renamed_rows(rows_per_task, target_rows),
+            min_partitions=min_partitions,
+            blob_handling=blob_handling,
+            use_scalar_index=use_scalar_index,
+            nearest=nearest,
+            prefilter=prefilter,
+            fast_search=fast_search,
+        )
+
+    def _explain(
+        self,
+        columns: Sequence[str] | None,
+        conditions: tuple[Condition, ...],
+        condition: str,
+        *,
+        rows_per_task: int | None = None,
+        min_partitions: int = 1,
+        blob_handling: str | None = None,
+        use_scalar_index: bool = True,
+        nearest: Mapping[str, Any] | None = None,
+        prefilter: bool = False,
+        fast_search: bool = False,
+        fragment_ids: Collection[int] | None = None,
+    ) -> str:
+        """Describe a scan; see `explain`. Conditions are parsed, with their text."""
         from lance_spark.scan.plan import explained
 
-        # The filters may be an iterator.
-        conditions = None if filters is None else list(filters)
-        parts = [str(part) for part in (*(conditions or ()), filter) if part is not None]
         paths = self._table.paths
         name = f"{paths.store.display}, version {self.version}"
         if nearest is not None:
-            self._conditions(conditions, filter)
             return self._explain_nearest(
-                name, nearest, " AND ".join(parts), prefilter=prefilter, fast_search=fast_search
+                name, nearest, condition, prefilter=prefilter, fast_search=fast_search
             )
         plan = self._plan(
             columns,
-            rows_per_task=renamed_rows(rows_per_task, target_rows),
+            rows_per_task=rows_per_task,
             min_partitions=min_partitions,
-            filters=conditions,
-            filter=filter,
+            conditions=conditions,
             blob_handling=blob_handling,
             use_scalar_index=use_scalar_index,
+            fragment_ids=fragment_ids,
         )
-        return explained(plan, paths, self.fragments, name, " AND ".join(parts))
+        return explained(plan, paths, self.fragments, name, condition)
 
     def _explain_nearest(
         self,

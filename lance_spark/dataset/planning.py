@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.scan.pruning.candidates import Candidates, CandidateSearch, TableIndexes
     from lance_spark.scan.search_task import OpenedRows, SearchedVersion
@@ -45,6 +47,11 @@ if TYPE_CHECKING:
     from lance_spark.scan.text.search import TextSearch
     from lance_spark.scan.text.task import TextScanTask
     from lance_spark.table.rows.u64_segments import UInt64Array
+
+    #: A condition: text, an expression of Arrow, or a parsed condition.
+    Filter: TypeAlias = str | pc.Expression | Predicate
+    #: Columns of a scan: their names, or expressions by the names of the results.
+    Columns: TypeAlias = Sequence[str] | Mapping[str, str]
 
 #: Default for the maximum number of rows of a batch. Columnar engines work best with large batches.
 DEFAULT_BATCH_SIZE = 65_536
@@ -89,9 +96,23 @@ class PlanMethods(HistoryMethods):
             self._fragments = counted_fragments(self._table.paths, self._table.manifest)
         return self._fragments
 
+    @property
+    def _has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return True
+
+    @property
+    def _max_rows(self) -> int:
+        """The maximum number of rows, without reading any."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
+    def __len__(self) -> int:
+        """Return the number of live rows."""
+        return self.count_rows()
+
     def count_rows(
         self,
-        filter: str | Predicate | None = None,
+        filter: Filter | None = None,
         *,
         filters: Iterable[Sequence[Any]] | None = None,
         use_scalar_index: bool = True,
@@ -115,9 +136,12 @@ class PlanMethods(HistoryMethods):
             A condition is not valid, or cannot be computed for a row.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        if filter is None and filters is None:
-            return sum(fragment.num_rows for fragment in self.fragments)
-        conditions = self._conditions(filters, filter)
+        return self._count_rows(self._conditions(filters, filter), use_scalar_index)
+
+    def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+        """Return the number of live rows that meet all conditions."""
+        if not conditions:
+            return self._max_rows
         num_rows = self._count_nulls(conditions) if use_scalar_index else None
         if num_rows is not None:
             return num_rows
@@ -153,7 +177,7 @@ class PlanMethods(HistoryMethods):
         min_partitions: int = 1,
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Filter | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
@@ -220,7 +244,7 @@ class PlanMethods(HistoryMethods):
         min_partitions: int,
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
-        filter: str | Predicate | None = None,
+        filter: Filter | None = None,
         conditions: Sequence[Condition] | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
@@ -386,7 +410,7 @@ class PlanMethods(HistoryMethods):
         )
 
     def _conditions(
-        self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
+        self, filters: Iterable[Sequence[Any]] | None, filter: Filter | None
     ) -> tuple[Condition, ...]:
         known = row_meta.with_all(self._table.schema)
         conditions: tuple[Condition, ...] = parse_filters(filters, known)
@@ -396,11 +420,18 @@ class PlanMethods(HistoryMethods):
             from lance_spark.scan.predicates.sql import parse_local
 
             return (*conditions, parse_local(filter, known))
-        if not hasattr(filter, "paths"):
-            raise InvalidInputError(
-                f"filter must be a string or a Predicate, not {type(filter).__name__}"
-            )
-        return (*conditions, filter)
+        if hasattr(filter, "paths"):
+            return (*conditions, filter)
+        import pyarrow.compute as pc
+
+        if isinstance(filter, pc.Expression):
+            from lance_spark.scan.predicates.arrow.condition import arrow_condition
+
+            return (*conditions, arrow_condition(filter, known))
+        raise InvalidInputError(
+            "filter must be a string, a pyarrow expression or a Predicate, not "
+            f"{type(filter).__name__}"
+        )
 
     def _find_rows(self, row_ids: UInt64Array) -> tuple[npt.NDArray[np.bool_], UInt64Array]:
         return self._row_finder().find(row_ids)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.fragments.methods import FragmentMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX, ROW_ID
 
@@ -126,7 +126,7 @@ class RecallPlan:
         return queries[is_other], is_other
 
 
-class RecallMethods(ScanMethods):
+class RecallMethods(FragmentMethods):
     """Methods of `Dataset` that measure indexes of vectors."""
 
     def index_recall(
@@ -172,7 +172,7 @@ class RecallMethods(ScanMethods):
         return plan.compare(rows(**options), rows(use_index=False))
 
 
-def plan_recall(dataset: ScanMethods, name: str, sample: int, k: int, seed: int) -> RecallPlan:
+def plan_recall(dataset: FragmentMethods, name: str, sample: int, k: int, seed: int) -> RecallPlan:
     """Choose the queries of a measurement.
 
     Raises

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.dataset.dataset import Dataset, open_dataset
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_at
-from lance_spark.errors import AlreadyCommittedError, InvalidInputError
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
 
@@ -50,8 +48,10 @@ def write_dataset(
 
     Parameters
     ----------
-    data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
-        The rows.
+    data : Table, RecordBatch, RecordBatchReader, iterable of RecordBatch, DataFrame, ...
+        The rows. Also: a `Dataset`, a dataset or scanner of pyarrow, a DataFrame of pandas or
+        polars, any other object with ``__arrow_c_stream__``, a mapping of names to values, or a
+        list of mappings.
     uri : str or path
         A path, or a URI of any scheme that fsspec knows.
     mode : str
@@ -129,87 +129,32 @@ def write_dataset(
     >>> dataset = lance_spark.write_dataset(pa.table({"id": [3]}), "/data/t.lance", mode="append")
     """
     # Imported here: readers need none of these modules.
-    from lance_spark.file.blobs.writer import blob_options
-    from lance_spark.table.commit.idempotency import write_of
-    from lance_spark.table.commit.transaction import with_message
-    from lance_spark.table.commit.write_commit import commit_or_clean_up
-    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
-    from lance_spark.table.commit.write_plan import BaseTargets, begin_write
+    from lance_spark.dataset.changes.writing import write_rows
 
-    blobs = blob_options(
-        external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
-    )
     storage_options = with_base_params(
         with_store(storage_options, manifest_store), base_store_params
     )
-    # All arguments are checked before any file is written.
-    properties = with_message(transaction_properties, commit_message)
-    once = write_of(txn_app_id, txn_version)
-    data_schema, batches = _schema_and_batches(data, schema)
-    job = begin_write(
-        os.fspath(uri),
-        data_schema,
-        mode=mode,
+    table = write_rows(
+        data,
+        uri,
+        mode,
+        schema=schema,
         data_storage_version=data_storage_version,
-        limits=WriteLimits.of(max_rows_per_file, max_bytes_per_file),
-        settings=TableSettings(enable_stable_row_ids),
-        storage_options=storage_options,
-        blobs=blobs,
+        max_rows_per_file=max_rows_per_file,
+        max_bytes_per_file=max_bytes_per_file,
+        enable_stable_row_ids=enable_stable_row_ids,
+        external_blob_mode=external_blob_mode,
+        allow_external_blob_outside_bases=allow_external_blob_outside_bases,
+        blob_pack_file_size_threshold=blob_pack_file_size_threshold,
         commit_retries=commit_retries,
+        commit_message=commit_message,
+        transaction_properties=transaction_properties,
+        txn_app_id=txn_app_id,
+        txn_version=txn_version,
         branch=branch,
-        bases=BaseTargets(initial_bases or (), target_bases, target_all_bases),
+        initial_bases=initial_bases,
+        target_bases=target_bases,
+        target_all_bases=target_all_bases,
+        storage_options=storage_options,
     )
-    fragments = job.writer().write_all(batches)
-    try:
-        table = commit_or_clean_up(job, fragments, properties, once)
-    except AlreadyCommittedError as done:
-        return open_dataset(job.uri, version=done.version, storage_options=storage_options)
     return Dataset(table, storage_options)
-
-
-def _schema_and_batches(
-    data: Any, schema: pa.Schema | None
-) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    if schema is not None and not isinstance(schema, pa.Schema):
-        raise InvalidInputError(f"schema must be a pyarrow schema, not {type(schema).__name__}")
-    data_schema = getattr(data, "schema", None)
-    if schema is not None and isinstance(data_schema, pa.Schema) and not data_schema.equals(schema):
-        raise InvalidInputError(
-            f"schema must be equal to the schema of the data, which is not cast: {data_schema}"
-        )
-    if isinstance(data, pa.Table):
-        return data.schema, data.to_batches()
-    if isinstance(data, pa.RecordBatch):
-        return data.schema, [data]
-    if isinstance(data, pa.RecordBatchReader):
-        return data.schema, data
-    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
-        raise InvalidInputError(
-            "data must be a Table, a RecordBatch, a RecordBatchReader or an iterable of "
-            f"RecordBatch, not {type(data).__name__}"
-        )
-    batches = iter(data)
-    if schema is not None:
-        return schema, _checked(batches, schema)
-    first = next(batches, None)
-    if first is None:
-        raise InvalidInputError("data has no batches, so its schema is unknown: pass `schema`")
-    if not isinstance(first, pa.RecordBatch):
-        raise _not_a_batch(first)
-    return first.schema, chain([first], _checked(batches, first.schema))
-
-
-def _not_a_batch(item: object) -> InvalidInputError:
-    return InvalidInputError(f"data must yield RecordBatch, not {type(item).__name__}")
-
-
-def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if not isinstance(batch, pa.RecordBatch):
-            raise _not_a_batch(batch)
-        if not batch.schema.equals(schema):
-            raise InvalidInputError(
-                f"all batches of data must have the same schema: first {schema}, then "
-                f"{batch.schema}"
-            )
-        yield batch

@@ -1,4 +1,4 @@
-"""Writes record batches as one file of version 2.0, 2.1 or 2.2.
+"""Writes record batches as one file of version 2.0, 2.1, 2.2 or 2.3.
 
 Each top-level column collects rows until they fill a page, independently of the other columns, so
 memory holds about one page per column. A page ends at a row boundary. A field with several leaves
@@ -36,7 +36,7 @@ from lance_spark.storage.write.output import OutputFile
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
 #: Buffers of a page up to this size are copied and written together.
 _SHORT_BUFFER = 4096
-_WRITABLE = ((2, 0), (2, 1), (2, 2))
+_WRITABLE = ((2, 0), (2, 1), (2, 2), (2, 3))
 
 _Encode = Callable[[pa.Array, pa.Field, tuple[int, int]], list[EncodedPage]]
 
@@ -71,7 +71,7 @@ class FileWriter:
     schema : Schema
         The file's columns with their field ids.
     version : tuple of int
-        ``(2, 0)``, ``(2, 1)`` or ``(2, 2)``.
+        ``(2, 0)``, ``(2, 1)``, ``(2, 2)`` or ``(2, 3)``.
     page_bytes : int
         Arrow bytes of a column that fill a page.
     blobs : BlobWriter, optional
@@ -96,7 +96,7 @@ class FileWriter:
         if tuple(version) not in _WRITABLE:
             raise UnsupportedFeatureError(
                 f"{output.name}: files of version {version[0]}.{version[1]} are not written; "
-                "use data storage version 2.0, 2.1 or 2.2"
+                "use data storage version 2.0, 2.1, 2.2 or 2.3"
             )
         check_types(schema, version)
         for field in schema.fields:
@@ -290,6 +290,10 @@ def _encoder(version: tuple[int, int]) -> _Encode:
         from lance_spark.encoding.v2_0.field_write import encode_field as encode_2_0
 
         return lambda array, field, _: encode_2_0(array, field)
+    if version == (2, 3):
+        from lance_spark.encoding.v2_3.field_write import encode_field as encode_2_3
+
+        return encode_2_3
     from lance_spark.encoding.v2_1.field_write import encode_field
 
     return encode_field

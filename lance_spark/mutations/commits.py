@@ -31,6 +31,7 @@ from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data.data_overlay import DataOverlay
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.row_deletions import deletion_paths
 from lance_spark.table.operations.data.update import Update
@@ -136,7 +137,7 @@ def after_failure(clean_up: Callable[[], object]) -> Iterator[None]:
 
 def commit_rows(
     table: OpenTable,
-    operation: Delete | Update,
+    operation: Delete | Update | DataOverlay,
     options: CommitOptions = _DEFAULT,
     *,
     keep_new_fragments: bool = False,
@@ -147,7 +148,7 @@ def commit_rows(
 
     Parameters
     ----------
-    operation : Delete or Update
+    operation : Delete, Update or DataOverlay
         Its deletion files and new data files are written.
     keep_new_fragments : bool
         Whether the files of new fragments stay after a failure, for the next plan.
@@ -238,10 +239,13 @@ def check_names(columns: object, argument: str) -> list[str]:
     return list(columns)
 
 
-def _discard(table: OpenTable, operation: Delete | Update) -> None:
+def _discard(table: OpenTable, operation: Delete | Update | DataOverlay) -> None:
     """Delete the files of an operation that is not committed; cleanup deletes what stays."""
     with suppress(StorageError):
         table.store.delete(_new_deletion_files(table, operation))
+    if isinstance(operation, DataOverlay):
+        with suppress(StorageError):
+            delete_fragments(table.paths, [Fragment(0, operation.files, 0)])
     if isinstance(operation, Update):
         existing = {file.path for fragment in table.manifest.fragments for file in fragment.files}
         files = [file for fragment in operation.fragments for file in fragment.files]
@@ -250,7 +254,7 @@ def _discard(table: OpenTable, operation: Delete | Update) -> None:
             delete_fragments(table.paths, [*operation.new_fragments, new])
 
 
-def _new_deletion_files(table: OpenTable, operation: Delete | Update) -> set[str]:
+def _new_deletion_files(table: OpenTable, operation: Delete | Update | DataOverlay) -> set[str]:
     """Return the deletion files of an operation that the version does not have yet."""
     touched = operation.touched_fragments
     existing = deletion_paths(

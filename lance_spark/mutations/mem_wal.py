@@ -1,22 +1,58 @@
-"""Checks of changes of columns in tables with a MemWAL.
+"""Checks of changes of tables with a MemWAL.
 
 Rows in the logs and SSTables of a MemWAL have the fields that the table had when they were written,
 and are matched by field id. These rows would have no values in a column with a new id after a cast,
 in a column that was made not nullable, and in a new computed column. pylance refuses these three
 changes. A shard becomes unreadable if a column of its key or of its sharding is dropped.
+
+A change of a row in the base table is not visible, and lost at the next compaction, if a shard has
+a newer row of the same key. A deleted row comes back. So changes of rows are refused while shards
+have rows that are not in the base table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from google.protobuf.message import DecodeError
+from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.table.indexes.sections import MEM_WAL
+from lance_spark.table.mem_wal.details import details_of
+from lance_spark.table.mem_wal.fresh_rows import shards_with_fresh_rows
+from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.primary_key import primary_key
 
-from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
-from lance_spark.mutations.rows.update import primary_key
-from lance_spark.proto import table_pb2
-from lance_spark.table.indexes.sections import MEM_WAL, section_of
-from lance_spark.table.open import OpenTable
+
+def check_rows_changeable(table: OpenTable, *, data_files: bool) -> None:
+    """Raise an error for a change of rows that the commit, or a MemWAL, would refuse.
+
+    Parameters
+    ----------
+    data_files : bool
+        Whether the change writes data files, and not only deletion files.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Rows of a MemWAL are not in the base table yet, or `check_rows_writable` refuses.
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    check_rows_writable(table, data_files=data_files)
+    details = details_of(table.manifest)
+    if details is None or not any(shards_with_fresh_rows(table.store, details.compacted)):
+        return
+    # A compaction since the table was opened would make these rows old.
+    newest = details_of(read_latest(table.store))
+    if newest is None:
+        return
+    fresh = next(shards_with_fresh_rows(table.store, newest.compacted), None)
+    if fresh is not None:
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: rows cannot be changed: shard {fresh} of the MemWAL (index "
+            f"{MEM_WAL}) has rows that are not in the base table, which would hide or undo the "
+            "change; change rows through the MemWAL, or compact it before "
+            "(Dataset.compact_mem_wal, LanceTable.compactMemWal)"
+        )
 
 
 def check_no_mem_wal(table: OpenTable, change: str) -> None:
@@ -33,7 +69,7 @@ def check_no_mem_wal(table: OpenTable, change: str) -> None:
     CorruptTableError
         The indexes cannot be read.
     """
-    if _details(table) is not None:
+    if details_of(table.manifest) is not None:
         raise _refusal(table, change)
 
 
@@ -51,7 +87,7 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
     CorruptTableError
         The indexes cannot be read.
     """
-    details = _details(table)
+    details = details_of(table.manifest)
     if details is None:
         return
     used = {field.id for path in primary_key(table.schema) for field in path}
@@ -63,19 +99,6 @@ def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
         raise _refusal(
             table, f"column {dropped[0].name!r} of its key or sharding cannot be dropped"
         )
-
-
-def _details(table: OpenTable) -> table_pb2.MemWalIndexDetails | None:
-    for index in section_of(table.manifest).indices:
-        if index.name == MEM_WAL:
-            try:
-                return table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
-            except DecodeError as error:
-                raise CorruptTableError(
-                    f"{table.manifest.name}: the details of index {MEM_WAL} cannot be decoded: "
-                    f"{error}"
-                ) from None
-    return None
 
 
 def _refusal(table: OpenTable, change: str) -> UnsupportedFeatureError:

@@ -16,6 +16,7 @@ from lance_spark.mutations.commits import (
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.mem_wal.fresh_rows import check_no_shards
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
@@ -121,11 +122,15 @@ def restore(table: OpenTable, options: CommitOptions) -> OpenTable:
     ------
     VersionNotFoundError
         Cleanup is removing the version.
+    UnsupportedFeatureError
+        One of the versions has a MemWAL, and the table has shards.
     LanceError
         Errors of `commit`.
     """
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
+    for manifest in (newest.manifest, table.manifest):
+        check_no_shards(table.store, manifest, f"version {table.version} cannot be restored")
     operation = Restore(table.version, table.manifest.identity)
     manifest = commit_operation(newest, operation, options)
     return at_version(table, manifest)

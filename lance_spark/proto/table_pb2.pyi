@@ -504,7 +504,7 @@ class FragmentReuseIndexDetails(_message.Message):
     def __init__(self, inline: _Optional[_Union[FragmentReuseIndexDetails.InlineContent, _Mapping[str, _Any]]] = ..., external: _Optional[_Union[ExternalFile, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ShardManifest(_message.Message):
-    __slots__ = ("version", "writer_epoch", "replay_after_wal_entry_position", "wal_entry_position_last_seen", "current_generation", "sstables", "shard_spec_id", "shard_id", "shard_field_entries", "status")
+    __slots__ = ("version", "writer_epoch", "replay_after_wal_entry_position", "wal_entry_position_last_seen", "current_generation", "sstables", "shard_spec_id", "shard_id", "shard_field_entries", "status", "publication_id", "stream_progress")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLAY_AFTER_WAL_ENTRY_POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -515,6 +515,8 @@ class ShardManifest(_message.Message):
     SHARD_ID_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    PUBLICATION_ID_FIELD_NUMBER: _ClassVar[int]
+    STREAM_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     version: int
     writer_epoch: int
     replay_after_wal_entry_position: int
@@ -525,7 +527,19 @@ class ShardManifest(_message.Message):
     shard_id: UUID
     shard_field_entries: _containers.RepeatedCompositeFieldContainer[ShardFieldEntry]
     status: ShardStatus
-    def __init__(self, version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., wal_entry_position_last_seen: _Optional[int] = ..., current_generation: _Optional[int] = ..., sstables: _Optional[_Iterable[_Union[SsTable, _Mapping[str, _Any]]]] = ..., shard_spec_id: _Optional[int] = ..., shard_id: _Optional[_Union[UUID, _Mapping[str, _Any]]] = ..., shard_field_entries: _Optional[_Iterable[_Union[ShardFieldEntry, _Mapping[str, _Any]]]] = ..., status: _Optional[_Union[ShardStatus, str]] = ...) -> None: ...
+    publication_id: bytes
+    stream_progress: _containers.RepeatedCompositeFieldContainer[StreamProgress]
+    def __init__(self, version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., wal_entry_position_last_seen: _Optional[int] = ..., current_generation: _Optional[int] = ..., sstables: _Optional[_Iterable[_Union[SsTable, _Mapping[str, _Any]]]] = ..., shard_spec_id: _Optional[int] = ..., shard_id: _Optional[_Union[UUID, _Mapping[str, _Any]]] = ..., shard_field_entries: _Optional[_Iterable[_Union[ShardFieldEntry, _Mapping[str, _Any]]]] = ..., status: _Optional[_Union[ShardStatus, str]] = ..., publication_id: _Optional[bytes] = ..., stream_progress: _Optional[_Iterable[_Union[StreamProgress, _Mapping[str, _Any]]]] = ...) -> None: ...
+
+class StreamProgress(_message.Message):
+    __slots__ = ("query_id", "batch", "writer_epoch")
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WRITER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    query_id: str
+    batch: int
+    writer_epoch: int
+    def __init__(self, query_id: _Optional[str] = ..., batch: _Optional[int] = ..., writer_epoch: _Optional[int] = ...) -> None: ...
 
 class ShardFieldEntry(_message.Message):
     __slots__ = ("field_id", "value")

@@ -12,6 +12,7 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.selection import live_to_physical
@@ -214,11 +215,49 @@ def take_blobs(
     finder : RowFinder
         Of the same version.
     """
-    keys = [name for name, value in rows.items() if value is not None]
-    if len(keys) != 1:
-        raise InvalidInputError(f"give one of ids, addresses and indices, not {len(keys)}")
+    key = _selector(rows)
     if buffer_size < 0:
         raise InvalidInputError(f"buffer_size must not be negative, but is {buffer_size}")
+    schema = blob_schema(table, column, Handling.DESCRIPTIONS)
+    numbers = _parse_rows(table, fragments, key, rows[key], finder)
+    unique, inverse = np.unique(numbers, return_inverse=True)
+    blobs: list[tuple[BlobLoader, BlobDescriptors, int]] = []
+    for fragment, offsets in _offsets(table, fragments, key, unique):
+        with closing(FragmentReader(table.paths, fragment, schema)) as reader:
+            loader, descriptors = reader.blob_descriptors(offsets)
+        blobs += [(loader, descriptors, index) for index in range(len(offsets))]
+    return [_file(*blobs[int(number)], buffer_size) for number in inverse.tolist()]
+
+
+def blob_addresses(
+    table: OpenTable, fragments: Sequence[Fragment], rows: Mapping[str, Any], finder: RowFinder
+) -> Numbers:
+    """Return the addresses of live rows, in the given order; see `take_blobs`.
+
+    Raises
+    ------
+    InvalidInputError
+        A row does not exist or is deleted.
+    """
+    key = _selector(rows)
+    numbers = _parse_rows(table, fragments, key, rows[key], finder)
+    unique, inverse = np.unique(numbers, return_inverse=True)
+    addresses = [np.empty(0, np.int64)]
+    for fragment, offsets in _offsets(table, fragments, key, unique):
+        addresses.append(offsets + (fragment.id << OFFSET_BITS))
+    return np.concatenate(addresses)[inverse]
+
+
+def blob_schema(table: OpenTable, column: str, handling: Handling) -> Schema:
+    """Return the schema of a blob column, as a read has it.
+
+    Raises
+    ------
+    InvalidInputError
+        The column is not found, or it is not a blob column.
+    UnsupportedFeatureError
+        The files store blobs as other binary values.
+    """
     schema = table.schema.select([column])
     check_columns(table.manifest, schema.fields)
     leaf = table.schema.field(column)
@@ -232,15 +271,14 @@ def take_blobs(
             f"column {column!r}: files of version 0.1 store blobs as any other binary value; read "
             "the column instead"
         )
-    schema = handled(schema, Handling.DESCRIPTIONS, version)
-    numbers = _parse_rows(table, fragments, keys[0], rows[keys[0]], finder)
-    unique, inverse = np.unique(numbers, return_inverse=True)
-    blobs: list[tuple[BlobLoader, BlobDescriptors, int]] = []
-    for fragment, offsets in _offsets(table, fragments, keys[0], unique):
-        with closing(FragmentReader(table.paths, fragment, schema)) as reader:
-            loader, descriptors = reader.blob_descriptors(offsets)
-        blobs += [(loader, descriptors, index) for index in range(len(offsets))]
-    return [_file(*blobs[int(number)], buffer_size) for number in inverse.tolist()]
+    return handled(schema, handling, version)
+
+
+def _selector(rows: Mapping[str, Any]) -> str:
+    keys = [name for name, value in rows.items() if value is not None]
+    if len(keys) != 1:
+        raise InvalidInputError(f"give one of ids, addresses and indices, not {len(keys)}")
+    return keys[0]
 
 
 def _file(

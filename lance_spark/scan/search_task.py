@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from pyroaring import BitMap
@@ -23,7 +23,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.pruning.zone_places import is_overlaid
+from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -86,7 +86,7 @@ class SearchedVersion:
         fast_search : bool
             Whether rows that no index covers are left out.
         """
-        field_ids = {node.id for node in path}
+        field_ids = value_fields(path)
         covered = moved.fragments(BitMap.union(BitMap(), *segments)) & BitMap(
             fragment.id
             for fragment in self.fragments
@@ -129,13 +129,6 @@ class SearchTask(ScanTask):
     """
 
     search: Search
-
-    def __reduce__(self) -> tuple[object, ...]:
-        unpickle, arguments = ScanTask.__reduce__(self)
-        inherited = {field.name for field in fields(ScanTask)}
-        names = [field.name for field in fields(self) if field.name not in inherited]
-        own = {name: getattr(self, name) for name in names}
-        return _unpickle, (type(self), unpickle, arguments, own)
 
     @property
     def _fragments(self) -> list[Fragment]:
@@ -181,14 +174,3 @@ class SearchTask(ScanTask):
             base_paths=self.base_paths,
             storage_options=self.storage_options,
         )
-
-
-def _unpickle(
-    cls: type[SearchTask],
-    unpickle: Callable[..., ScanTask],
-    arguments: tuple[Any, ...],
-    own: Mapping[str, Any],
-) -> SearchTask:
-    task = unpickle(*arguments)
-    inherited = {field.name: getattr(task, field.name) for field in fields(ScanTask)}
-    return cls(**inherited, **own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from operator import attrgetter
 from time import perf_counter_ns
@@ -132,7 +132,10 @@ class ScanTask:
             self.index_search,
         )
         columns = tuple(list(column) for column in zip(*slices, strict=True))
-        return _unpickle, (packed(fragments), columns, options)
+        inherited = {field.name for field in fields(ScanTask)}
+        names = [field.name for field in fields(self) if field.name not in inherited]
+        own = {name: getattr(self, name) for name in names}
+        return _unpickle, (type(self), packed(fragments), columns, options, own)
 
     @property
     def schema(self) -> pa.Schema:
@@ -257,9 +260,11 @@ def _timed(
 
 
 def _unpickle(
+    cls: type[ScanTask],
     packed_fragments: tuple[list[str], list[int], list[bytes]],
     columns: tuple[list[Any], ...],
     other_fields: tuple[Any, ...],
+    own: Mapping[str, Any],
 ) -> ScanTask:
     fragments = unpacked(*packed_fragments)
     slices: tuple[FragmentSlice, ...] = ()
@@ -267,4 +272,4 @@ def _unpickle(
         numbers, *bounds = columns
         slices = tuple(map(FragmentSlice, map(fragments.__getitem__, numbers), *bounds))
     uri, schema, *options = other_fields
-    return ScanTask(uri, schema, slices, *options)
+    return cls(uri, schema, slices, *options, **own)

@@ -150,14 +150,22 @@ def _first(
     """Return the first rows of all, in order."""
     table = pa.concat_tables([remaining, pa.Table.from_batches(collected, remaining.schema)])
     table = table.combine_chunks()
-    codes = []
-    for number, key in zip(columns, top.keys, strict=True):
-        column = table.column(number)
-        values = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        codes += _codes(values, key)
-    # The last array decides first.
-    order = np.lexsort(codes[::-1])[: top.count]
+    order = sorted_rows([table.column(number) for number in columns], top.keys)[: top.count]
     return table.take(pa.array(order))
+
+
+def sorted_rows(
+    columns: Sequence[pa.ChunkedArray], keys: Sequence[SortKey]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of the rows in the order of the keys, of which the first decides first.
+
+    Rows with equal keys keep their order.
+    """
+    codes = []
+    for column, key in zip(columns, keys, strict=True):
+        codes += _codes(pa.concat_arrays(column.chunks or [pa.array([], column.type)]), key)
+    # The last array decides first.
+    return np.lexsort(codes[::-1])
 
 
 def _codes(values: pa.Array, key: SortKey) -> list[npt.NDArray[Any]]:

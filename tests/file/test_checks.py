@@ -13,7 +13,7 @@ from lance_spark import open_dataset, write_dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.file import writer
 
-VERSIONS = ["2.0", "2.1", "2.2"]
+VERSIONS = ["2.0", "2.1", "2.2", "2.3"]
 
 
 def rows(part: int, count: int = 100, index: pa.DataType | None = None) -> pa.Table:

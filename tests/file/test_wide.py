@@ -24,7 +24,7 @@ from tests.file.sources import MemorySource, file_bytes
 #: Writes files of thousands of columns.
 pytestmark = pytest.mark.slow
 
-VERSIONS = ["2.0", "2.1", "2.2"]
+VERSIONS = ["2.0", "2.1", "2.2", "2.3"]
 ROWS = 3_000
 #: The number of bytes at the end of a file that are read to open it.
 TAIL = 64 * 1024

@@ -25,10 +25,10 @@ from lance_spark.file.writer import FileWriter, WrittenFile
 from tests.file.sources import MemoryOutput, MemorySource
 from tests.file.test_reader import as_table, table
 
-VERSIONS = [(2, 1), (2, 2)]
+VERSIONS = [(2, 1), (2, 2), (2, 3)]
 
 
-@pytest.fixture(params=VERSIONS, ids=["2.1", "2.2"])
+@pytest.fixture(params=VERSIONS, ids=["2.1", "2.2", "2.3"])
 def version(request) -> tuple[int, int]:
     return request.param
 
@@ -280,10 +280,10 @@ def test_batches_of_another_schema_are_refused(batch) -> None:
     assert writer.finish().num_rows == 1
 
 
-@pytest.mark.parametrize("number", [(0, 2), (0, 3), (2, 3)])
+@pytest.mark.parametrize("number", [(0, 2), (0, 3), (2, 4)])
 def test_versions_that_are_not_written_say_which_are(number) -> None:
     with pytest.raises(
-        UnsupportedFeatureError, match=r"use data storage version 2\.0, 2\.1 or 2\.2"
+        UnsupportedFeatureError, match=r"use data storage version 2\.0, 2\.1, 2\.2 or 2\.3"
     ):
         FileWriter(MemoryOutput(), Schema(()), number)
 

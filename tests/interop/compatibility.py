@@ -327,7 +327,7 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "values are",
         "the values that pylance reads. We refuse to write what version 0.1 would change, so that "
         "pylance",
-        "reads what we write there, too. Files of version 2.3 are read, and not written.",
+        "reads what we write there, too. Files of version 2.3 are written with dense structures only.",
         "",
         "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), "
         "10,000",

@@ -42,6 +42,7 @@ def is_chosen(first: int, before: int) -> bool:
     return first == before or (first < before) == ((first + before) % 2 == 0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number", range(len(CHANGES)), ids=[change.name for change in CHANGES])
 def test_pairs(tables: Tables, number: int) -> None:
     first, page_says = CHANGES[number], told()

@@ -15,7 +15,7 @@ import lance_spark
 from tests.support.interop.tables import assert_same
 
 ROWS = 5_000
-VERSIONS = ["2.0", "2.1", "2.2"]
+VERSIONS = ["2.0", "2.1", "2.2", "2.3"]
 
 
 def table(first: int = 0) -> pa.Table:

@@ -1,18 +1,22 @@
 """Cells of a matrix of cases: in `make test` those in which each pair of values occurs, in
-`make test-long` all of them (`LANCE_SPARK_TEST_CELLS=all`). Random cases: some, or many.
+`make test-long` all of them (`LANCE_SPARK_TEST_CELLS=all`). Random cases: some, or many. Tests with
+the marker `sample`: a part of their parameters, or all.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
 #: Whether all cells are tried.
 ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
+#: Chooses the parameters of tests with the marker `sample`.
+SEED = os.environ.get("LANCE_SPARK_TEST_SAMPLE", "0")
 
 
 def cells(*axes: Sequence[object], all_cells: bool = ALL_CELLS) -> list[tuple[object, ...]]:
@@ -56,3 +60,36 @@ def number_of(few: int, many: int, *, all_cells: bool = ALL_CELLS) -> int:
     10
     """
     return many if all_cells else few
+
+
+def sample(cases: Sequence[Mapping[str, int]], part: int, name: str) -> list[int]:
+    """Return the places of one of `part` cases, in which each value of each parameter occurs.
+
+    Parameters
+    ----------
+    cases : sequence of mapping of str to int
+        The values of each case, by the name of the parameter.
+    part : int
+    name : str
+        Of the test. With `SEED` it decides which cases are chosen.
+
+    Examples
+    --------
+    >>> cases = [{"x": x, "y": y} for x in range(4) for y in range(2)]
+    >>> [cases[place]["x"] for place in sample(cases, 2, "test")]
+    [0, 1, 2, 3]
+    """
+    places = list(range(len(cases)))
+    random.Random(f"{SEED} {name}").shuffle(places)
+    values = {value for case in cases for value in case.items()}
+    # A parameter with a value of its own in each case rules no case out.
+    counts = {key: len({case[key] for case in cases}) for key in cases[0]}
+    missing = {(key, value) for key, value in values if counts[key] < len(cases)}
+    chosen = []
+    for place in places:
+        if missing & cases[place].items():
+            missing -= cases[place].items()
+            chosen.append(place)
+    rest = [place for place in places if place not in chosen]
+    chosen += rest[: max(-(-len(cases) // part) - len(chosen), 0)]
+    return sorted(chosen)

@@ -115,6 +115,7 @@ def same_bases(data: bytes, content: bytes) -> bool:
 
 
 # Many inputs of `worse_manifest` are sound: they change fields that no reader needs or knows.
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("mutate", "least"), [(worse_bytes, 1), (worse_manifest, 0.25)])
 @pytest.mark.parametrize("table", ["plain", "stable", "clone"])
 def test_damaged_manifests(
@@ -155,6 +156,7 @@ def without_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("operation", ["append", "delete", "create_index", "update_config"])
 def test_damaged_transactions(without_copies: Path, operation: str) -> None:
     path = without_copies

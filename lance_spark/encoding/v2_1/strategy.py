@@ -53,7 +53,7 @@ from lance_spark.encoding.v2_1.encoding_choice import (
 )
 from lance_spark.encoding.v2_1.hints import NO_HINTS, Hints
 from lance_spark.encoding.v2_1.layouts.blob import write_blob
-from lance_spark.encoding.v2_1.layouts.constant_write import write_all_null, write_scalar
+from lance_spark.encoding.v2_1.layouts.constant_write import is_inline, write_all_null, write_scalar
 from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.layouts.mini_block_write import (
     MAX_LEVELS,
@@ -77,6 +77,8 @@ _MAX_VALUES = 1 << 15
 #: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
 _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
+#: The first version in which constant pages have no levels.
+_SEPARATE_PLANES = (2, 3)
 #: Minimum that a hint can request: a few of the widest values that mini-blocks have without a hint.
 _MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 
@@ -102,7 +104,7 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     dtype, path = column.values.type, column.leaf.path
     live = column.live
-    if not len(column.values) or (live is not None and not live.any()):
+    if not column.has_values:
         return write_all_null(column, version)
     if live is not None and live.all():
         live = None
@@ -116,7 +118,7 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
             return page
     if version >= (2, 2) and not pat.is_nested(dtype) and not pat.is_dictionary(dtype):
         scalar = uniform_scalar(values, live)
-        if scalar is not None:
+        if scalar is not None and (version < _SEPARATE_PLANES or _is_plain_scalar(column, scalar)):
             return write_scalar(column, scalar)
     if plain and live is not None:
         page = encode_small(values, column.levels, column.num_rows, version, constant=False)
@@ -128,6 +130,12 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         if f"column {path!r}" in str(error):
             raise
         raise type(error)(f"column {path!r}: {error}") from None
+
+
+def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
+    """Return whether a page of one value has no levels, and the value is in its description."""
+    has_levels = column.levels.repetition is not None or column.levels.definition is not None
+    return not has_levels and is_inline(scalar)
 
 
 def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:

@@ -73,6 +73,8 @@ def unpruned(field: Field, file_field: Field, version: tuple[int, int]) -> Field
 def project(array: pa.Array, stored: Field, field: Field) -> pa.Array:
     """Cut an array of the type of `stored` to the children of `field`; blobs stay complete.
 
+    Children that `stored` does not have are null.
+
     Raises
     ------
     UnsupportedTypeError
@@ -88,6 +90,8 @@ def project(array: pa.Array, stored: Field, field: Field) -> pa.Array:
         index_of = {child.id: index for index, child in enumerate(stored.children)}
         cut = [
             project(array.field(index_of[child.id]), stored.children[index_of[child.id]], child)
+            if child.id in index_of
+            else pa.nulls(len(array), child.arrow_field.type)
             for child in field.children
         ]
         fields = [

@@ -15,6 +15,8 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, parse_assignments
+from lance_spark.mutations.columns.batch_udf import BatchUDF
+from lance_spark.mutations.columns.batches import as_batch, no_rows
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, Computation
 from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
@@ -85,6 +87,10 @@ def add_columns(
         return change_schema(table, lambda current: null_columns(current, empty), options)
     if batch_size is not None:
         check_least("batch_size", batch_size, 1)
+    udf = transforms if isinstance(transforms, BatchUDF) else None
+    if udf is not None:
+        output_schema = output_schema or udf.output_schema
+        transforms = udf.compute
     if not callable(transforms) and not (isinstance(transforms, Mapping) and transforms):
         raise InvalidInputError(
             "transforms must map names to values or functions, or be a function, a field or a "
@@ -108,8 +114,16 @@ def add_columns(
             options=options,
         )
 
-    with Computation(runner) as computation:
-        return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+    try:
+        with Computation(runner) as computation:
+            manifest = retry_on_conflict(table, change, options.conflict_retries)
+    except BaseException:
+        if udf is not None:
+            udf.close(delete=False)
+        raise
+    if udf is not None:
+        udf.close(delete=True)
+    return at_version(table, manifest)
 
 
 def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
@@ -152,31 +166,6 @@ def check_new_children(table: str, columns: Sequence[str], version: tuple[int, i
             f"{table}: column {columns[0]!r} cannot get new children in data files of version "
             f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
         )
-
-
-def as_batch(columns: Any, num_rows: int) -> pa.RecordBatch:
-    """Return the result of a function as a batch.
-
-    Raises
-    ------
-    InvalidInputError
-        It is not a batch of columns, or has another number of rows.
-    """
-    if isinstance(columns, Mapping):
-        try:
-            columns = pa.RecordBatch.from_pydict(dict(columns))
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidInputError(f"the function must return columns: {error}") from None
-    elif isinstance(columns, pa.Table):
-        columns = columns.combine_chunks()
-        columns = columns.to_batches()[0] if columns.num_rows else _no_rows(columns.schema)
-    if not isinstance(columns, pa.RecordBatch):
-        raise InvalidInputError(
-            f"the function returns {type(columns).__name__}, not a RecordBatch with the new columns"
-        )
-    if columns.num_rows != num_rows:
-        raise InvalidInputError(f"the function returns {columns.num_rows} rows for {num_rows}")
-    return columns
 
 
 def _merged(
@@ -306,11 +295,7 @@ def _sample(table: OpenTable, read: Schema) -> pa.RecordBatch:
                 return batch
         finally:
             reader.close()
-    return _no_rows(read.to_arrow())
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return no_rows(read.to_arrow())
 
 
 def with_new_ids(table: OpenTable, new: pa.Schema) -> Schema:

@@ -5,6 +5,7 @@ The planner visits fragments in the order of their ids:
 | fragment | decision |
 | --- | --- |
 | more than `materialize_deletions_threshold` of its rows are deleted | rewritten, even alone |
+| more than `max_overlays_per_fragment` overlays | rewritten, even alone |
 | fewer than `target_rows_per_fragment` rows | rewritten with adjacent candidates; alone it stays |
 | others | stay |
 
@@ -47,6 +48,9 @@ class CompactionOptions:
         Whether deleted rows are a reason to rewrite a fragment.
     materialize_deletions_threshold : float
         Fraction of deleted rows, 0 to 1, above which a fragment is rewritten.
+    max_overlays_per_fragment : int
+        Number of overlays above which a fragment is rewritten. The new fragment has their values,
+        and no overlays.
     num_threads : int, optional
         Groups that are rewritten at the same time; by default 1 in a local store, 4 in others.
     defer_index_remap : bool, optional
@@ -74,6 +78,7 @@ class CompactionOptions:
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
     materialize_deletions: bool = True
     materialize_deletions_threshold: float = 0.1
+    max_overlays_per_fragment: int = 10
     num_threads: int | None = None
     defer_index_remap: bool | None = None
     max_source_fragments: int | None = None
@@ -98,6 +103,11 @@ class CompactionOptions:
                 continue
             if not isinstance(value, int) or value < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, not {value!r}")
+        number = self.max_overlays_per_fragment
+        if not isinstance(number, int) or number < 0:
+            raise InvalidOptionError(
+                f"max_overlays_per_fragment must be at least 0, not {number!r}"
+            )
 
     def size(self, fragment: Fragment) -> float:
         """Return the size of a fragment relative to the target, deleted rows included."""
@@ -176,16 +186,18 @@ def plan_groups(
     bins: list[_Bin] = []
     open_bins: dict[tuple[Target, ...], _Bin | None] = {}
     for fragment in sorted(fragments, key=lambda fragment: fragment.id):
-        has_many_deletions = _has_many_deletions(fragment, options)
+        is_worn = _has_many_deletions(fragment, options) or (
+            fragment.has_overlays and len(fragment.overlays) > options.max_overlays_per_fragment
+        )
         is_small = options.size(fragment) < 1
         targets = placement.of(fragment)
-        if fragment.id in excluded or not (has_many_deletions or is_small):
+        if fragment.id in excluded or not (is_worn or is_small):
             open_bins[targets] = None
             continue
         indexes = tuple(index for index, bitmap in enumerate(covered) if fragment.id in bitmap)
         open_bin = open_bins.get(targets)
         if open_bin is None or open_bin.covered_by != indexes:
-            open_bin = open_bins[targets] = _Bin(indexes, [], has_many_deletions)
+            open_bin = open_bins[targets] = _Bin(indexes, [], is_worn)
             bins.append(open_bin)
         open_bin.fragments.append(fragment)
     return _within_limits([group for bin_ in bins for group in bin_.groups(options)], options)

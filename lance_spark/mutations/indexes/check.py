@@ -41,7 +41,8 @@ from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
 from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.scan.text.files.index import open_index
 from lance_spark.scan.text.files.layout import VERSIONS
@@ -227,14 +228,15 @@ def plan_check(table: OpenTable, name: str) -> list[CheckTask]:
         )
     moved = MovedRows.of(table.paths, section)
     fragments = current_fragments(table)
-    field_ids = {node.id for node in path}
+    field_ids = value_fields(path)
     tasks = []
     for segment in segments:
         bitmap = moved.fragments(indexes.fragment_bitmap(segment) or BitMap())
         covered = tuple(
             fragment
             for fragment in fragments
-            if fragment.id in bitmap and not is_overlaid(fragment, field_ids)
+            if fragment.id in bitmap
+            and not is_overlaid(fragment, field_ids, segment.dataset_version)
         )
         tasks.append(
             CheckTask(

@@ -37,7 +37,7 @@ from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
-from lance_spark.scan.pruning.zone_places import is_overlaid
+from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
@@ -265,11 +265,11 @@ def _can_merge(
 ) -> bool:
     """Return whether the files of a segment can be read in place of the rows of the table."""
     # The files have values that overlays replaced.
-    field_ids = {node.id for node in path}
+    field_ids, built_on = value_fields(path), piece.segment.dataset_version
     if (
         piece.moved is None
         or indexes.may_lack_rows(piece.segment)
-        or any(is_overlaid(fragment, field_ids) for fragment in piece.fragments)
+        or any(is_overlaid(fragment, field_ids, built_on) for fragment in piece.fragments)
     ):
         return False
     if builder.can_merge is not None:

@@ -3,18 +3,21 @@
 | columns | rows without a value |
 | --- | --- |
 | new | live rows make the file incomplete; deleted rows get null, or repeat a live row |
-| existing | keep their old values |
+| old | keep their old values |
+| overlay | are not in the file |
 
-A new file has a row for each physical row of its fragment. Values arrive and are written fragment
-by fragment, with increasing addresses. One window of rows is in memory at a time. No version refers
-to the files before the commit. Specification: table/commit/transaction.md, `Merge` and `Update`.
+A file of new or old columns has a row for each physical row of its fragment. Values arrive and are
+written fragment by fragment, with increasing addresses. One window of rows is in memory at a time.
+No version refers to the files before the commit. Specification: table/commit/transaction.md,
+`Merge`, `Update` and `DataOverlay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +28,12 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.rewrite.overlay_files import (
+    OverlayFile,
+    check_null_structs,
+    check_overlaid_fields,
+    has_structs,
+)
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
     check_first_field,
@@ -50,6 +59,8 @@ from lance_spark.table.rows.deletions import Offsets, bitmap_of, encode_bitmap, 
 from lance_spark.table.rows.index import OFFSET_BITS, fragment_runs
 from lance_spark.table.rows.u64_segments import UInt64Array
 
+#: What the files of a `ColumnRewriter` are.
+ColumnTarget = Literal["new", "old", "overlay"]
 _WINDOW_ROWS = 65_536
 
 
@@ -80,8 +91,9 @@ class ColumnRewriter:
     ----------
     schema : Schema
         The top-level columns, with their ids.
-    old : bool
-        Whether the table has the columns, so that rows without a value keep their old value.
+    target : str
+        ``new``: the table does not have the columns. ``old``: it has them, and rows without a value
+        keep their old value. ``overlay``: it has them, and the files are overlays.
 
     Raises
     ------
@@ -89,15 +101,19 @@ class ColumnRewriter:
         The table needs a newer release, or its files cannot have such columns.
     """
 
-    def __init__(self, table: OpenTable, schema: Schema, *, old: bool, tag: bytes = b"") -> None:
+    def __init__(
+        self, table: OpenTable, schema: Schema, *, target: ColumnTarget, tag: bytes = b""
+    ) -> None:
         check_rows_writable(table, data_files=True)
         check_types(schema, table.manifest.data_storage_version)
-        if old:
+        if target == "old":
             check_first_field(table, {node.id for node in schema.walk()})
+        elif target == "overlay":
+            check_overlaid_fields(table, schema.fields)
         self._table = table
         self._schema = schema
         self._arrow = input_schema(schema)
-        self._old = old
+        self._patch_type = _PATCHES[target]
         self._tag = tag
         self._placement = placement_of(table)
         self._fragments = {
@@ -165,8 +181,9 @@ class ColumnRewriter:
                 f"{name}: version {self._table.version} has no fragment {number}, which a _rowaddr "
                 "names"
             )
-        patch_type: type[_FragmentPatch] = _OldColumns if self._old else _NewColumns
-        self._open = patch_type(self._table, fragment, self._schema, self._tag, self._placement)
+        self._open = self._patch_type(
+            self._table, fragment, self._schema, self._tag, self._placement
+        )
         return self._open
 
     def _close(self) -> None:
@@ -336,6 +353,54 @@ class _OldColumns(_FragmentPatch):
             within = range(start, min(start + window, rows.stop))
             for piece, batch in self._old_reader.pieces(within):
                 yield piece, align(batch, self._arrow)
+
+
+class _OverlaidColumns(_FragmentPatch):
+    """Writes new values alone, of columns that the table has."""
+
+    def _start(self, table: OpenTable) -> None:
+        self._structs = tuple(field for field in self._schema.fields if has_structs(field))
+        self._old_reader = RowReader(
+            table.paths, self.fragment, self._structs, self._version, table.manifest.base_paths
+        )
+
+    def put(self, offsets: Offsets, values: pa.RecordBatch) -> None:
+        self._check(offsets)
+        if self._structs:
+            old = self._old_reader.read(offsets).values
+            for field in self._structs:
+                check_null_structs(field, old.column(field.name), values.column(field.name))
+        self._rows |= bitmap_of(offsets)
+        self._writer.write(values)
+        self._next = int(offsets[-1]) + 1
+
+    def finish(self) -> ColumnFile:
+        """Close the files."""
+        self._old_reader.close()
+        return super().finish()
+
+    def abort(self) -> None:
+        """Delete the new file."""
+        self._old_reader.close()
+        super().abort()
+
+    def _write_without_values(self, rows: range) -> None:
+        pass
+
+
+_PATCHES: Mapping[ColumnTarget, type[_FragmentPatch]] = {
+    "new": _NewColumns,
+    "old": _OldColumns,
+    "overlay": _OverlaidColumns,
+}
+
+
+def overlay_files(files: Iterable[ColumnFile]) -> list[OverlayFile]:
+    """Return the overlays that files of the target ``overlay`` are."""
+    return [
+        OverlayFile(file.fragment_id, file.file, file.rows, len(BitMap.deserialize(file.rows)))
+        for file in files
+    ]
 
 
 def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[ChangedColumns]:

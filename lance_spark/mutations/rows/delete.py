@@ -23,10 +23,10 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mutations.commits import (
     at_version,
-    check_rows_writable,
     commit_rows,
     retry_on_conflict,
 )
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
 from lance_spark.mutations.rewrite.writer import Written, undo
 from lance_spark.mutations.rows.candidates import (
@@ -216,6 +216,7 @@ def plan_delete(
     rows: RowsByFragment | None = None,
     fragments_per_task: int | None = None,
     tag: bytes = b"",
+    check: Callable[..., None] = check_rows_changeable,
 ) -> list[DeleteTask]:
     """Cut a deletion into tasks.
 
@@ -228,6 +229,9 @@ def plan_delete(
     fragments_per_task : int, optional
         By default small fragments share a task, which reads them together, and each large
         fragment has a task.
+    check : callable
+        Raises an error for a table whose rows must not change. A compaction of a MemWAL has
+        `check_rows_writable`.
 
     Raises
     ------
@@ -236,7 +240,7 @@ def plan_delete(
     UnsupportedFeatureError, UnsupportedError
         The table needs a newer release.
     """
-    check_rows_writable(table, data_files=False)
+    check(table, data_files=False)
     conditions = parse_conditions(table, filters)
     fragments = counted_fragments(table.paths, table.manifest)
     if rows is not None:
@@ -290,9 +294,10 @@ def run_delete(
     runner: Runner,
     filters: Iterable[Filter] = (),
     rows: RowsByFragment | None = None,
+    check: Callable[..., None] = check_rows_changeable,
 ) -> list[FragmentDeletion]:
     """Plan a deletion and run its tasks; no version refers to the deletion files yet."""
-    tasks = plan_delete(table, filters, rows=rows, tag=runner.tag)
+    tasks = plan_delete(table, filters, rows=rows, tag=runner.tag, check=check)
     parts = runner.run(tasks, DeleteTask.run, partial(undo, table.paths))
     return [deletion for part in parts for deletion in part]
 

@@ -4,16 +4,18 @@
 | --- | --- | --- |
 | rows | the rows with new values to new fragments; deletion files for the old rows | moves rows |
 | columns | a data file of the columns that change, with all rows of a fragment | replaces files |
+| overlay | an overlay file for a fragment: the new values of the rows that change | adds overlays |
 
 Mode "rows" is better if few rows of a fragment change. Mode "columns" is better if most rows change
-and the table has other columns, which are not read. In both modes, rows of tables with stable row
-ids keep their ids and the versions that created them.
+and the table has other columns, which are not read. Mode "overlay" writes least, but other clients
+do not open a table with overlays by default. In all modes, rows of tables with stable row ids keep
+their ids and the versions that created them.
 
 | step | where | what |
 | --- | --- | --- |
 | `plan_update` | driver | cuts the fragments into tasks |
 | `UpdateTask.run` | task | writes new files; no version refers to them yet |
-| `commit_updates` | driver | commits one `Update` of all fragments |
+| `commit_updates` | driver | commits one `Update`, or `DataOverlay`, of all fragments |
 
 `commit_moved` commits a merge: moved, inserted and deleted rows, and the primary keys of inserted
 rows. No client enforces the primary key of a table. A filter of the inserted keys in each
@@ -31,16 +33,15 @@ from typing import Any, get_args
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
-from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, field_ids, parse_updates
 from lance_spark.mutations.commits import (
     at_version,
-    check_rows_writable,
     commit_rows,
     retry_on_conflict,
 )
+from lance_spark.mutations.mem_wal import check_rows_changeable
+from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields, overlay_operation
 from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
 from lance_spark.mutations.rewrite.writer import undo
@@ -59,10 +60,12 @@ from lance_spark.mutations.rows.delete import (
 )
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.data.data_overlay import DataOverlay
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.update import Update, UpdateMode
 from lance_spark.table.placement import placement_of
@@ -100,12 +103,14 @@ def plan_update(
     """
     if mode not in get_args(Mode):
         raise InvalidOptionError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}")
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     schema, manifest = table.schema, table.manifest
     assignments = parse_updates(updates, schema)
     check_types(schema, manifest.data_storage_version)
     if mode == "columns":
         check_first_field(table, field_ids(assignments))
+    elif mode == "overlay":
+        check_overlaid_fields(table, (assignment.field for assignment in assignments))
     comparisons = parse_conditions(table, filters)
     fragments = counted_fragments(table.paths, table.manifest)
     candidates = candidate_rows(table, fragments, comparisons)
@@ -138,11 +143,14 @@ def plan_update(
 def update_operation(
     table: OpenTable, results: Iterable[UpdateResult], changed: Iterable[int], mode: Mode
 ) -> Update:
-    """Return the operation that makes updates part of the table; see `commit_updates`."""
+    """Return the operation that makes updates part of the table; see `commit_updates`.
+
+    Overlays are not in it.
+    """
     results = list(results)
     columns = [change for result in results for change in result.columns]
     moved = [deletion for result in results for deletion in result.deletions]
-    if (moved and mode == "columns") or (columns and mode == "rows"):
+    if (moved and mode != "rows") or (columns and mode != "columns"):
         raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
     check_once(table, (change.fragment.id for change in columns))
     if mode == "columns":
@@ -189,7 +197,13 @@ def commit_updates(
         Two results are of one fragment, or results are of another mode.
     UncertainCommitError, StorageError, CorruptTableError
     """
-    operation = update_operation(table, results, field_ids(assignments), mode)
+    results = list(results)
+    overlays = [overlay for result in results for overlay in result.overlays]
+    if overlays and mode != "overlay":
+        raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
+    operation: Update | DataOverlay = update_operation(table, results, field_ids(assignments), mode)
+    if overlays:
+        operation = overlay_operation(table, overlays)
     return commit_rows(table, operation, options or CommitOptions())
 
 
@@ -222,22 +236,6 @@ def update_rows(
     check = address_check(table, conditions)
     manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
     return at_version(table, manifest)
-
-
-def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
-    """Return the paths of the fields of the primary key, in its order; empty without a primary key.
-
-    Fields with a recorded position come first, the others in the order of their ids. A path has the
-    field after the fields above it.
-    """
-    ranked = []
-    for top in schema.fields:
-        for path in _paths((top,)):
-            proto = path[-1].to_proto()
-            if proto.unenforced_primary_key:
-                position = proto.unenforced_primary_key_position
-                ranked.append(((not position, position or proto.id, proto.id), path))
-    return [path for _, path in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def commit_moved(
@@ -280,8 +278,15 @@ def commit_moved_rows(
     columns: Collection[str],
     options: CommitOptions,
     keys: InsertedKeys | None = None,
+    compacted: Sequence[table_pb2.CompactedSsTable] = (),
 ) -> Manifest:
-    """Commit as `commit_moved` does, with deletion files that are written."""
+    """Commit as `commit_moved` does, with deletion files that are written.
+
+    Parameters
+    ----------
+    compacted : sequence of table_pb2.CompactedSsTable
+        Generations of the MemWAL whose rows these are.
+    """
     if sum(deletion.num_rows for deletion in deletions) != count:
         raise LanceError(
             f"{table.store.display}: the tasks moved or deleted {count} rows, but the deletion "
@@ -294,12 +299,9 @@ def commit_moved_rows(
     operation = update_operation(table, [result], changed, "rows")
     inserted = (fragment for part in moved for fragment in part.inserted)
     operation = replace(
-        operation, new_fragments=(*operation.new_fragments, *inserted), inserted_rows=keys
+        operation,
+        new_fragments=(*operation.new_fragments, *inserted),
+        inserted_rows=keys,
+        compacted_sstables=tuple(compacted),
     )
     return commit_rows(table, operation, options)
-
-
-def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:
-    yield path
-    for child in path[-1].children:
-        yield from _paths((*path, child))

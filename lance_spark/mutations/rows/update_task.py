@@ -16,6 +16,11 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import Assignment, assign, field_ids
 from lance_spark.mutations.rewrite.fragment_rows import AddressedRows, add_offsets, matching_rows
+from lance_spark.mutations.rewrite.overlay_files import (
+    OverlayFile,
+    check_null_structs,
+    has_structs,
+)
 from lance_spark.mutations.rewrite.row_reader import RowReader, replace_data_file, spliced_rows
 from lance_spark.mutations.rewrite.writer import (
     UNLIMITED,
@@ -39,9 +44,9 @@ from lance_spark.table.fragments.writer import (
 )
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.placement import Placement
-from lance_spark.table.rows.deletions import Offsets, encode_bitmap, offsets_of
+from lance_spark.table.rows.deletions import Offsets, bitmap_of, encode_bitmap, offsets_of
 
-Mode = Literal["rows", "columns"]
+Mode = Literal["rows", "columns", "overlay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +82,21 @@ class UpdateResult(Written):
     new_fragments: tuple[Fragment, ...] = ()
     deletions: tuple[FragmentDeletion, ...] = ()
     columns: tuple[ChangedColumns, ...] = ()
+    overlays: tuple[OverlayFile, ...] = ()
 
     @property
     def num_rows(self) -> int:
         """Number of rows that changed."""
         moved = sum(deletion.num_rows for deletion in self.deletions)
-        return moved + sum(change.num_rows for change in self.columns)
+        in_place = sum(change.num_rows for change in self.columns)
+        return moved + in_place + sum(overlay.num_rows for overlay in self.overlays)
 
     @property
     def new_data(self) -> Iterable[Fragment]:
-        """The new fragments, and the new files of columns."""
+        """The new fragments, and the new files of columns and overlays."""
         columns = (Fragment(0, change.fragment.files[-1:], 0) for change in self.columns)
-        return (*self.new_fragments, *columns)
+        overlays = (data for overlay in self.overlays for data in overlay.new_data)
+        return (*self.new_fragments, *columns, *overlays)
 
     @property
     def new_deletion_files(self) -> Iterable[str]:
@@ -130,7 +138,9 @@ class UpdateTask(FragmentTask):
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = self.open_paths()
-        return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
+        if self.mode == "rows":
+            return self._rewrite_rows(paths)
+        return self._rewrite_columns(paths) if self.mode == "columns" else self._overlay(paths)
 
     def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:
         results: list[UpdateResult] = []
@@ -220,6 +230,45 @@ class UpdateTask(FragmentTask):
         state = replace_data_file(paths, fragment, file, superseded)
         return ChangedColumns(state, encode_bitmap(matching), file.fields, len(matching))
 
+    def _overlay(self, paths: TablePaths) -> UpdateResult:
+        overlays: list[OverlayFile] = []
+        try:
+            for fragment in self.fragments:
+                overlay = self._overlay_of(paths, fragment)
+                if overlay is not None:
+                    overlays.append(overlay)
+        except BaseException:
+            undo(paths, UpdateResult(overlays=tuple(overlays)))
+            raise
+        return UpdateResult(overlays=tuple(overlays))
+
+    def _overlay_of(self, paths: TablePaths, fragment: Fragment) -> OverlayFile | None:
+        schema = Schema(tuple(assignment.field for assignment in self.assignments))
+        arrow = input_schema(schema)
+        reader = self._reader(paths, fragment, self._read_fields())
+        writer = self._writer(paths, schema, self.placement.of_one_file(fragment))
+        rows = BitMap()
+        try:
+            candidates = None if self.candidates is None else self.candidates[fragment.id]
+            for batch in reader.matching(candidates):
+                values = assign(batch.values, self.assignments, schema)
+                for column, updated in zip(schema.fields, values.columns, strict=True):
+                    if has_structs(column):
+                        old = batch.values.column(column.name)
+                        check_null_structs(column, old, updated)
+                writer.write(align(values, arrow))
+                rows |= bitmap_of(batch.offsets)
+            written = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        finally:
+            reader.close()
+        if not written:
+            return None
+        ((file,),) = (new.files for new in written)
+        return OverlayFile(fragment.id, file, encode_bitmap(rows), len(rows))
+
     def _rows_of_constants(self) -> int:
         constants = (
             assignment.value
@@ -267,6 +316,8 @@ class UpdateTask(FragmentTask):
             names |= {
                 field.name for field in self.schema.fields if field.name not in assigned_names
             }
+        elif self.mode == "overlay":
+            names |= {a.field.name for a in self.assignments if has_structs(a.field)}
         return tuple(field for field in self.schema.fields if field.name in names)
 
     def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:

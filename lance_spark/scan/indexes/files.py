@@ -276,6 +276,8 @@ class SegmentWriter:
         Opens the table's files.
     version : tuple of int
         File version of the table.
+    folder : str, optional
+        Path of the files below the root; by default the folder of a segment.
 
     Attributes
     ----------
@@ -285,9 +287,12 @@ class SegmentWriter:
         File version of the files.
     """
 
-    def __init__(self, paths: TablePaths, version: tuple[int, int]) -> None:
+    def __init__(
+        self, paths: TablePaths, version: tuple[int, int], folder: str | None = None
+    ) -> None:
         self.id = uuid.uuid4()
         self._paths = paths
+        self._folder = folder or f"{INDICES}/{self.id}"
         self.version = version if version in _VERSIONS else _DEFAULT_VERSION
         self._outputs: dict[str, tuple[OutputFile, FileWriter]] = {}
         self._files: list[table_pb2.IndexFile] = []
@@ -307,7 +312,7 @@ class SegmentWriter:
             output.abort()
         names = [*self._outputs, *(file.path for file in self._files)]
         with suppress(StorageError):
-            self._paths.store.delete([f"{INDICES}/{self.id}/{name}" for name in names])
+            self._paths.store.delete([f"{self._folder}/{name}" for name in names])
 
     def create(self, name: str, schema: pa.Schema | Schema) -> FileWriter:
         """Return the writer of a new file. `finish` completes it.
@@ -319,7 +324,7 @@ class SegmentWriter:
         StorageError
         """
         lance_schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
-        output = self._paths.store.open_output(f"{INDICES}/{self.id}/{name}")
+        output = self._paths.store.open_output(f"{self._folder}/{name}")
         try:
             writer = FileWriter(output, lance_schema, self.version)
         except BaseException:
@@ -353,7 +358,7 @@ class SegmentWriter:
         with closing(store.open(path)) as source:
             size = source.size
         self._files.append(table_pb2.IndexFile(path=new_name, size_bytes=size))
-        copy_file(Copy(store, path, self._paths.store, f"{INDICES}/{self.id}/{new_name}"))
+        copy_file(Copy(store, path, self._paths.store, f"{self._folder}/{new_name}"))
 
 
 def delete_segment_files(paths: TablePaths, segment: table_pb2.IndexMetadata) -> None:

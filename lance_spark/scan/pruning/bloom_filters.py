@@ -32,6 +32,7 @@ from lance_spark.scan.indexes.zoned.bloom_filter import (
     may_have,
     supports,
 )
+from lance_spark.scan.pruning.overlaid_rows import value_fields
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -126,7 +127,7 @@ def read_filters(
             "row", pa.array(np.arange(len(zones)))
         )
 
-    placer = ZonePlacer(paths, fragments, starts, {node.id for node in path})
+    placer = ZonePlacer(paths, fragments, starts, value_fields(path))
     placed = placer.place(segments, read)
     return None if placed is None else ZoneFilters(dtype, placed, sources)
 

@@ -11,8 +11,8 @@ The first index of `search` that can answer is the only one that is asked. Other
 zone maps and Bloom filters are combined.
 
 An index answers for the fragments that its bitmap names. All rows of other fragments are
-candidates, and so are the rows of fragments with overlays of the column. An index that is damaged,
-or whose version is unknown, is left out with a warning.
+candidates, and so are rows that overlays of the column cover, if these are newer than the index. An
+index that is damaged, or whose version is unknown, is left out with a warning.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from lance_spark.scan.indexes.search import SEARCHED, IndexType
 from lance_spark.scan.plan import UsedIndex
 from lance_spark.scan.predicates.conditions import JsonQuestion
 from lance_spark.scan.pruning import bloom_filters, zone_maps
+from lance_spark.scan.pruning.overlaid_rows import value_fields
 from lance_spark.scan.pruning.table_rows import TableRows
-from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, is_overlaid
+from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
@@ -306,6 +307,7 @@ class ColumnIndexes:
                 continue
             remaining -= len(words)
             parts.append(table.rows_of(segment, words, covered))
+            parts.append(self._overlaid(segment, covered))
             answered |= covered
         if not parts:
             return None
@@ -331,18 +333,22 @@ class ColumnIndexes:
         return not are_everywhere(count.num_rows, int(sample.num_decoded * share), num_rows)
 
     def _covered(self, segment: table_pb2.IndexMetadata) -> npt.NDArray[np.bool_]:
-        """Return the fragments that a segment covers, without those that overlays changed."""
+        """Return the fragments that a segment covers."""
         covered = self._coverage.get(id(segment))
         if covered is None:
-            fragments = self._table.fragments
-            covered = np.zeros(len(fragments), np.bool_)
+            covered = np.zeros(len(self._table.fragments), np.bool_)
             covered[self._table.positions_of(segment)] = True
-            field_ids = {node.id for node in self._path}
-            for position in self._table.with_overlays:
-                if is_overlaid(fragments[position], field_ids):
-                    covered[position] = False
             self._coverage[id(segment)] = covered
         return covered
+
+    def _overlaid(
+        self, segment: table_pb2.IndexMetadata, covered: npt.NDArray[np.bool_]
+    ) -> RowRanges:
+        """Return the rows of fragments for which a segment has the values before overlays."""
+        table = self._table
+        return table.overlaid_rows(
+            np.flatnonzero(covered), value_fields(self._path), segment.dataset_version
+        )
 
     def _used(self, index: table_pb2.IndexMetadata, num_rows: int) -> UsedIndex:
         column = ".".join(node.name for node in self._path)

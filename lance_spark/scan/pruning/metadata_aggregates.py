@@ -42,8 +42,9 @@ from lance_spark.scan.pruning.btree_bounds import (
     min_max,
     read_bounds,
 )
+from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.pruning.zone_maps import Zones
-from lance_spark.scan.pruning.zone_places import is_overlaid, starts_of
+from lance_spark.scan.pruning.zone_places import starts_of
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
@@ -193,7 +194,10 @@ class _ColumnStatistics:
         used = np.zeros(0, np.bool_)
         if zones is not None:
             fragment_of = of_trees.fragments_of(zones)
-            used = zones.has_bounds & np.isin(fragment_of, list(unknown))
+            # A zone without bounds does not show that its fragment has other zones with bounds.
+            ids = value_fields(path)
+            known = [index for index in unknown if not is_overlaid(fragments[index], ids)]
+            used = zones.has_bounds & np.isin(fragment_of, known)
             unknown -= set(fragment_of[used].tolist())
         if not all(_is_all_null(fragments[index], path) for index in unknown):
             return None
@@ -227,7 +231,7 @@ def _trees(
     unknown = {index for index, fragment in enumerate(fragments) if fragment.num_rows}
     index_of = {fragments[index].id: index for index in unknown}
     live = BitMap(index_of)
-    field_ids = {field.id for field in path}
+    field_ids = value_fields(path)
     candidates = []
     for segment in segments:
         if is_btree(segment):
@@ -238,7 +242,8 @@ def _trees(
     for covered, segment in sorted(candidates, key=lambda pair: len(pair[0]), reverse=True):
         if not covered or not covered <= unknown:
             continue
-        if any(is_overlaid(fragments[index], field_ids) for index in covered):
+        built_on = segment.dataset_version
+        if any(is_overlaid(fragments[index], field_ids, built_on) for index in covered):
             continue
         tree = read_bounds(table.paths, segment)
         rows = sum(fragments[index].num_rows for index in covered)

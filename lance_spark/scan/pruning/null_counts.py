@@ -26,7 +26,7 @@ from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field, reduced_to_path
 from lance_spark.proto import encodings_v2_1_pb2, encodings_v2_3_pb2
 from lance_spark.scan.fragment.assemble import files_of, locate
-from lance_spark.scan.pruning.zone_places import is_overlaid
+from lance_spark.scan.pruning.overlaid_rows import is_overlaid
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,10 +14,12 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.pruning.overlaid_rows import overlaid_rows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, starts_of
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.deletions import offsets_of
 from lance_spark.table.rows.index import FindRows, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -59,11 +61,25 @@ class TableRows:
         return starts_of(self.fragments)
 
     @cached_property
-    def with_overlays(self) -> list[int]:
-        """The positions of the fragments with overlays."""
-        return [
-            position for position, fragment in enumerate(self.fragments) if fragment.has_overlays
-        ]
+    def _with_overlays(self) -> RowNumbers:
+        flags = np.array([fragment.has_overlays for fragment in self.fragments], np.bool_)
+        return np.flatnonzero(flags)
+
+    def overlaid_rows(
+        self, positions: RowNumbers, field_ids: Collection[int], since: int
+    ) -> RowRanges:
+        """Return the rows of some fragments that overlays cover; see `overlaid_rows.overlaid_rows`.
+
+        Parameters
+        ----------
+        positions : int64 array
+            Positions of the fragments.
+        """
+        parts = [np.empty(0, np.int64)]
+        for position in np.intersect1d(positions, self._with_overlays).tolist():
+            rows = overlaid_rows(self.fragments[position], field_ids, since)
+            parts.append(self.starts[position] + offsets_of(rows))
+        return RowRanges.of_rows(np.concatenate(parts))
 
     @cached_property
     def moved(self) -> MovedRows | None:

@@ -45,6 +45,7 @@ from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.zoned.zone_map import BOUND_COLUMNS, COUNT_COLUMNS, FILE
 from lance_spark.scan.indexes.zoned.zones import NULL_BITMAP, PLACE_COLUMNS, with_integers
 from lance_spark.scan.predicates.conditions import by_comparisons
+from lance_spark.scan.pruning.overlaid_rows import value_fields
 from lance_spark.scan.pruning.zone_places import PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -169,7 +170,7 @@ def read_zones(
             return None
         return table
 
-    placer = ZonePlacer(paths, fragments, starts, {node.id for node in path})
+    placer = ZonePlacer(paths, fragments, starts, value_fields(path))
     placed = placer.place(segments, read)
     return None if placed is None else _zones(placed)
 

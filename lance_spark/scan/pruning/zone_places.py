@@ -3,8 +3,8 @@
 Rows of all fragments are numbered consecutively, in the table's order. The zones of a fragment
 (`lance_spark.scan.indexes.zoned.zones`) follow one another; rows outside of all zones were deleted
 when the index was built. So a zone is extended up to the start of the next zone. A fragment is
-ignored if a live row is outside of all zones, if the segment's bitmap does not name the fragment,
-or if it has overlays of the column.
+ignored if a live row is outside of all zones, or if the segment's bitmap does not name the
+fragment. A zone is ignored if an overlay that is newer than the segment covers one of its rows.
 
 In releases until 2025 `zone_length` is the number of live rows.
 """
@@ -23,10 +23,11 @@ from pyroaring import BitMap
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptError, MissingFileError, UnsupportedError
 from lance_spark.proto import table_pb2
+from lance_spark.scan.pruning.overlaid_rows import overlaid_rows
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.deletions import offsets_of, read_deletions
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ INDEX_ERRORS = (CorruptError, MissingFileError, UnsupportedError)
 
 @dataclass(frozen=True, slots=True)
 class PlacedZones:
-    """All rows of a table, divided into zones and into fragments without zones.
+    """All rows of a table, divided into zones and into parts that zones do not describe.
 
     Attributes
     ----------
@@ -47,7 +48,7 @@ class PlacedZones:
     is_zone : bool array
         Whether the part is a zone.
     columns : pa.Table
-        The columns of each zone; null for a fragment without zones.
+        The columns of each zone; null for another part.
     """
 
     bounds: RowNumbers
@@ -58,13 +59,6 @@ class PlacedZones:
 def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
     """Return the number of each fragment's first row, and the number of all rows."""
     return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
-
-
-def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:
-    """Return whether overlays of a fragment have new values of some fields, given by id."""
-    return fragment.has_overlays and any(
-        not set(ids).isdisjoint(overlay.data_file.fields) for overlay in fragment.overlays
-    )
 
 
 class ZonePlacer:
@@ -78,7 +72,7 @@ class ZonePlacer:
     starts : int64 array
         The result of `starts_of` for the fragments.
     field_ids : collection of int
-        Ids of the fields from the top-level field to the column.
+        The result of `value_fields` for the column.
     """
 
     def __init__(
@@ -129,7 +123,7 @@ class ZonePlacer:
                 continue
             if table is None:
                 continue
-            table = self._usable(table, positions)
+            table = self._usable(table, positions, segment.dataset_version)
             covered |= set(table["position"].to_numpy().tolist())
             tables.append(table)
         return self._parts(pa.concat_tables(tables), covered) if covered else None
@@ -139,18 +133,13 @@ class ZonePlacer:
         bitmap = indexes.fragment_bitmap(segment)
         # A bitmap of few bytes can have millions of ids, most of which no fragment has.
         named = BitMap() if bitmap is None else bitmap & self._fragment_ids
-        positions = [self._index_of[fragment_id] for fragment_id in named]
-        return {
-            position
-            for position in positions
-            if not is_overlaid(self._fragments[position], self._field_ids)
-        }
+        return {self._index_of[fragment_id] for fragment_id in named}
 
-    def _usable(self, table: pa.Table, positions: set[int]) -> pa.Table:
+    def _usable(self, table: pa.Table, positions: set[int], built_on: int) -> pa.Table:
         """Return the zones of wanted fragments that have all their live rows in zones.
 
-        The zones are in the table's order. The columns `position` of the fragment and `first_row`
-        are added.
+        The zones are in the table's order. The columns `position` of the fragment, `first_row` and
+        `is_overlaid` are added.
         """
         # Too large numbers become negative, and are found to be wrong.
         ids, start, length = (
@@ -166,11 +155,31 @@ class ZonePlacer:
         # The rows before the first zone of a fragment are deleted, and become part of the zone.
         heads = np.flatnonzero(np.diff(fragment[order], prepend=-1))
         first[heads] = self._starts[fragment[order][heads]]
+        has_new_values = self._has_new_values(fragment[order], first, built_on)
         return (
             table.take(pa.array(order))
             .append_column("position", pa.array(fragment[order]))
             .append_column("first_row", pa.array(first))
+            .append_column("is_overlaid", pa.array(has_new_values))
         )
+
+    def _has_new_values(self, fragment: RowNumbers, first: RowNumbers, built_on: int) -> _Flags:
+        """Return for each zone whether an overlay covers one of its rows.
+
+        Parameters
+        ----------
+        fragment, first : int64 arrays
+            Position of each zone's fragment, and the zone's first row in the table.
+        built_on : int
+            The version whose values the zones describe.
+        """
+        flags = np.zeros(len(fragment), np.bool_)
+        for position in np.unique(fragment).tolist():
+            rows = overlaid_rows(self._fragments[position], self._field_ids, built_on)
+            if rows:
+                numbers = self._starts[position] + offsets_of(rows)
+                flags[np.searchsorted(first, numbers, "right") - 1] = True
+        return flags
 
     def _has_all_live(self, fragment: RowNumbers, start: RowNumbers, stop: RowNumbers) -> _Flags:
         """Return for each zone whether the zones of its fragment have all live rows.
@@ -214,7 +223,8 @@ class ZonePlacer:
         uncovered = np.array(sorted(set(range(len(self._fragments))) - covered), np.int64)
         first = np.concatenate([table["first_row"].to_numpy(), self._starts[uncovered]])
         order = np.argsort(first, kind="stable")
-        is_zone = order < len(table)
+        is_zone = np.append(~table["is_overlaid"].to_numpy(), np.zeros(len(uncovered), np.bool_))
+        is_zone = is_zone[order]
         return PlacedZones(
             np.append(first[order], self._starts[-1]),
             is_zone,

@@ -21,11 +21,11 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.column_rewriter import changed_columns
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
-from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates, primary_key
+from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates
 from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult
 from lance_spark.mutations.runner import new_tag, sweep_failed
@@ -44,6 +44,7 @@ from lance_spark.spark.write.row_changes import (
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, Backoff, CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.placement import placement_of
+from lance_spark.table.primary_key import primary_key
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.field import Field
@@ -61,7 +62,7 @@ def plan_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     write = arguments["write"]
     table = open_planned(arguments["options"], write)
     deletes = write["command"] == "DELETE"
-    check_rows_writable(table, data_files=not deletes)
+    check_rows_changeable(table, data_files=not deletes)
     if not deletes:
         check_types(table.schema, table.manifest.data_storage_version)
     return {

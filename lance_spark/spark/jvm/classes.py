@@ -20,6 +20,7 @@ scan/
       ExpressionScanBuilder, Expressions    filters of Spark 4.1 and later
       PredicateScanBuilder, Predicates      filters of Spark 4.0
     RequestScan, PlanReply  send the request to the Python reader, and parse its reply
+    FreshSources            what a scan reads of a MemWAL
     DriverRowsScan, Rows    hold the rows that came with the reply
     ScanStrategy            changes plans just before Spark plans a scan:
       DriverRowsStrategy, DriverRowsExec    order, limit and rename such rows without a job

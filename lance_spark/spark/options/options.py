@@ -35,6 +35,7 @@ from lance_spark.spark.options.names import (
     OVERWRITE_NAMES,
     READ_NAMES,
     SYNONYMS,
+    UPSERT_NAMES,
     WRITE_NAMES,
 )
 from lance_spark.spark.options.values import (
@@ -137,6 +138,9 @@ class ReadOptions:
         Whether all rows of a fragment are in one Spark partition.
     use_scalar_index : bool
         Whether indexes rule out rows.
+    fresh : bool or None
+        Whether to read the rows of the table's MemWAL, too. If None, they are not read, and a
+        warning says that there are some.
     scan_metrics : bool
         Whether each task prints to its log what it read.
     feed : mapping of str to str
@@ -173,6 +177,7 @@ class ReadOptions:
     fragment_ids: tuple[int, ...] | None = None
     whole_fragments: bool = False
     use_scalar_index: bool = True
+    fresh: bool | None = None
     scan_metrics: bool = False
     feed: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -238,11 +243,27 @@ class ReadOptions:
             fragment_ids=fragment_ids(plain.get("fragment_ids")),
             whole_fragments=flag("whole_fragments", plain),
             use_scalar_index=flag("use_scalar_index", plain, default=True),
+            fresh=_fresh(plain),
             scan_metrics=flag("scan_metrics", plain),
             feed={name: plain[name] for name in FEED_NAMES if name in plain},
             storage_options=parts.storage,
             target_bases=values.target_bases(plain),
         )
+
+
+def _fresh(plain: Mapping[str, str]) -> bool | None:
+    """Return whether a read includes the rows of a MemWAL; None if that is not given."""
+    if "fresh" not in plain:
+        return None
+    fresh = flag("fresh", plain)
+    others = ("version", "tag", "timestamp", "full_text_query", "nearest", "fragment_ids")
+    for name in (*others, *FEED_NAMES) if fresh else ():
+        if name in plain:
+            raise InvalidOptionError(
+                f"options fresh and {name} exclude each other: the rows of a MemWAL belong to the "
+                "newest version, and are found by scans only; set only one"
+            )
+    return fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +299,12 @@ class WriteOptions:
         Name of the stream in the transactions of its batches; the id of Spark's query if None.
     lookback_versions : int or None
         Maximum number of versions that are searched for a stream's last batch.
+    upsert : bool
+        Whether a stream replaces rows of the same key, by the MemWAL of the table.
+    upsert_mode : str or None
+        What each shard gets for a batch: "sstable" or "log".
+    sequence_column, delete_column : str or None
+        Columns of a stream of upserts.
     overwrite : mapping of str to str
         Options of partial overwrites, schema merging and writes that are made once, which
         `rare_options` parses.
@@ -303,6 +330,10 @@ class WriteOptions:
     target_bases: TargetBases = field(default_factory=TargetBases)
     streaming_query_id: str | None = None
     lookback_versions: int | None = None
+    upsert: bool = False
+    upsert_mode: str | None = None
+    sequence_column: str | None = None
+    delete_column: str | None = None
     overwrite: Mapping[str, str] = field(default_factory=dict)
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -332,6 +363,11 @@ class WriteOptions:
         if parts.path is None:
             raise InvalidOptionError(NO_PATH_ON_WRITE)
         stable_row_ids = plain.get("enable_stable_row_ids")
+        upsert = flag("upsert", plain)
+        if not upsert and (of_upserts := [name for name in UPSERT_NAMES if name in plain]):
+            raise InvalidOptionError(
+                f"option {of_upserts[-1]} applies only to streams with the option upsert=true"
+            )
         return cls(
             path=parts.path,
             branch=non_blank("branch", plain),
@@ -353,6 +389,10 @@ class WriteOptions:
             target_bases=values.target_bases(plain),
             streaming_query_id=non_blank("streaming_query_id", plain),
             lookback_versions=whole_number(LOOKBACK, plain),
+            upsert=upsert,
+            upsert_mode=choice("upsert_mode", plain, ("sstable", "log")),
+            sequence_column=non_blank("sequence_column", plain),
+            delete_column=non_blank("delete_column", plain),
             overwrite=_overwrite_options(plain),
             column_metadata=parts.columns,
             storage_options=parts.storage,

@@ -124,6 +124,10 @@ class PlanReply(InputPartition):
         The order of the rows of each partition.
     indexes : sequence of UsedIndex
         The indexes that rule out rows.
+    fresh : tuple of int, optional
+        How many SSTables and WAL entries of a MemWAL are read.
+    unread : str, optional
+        A warning about rows that are not read.
     """
 
     def __init__(
@@ -138,6 +142,8 @@ class PlanReply(InputPartition):
         has_many_groups: bool = False,
         ordered: Sequence[SortOrder] = (),
         indexes: Sequence[UsedIndex] = (),
+        fresh: tuple[int, int] | None = None,
+        unread: str | None = None,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
@@ -150,6 +156,10 @@ class PlanReply(InputPartition):
             text += " ordered=" + ",".join(map(str, ordered))
         if indexes:
             text += " indexes=" + quote(", ".join(map(str, indexes)))
+        if fresh is not None:
+            text += " fresh={}/{}".format(*fresh)
+        if unread is not None:
+            text += f" unread={quote(unread)}"
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
@@ -208,6 +218,11 @@ class Plan:
     indexes: list[UsedIndex] = field(default_factory=list)
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether rows of a MemWAL are read, too: these have no addresses."""
+        return bool(self.options.fresh)
+
+    @property
     def reported_order(self) -> tuple[SortOrder, ...]:
         """The order of the rows of each partition; empty if it is unknown."""
         # Nothing is said of the first rows in another order.
@@ -216,7 +231,8 @@ class Plan:
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
         """Return the partitions, and the maximum numbers of their rows and bytes."""
         scanned, residual = self.filters()
-        filtered = bool(scanned) or residual is not None
+        # Which rows of a fresh read are hidden is known only when they are read.
+        filtered = bool(scanned) or residual is not None or self.is_fresh
         if self.request.aggregates:
             return self._aggregates(scanned, residual)
         limit = self.request.limit
@@ -230,7 +246,7 @@ class Plan:
             partitions = first_rows(tasks, limit)
         if self.request.exact and len(partitions) > 1:
             partitions = [_merged(partitions, limit)]
-        rows = self.dataset.count_rows()
+        rows = self.dataset._max_rows
         if limit is not None:
             rows = min(rows, limit * (len(partitions) if filtered else 1))
         elif top is not None:
@@ -251,7 +267,12 @@ class Plan:
         from lance_spark.spark.read.aggregates import known_values
 
         # Values that are known without reading are values of all rows.
-        is_whole = not scanned and residual is None and self.options.fragment_ids is None
+        is_whole = (
+            not scanned
+            and residual is None
+            and self.options.fragment_ids is None
+            and not self.is_fresh
+        )
         if is_whole and not self.request.groups:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
@@ -261,7 +282,7 @@ class Plan:
             for task in self._tasks(scanned, residual)
         ]
         if self.request.groups:
-            rows = self.dataset.count_rows()
+            rows = self.dataset._max_rows
             return partitions or [LancePartition(None)], rows, self.size(rows)
         size = AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
@@ -269,7 +290,9 @@ class Plan:
     def _top(self) -> FirstRows | None:
         """Return the first rows of a request; None if tasks return all rows."""
         top = self.request.top
-        if top is None or top.rows > MAX_TOP_ROWS or row_meta.ROW_OFFSET.name in self.columns:
+        if top is None or top.rows > MAX_TOP_ROWS or self.is_fresh:
+            return None
+        if row_meta.ROW_OFFSET.name in self.columns:
             return None
         from lance_spark.scan.top_rows import SortKey, TopRows, can_order
 
@@ -453,6 +476,10 @@ def _merged(partitions: Sequence[LancePartition], limit: int | None) -> LancePar
     first = partitions[0]
     assert first.task is not None
     tasks = [partition.task for partition in partitions if partition.task is not None]
+    if any(type(task) is not ScanTask for task in tasks):
+        from lance_spark.mem_wal.fresh.tasks import JoinedTask
+
+        return LancePartition(JoinedTask.of(tasks), limit, first.residual)
     slices = tuple(piece for task in tasks for piece in task.slices)
     return LancePartition(replace(first.task, slices=slices), limit, first.residual)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -100,10 +100,17 @@ class LanceReader(TaskObject, DataSourceReader):
             This release does not know a part of the request.
         """
         from lance_spark.spark.pushdown.request import Request
+        from lance_spark.spark.read.fresh import fresh_sources, unread_rows
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request = self.request or Request()
-        dataset = self._dataset or open_table(self.options, request.at)
+        dataset = self._dataset
+        if dataset is None:
+            dataset = open_table(self.options, request.at)
+        if self.options.fresh:
+            # The rows of a MemWAL belong to the newest version, whatever other scans read. What is
+            # returned has all methods of a dataset that plans call.
+            dataset = cast("Dataset", dataset.fresh())
         plan, text = self._plan(dataset, request)
         if self.options.nearest is not None:
             from lance_spark.spark.read.nearest_search import nearest_partitions
@@ -113,7 +120,11 @@ class LanceReader(TaskObject, DataSourceReader):
             from lance_spark.spark.read.text_search import text_partitions
 
             partitions, rows, size = text_partitions(plan)
-        elif request.top is not None and request.top.approximate is not None:
+        elif (
+            request.top is not None
+            and request.top.approximate is not None
+            and not self.options.fresh
+        ):
             from lance_spark.spark.read.nearest_search import ordered_partitions
 
             partitions, rows, size = ordered_partitions(plan)
@@ -145,6 +156,8 @@ class LanceReader(TaskObject, DataSourceReader):
             are_many,
             plan.reported_order if stream is None else (),
             plan.indexes,
+            fresh_sources(partitions) if self.options.fresh else None,
+            unread_rows(dataset, self.options),
         )
         return [reply, *partitions]
 
@@ -176,7 +189,7 @@ class LanceReader(TaskObject, DataSourceReader):
         filters, text = option_filter(known, self.options, request.settings)
         stored = dataset._table
         ordered: tuple[SortOrder, ...] = ()
-        if not self.options.is_search:
+        if not self.options.is_search and not self.options.fresh:
             ordered = reported_order(stored.manifest.message, stored.schema.fields, wanted)
         plan = Plan(
             dataset=dataset,

@@ -85,8 +85,9 @@ class MaintenanceMethods(TableBase):
         **options
             Options of `CompactionOptions`: ``target_rows_per_fragment``,
             ``target_bytes_per_fragment``, ``max_bytes_per_file``, ``materialize_deletions``,
-            ``materialize_deletions_threshold``, ``defer_index_remap``, ``max_source_fragments``,
-            ``max_source_rows``, ``max_source_bytes``, ``excluded_fragment_ids``. The Java
+            ``materialize_deletions_threshold``, ``max_overlays_per_fragment``,
+            ``defer_index_remap``, ``max_source_fragments``, ``max_source_rows``,
+            ``max_source_bytes``, ``excluded_fragment_ids``. The Java
             connector's ``max_rows_per_group``, ``batch_size`` and ``num_threads`` are accepted, and
             have no effect.
 

@@ -96,8 +96,11 @@ class RowMethods(TableBase):
         mode : str
             ``rows``: the update writes the new rows to new fragments, and deletes the old rows.
             ``columns``: the rows stay in their fragments. For each fragment with a row to update,
-            the update writes a new file with all values of the updated columns. ``auto``: the
-            update finds the rows first, and then chooses the mode that writes less.
+            the update writes a new file with all values of the updated columns. ``overlay``: the
+            rows stay, and the update writes their new values alone, to overlay files. Other
+            clients do not open the table then, unless they allow overlays, until a compaction has
+            removed the overlays. ``auto``: the update finds the rows first, and then chooses
+            ``rows`` or ``columns``, whichever writes less.
         commit_message, transaction_properties, conflict_retries
             As in `delete`.
 
@@ -115,8 +118,9 @@ class RowMethods(TableBase):
         CommitConflictError
             As in `delete`.
         UnsupportedError
-            The mode is ``columns`` and a column holds blobs, a child of a struct with blobs is set,
-            or the table uses a feature that this release cannot change.
+            The mode is ``columns`` or ``overlay`` and a column holds blobs, the mode is ``overlay``
+            and files are of version 0.1, a child of a struct with blobs is set, or the table uses a
+            feature that this release cannot change.
         UnsupportedFeatureError, StorageError
         PySparkException
             An expression raised an error for some row.

@@ -31,7 +31,6 @@ from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.update import primary_key
 from lance_spark.mutations.runner import LocalRunner, abort_on_error
 from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
@@ -43,6 +42,7 @@ from lance_spark.spark.write.input import InputConverter
 from lance_spark.spark.write.writer import counts_text
 from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.open import OpenTable
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         schema = Schema(tuple(field for field in table.schema.fields if field.name in assigned))
         positions = self._positions()
         chosen = [self._write["address"], *(positions[name] for name in schema.names)]
-        work = WriteColumns(self._table, schema, tag, old=True, ordered=True)
+        work = WriteColumns(self._table, schema, tag, "old", ordered=True)
         parts = work(batch.select(chosen) for batch in iterator)
         return ColumnChangeMessage([file for part in parts for file in part or ()])
 

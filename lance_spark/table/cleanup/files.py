@@ -35,7 +35,7 @@ from lance_spark.table.refs.names import RESERVED
 INDICES = "_indices"
 #: The folders that may hold candidates.
 _FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
-_TEMPORARY = re.compile(
+TEMPORARY = re.compile(
     r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
 )
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -138,12 +138,12 @@ def classify(info: FileInfo) -> Candidate | None:
     """Return the candidate for a file; None if cleanup never removes files of that name."""
     steps = info.path.split("/")
     folder, name = steps[0], steps[-1]
-    if _TEMPORARY.fullmatch(name):
+    if TEMPORARY.fullmatch(name):
         return Candidate(info, FilePurpose.TEMPORARY, _folder_owner(steps))
     if (
         folder == versions.FOLDER
         and len(steps) == _DEPTH_OF_RENAMED
-        and _TEMPORARY.fullmatch(steps[1])
+        and TEMPORARY.fullmatch(steps[1])
     ):
         # Left by an interrupted commit on HDFS.
         return Candidate(info, FilePurpose.TEMPORARY, "")

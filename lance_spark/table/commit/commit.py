@@ -51,6 +51,7 @@ from lance_spark.table.manifest.codec import (
 )
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
+from lance_spark.table.mem_wal.catchup import catch_up_indexes
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
@@ -171,7 +172,7 @@ class _Attempts:
         self._write_token = write_token
         self._store = store
         self._transaction = transaction
-        self._base = base
+        self._base = self._planned = base
         self._newest = base
         self._committed: list[Operation] = []
         self._needs_rebase = False
@@ -413,6 +414,8 @@ class _Attempts:
             paths=None if newest is None else self._paths(newest),
         )
         operation.apply(builder)
+        if self._planned is not None and operation.name != "restore":
+            catch_up_indexes(builder, self._planned)
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
         location = scheme.locate(builder.version)

@@ -377,6 +377,12 @@ class WriteJob:
         )
         return self.strategy.commit(self, fragments, options)
 
+    def operation(self, fragments: Sequence[Fragment]) -> Append | Overwrite:
+        """Return the operation that commits the fragments of a plain write."""
+        assert isinstance(self.strategy, _PlainWrite)
+        base = self.base() if self.read_version else None
+        return self.strategy.plan_operation(self, fragments, base)
+
     def with_strategy(self, strategy: WriteStrategy) -> WriteJob:
         """Return a copy of the write with another strategy."""
         return replace(self, strategy=strategy)

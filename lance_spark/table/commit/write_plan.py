@@ -37,6 +37,7 @@ from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import check_unique
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.mem_wal.fresh_rows import check_no_shards
 from lance_spark.table.open import branch_of, check_branch_bases, read_latest
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import check_targets
@@ -159,6 +160,8 @@ def begin_write(
             base_paths=base_paths,
             targets=chosen,
         )
+        if base is not None and mode == "overwrite":
+            check_no_shards(store, base, "the table cannot be overwritten")
         if base is not None:
             job = _planned_on(job, base, version, store, choose_schema)
         if base is None or mode == "overwrite":

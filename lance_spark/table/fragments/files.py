@@ -260,10 +260,13 @@ class Overlay:
         The file with the values.
     bitmaps : tuple of bytes
         Roaring bitmaps of row offsets: one bitmap for all fields of the file, or one per field.
+    committed_version : int
+        The version that added the overlay; 0 if it is not recorded.
     """
 
     data_file: DataFile
     bitmaps: tuple[bytes, ...]
+    committed_version: int = 0
 
     @classmethod
     def from_proto(cls, proto: table_pb2.DataOverlayFile) -> Overlay:
@@ -277,13 +280,13 @@ class Overlay:
         file = DataFile.from_proto(proto.data_file)
         coverage = proto.WhichOneof("coverage")
         if coverage == "shared_offset_bitmap":
-            return cls(file, (proto.shared_offset_bitmap,))
+            return cls(file, (proto.shared_offset_bitmap,), proto.committed_version)
         bitmaps = tuple(proto.field_coverage.offset_bitmaps)
         if coverage is None or len(bitmaps) != len(file.fields):
             raise CorruptTableError(
                 f"overlay {file.path!r}: {len(bitmaps)} row bitmaps for {len(file.fields)} fields"
             )
-        return cls(file, bitmaps)
+        return cls(file, bitmaps, proto.committed_version)
 
 
 class DeletionCache:

@@ -7,7 +7,8 @@ every commit. `table.fragments.files` has the parts of a fragment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import table_pb2
@@ -146,6 +147,12 @@ class Fragment:
             proto.deletion_file.num_deleted_rows = num_deleted_rows
         return Fragment.from_proto(proto, self._source)
 
+    def without_deletions(self) -> Fragment:
+        """Return the fragment without its deletion file: deleted rows are read as well."""
+        proto = self.to_proto()
+        proto.ClearField("deletion_file")
+        return Fragment.from_proto(proto, self._source)
+
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The data files.
@@ -258,6 +265,19 @@ class Fragment:
         if not proto.physical_rows:
             return False
         return bool(not proto.HasField("deletion_file") or proto.deletion_file.num_deleted_rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fragment as pylance's `FragmentMetadata.to_json` does; see `json_form`."""
+        from lance_spark.table.fragments import json_form
+
+        return json_form.to_json(self._proto, self.name)
+
+    @staticmethod
+    def from_json(data: str | Mapping[str, Any]) -> Fragment:
+        """Return the fragment of a JSON text, or of its mapping; see `json_form`."""
+        from lance_spark.table.fragments import json_form
+
+        return Fragment.from_proto(json_form.from_json(data), "JSON")
 
     def to_proto(self) -> table_pb2.DataFragment:
         """Return a copy of the message, with the fields that this release does not know."""

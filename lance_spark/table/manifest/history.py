@@ -39,6 +39,7 @@ class VersionInfo:
     timestamp: datetime.datetime
     _store: ObjectStore | None = field(default=None, repr=False, compare=False)
     _location: ManifestLocation | None = field(default=None, repr=False, compare=False)
+    _manifest: Manifest | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def metadata(self) -> dict[str, str]:
@@ -81,6 +82,8 @@ class VersionInfo:
         return self.transaction_properties.get(MESSAGE)
 
     def _read(self) -> Manifest:
+        if self._manifest is not None:
+            return self._manifest
         assert self._store is not None
         assert self._location is not None
         try:

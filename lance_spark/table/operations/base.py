@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from pyroaring import BitMap
+
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
@@ -203,6 +205,10 @@ class Operation(ABC):
         """Whether rows of `touched_fragments` move to other fragments."""
         return False
 
+    def changed_rows(self, fragment_id: int) -> BitMap | None:
+        """Return the rows of a fragment that get new values in place; None if it is not known."""
+        return None
+
     @property
     def indexed_fields(self) -> frozenset[int]:
         """Ids of the fields of new indexes."""
@@ -224,9 +230,17 @@ class Operation(ABC):
         return ()
 
     @property
-    def compacted_shards(self) -> frozenset[bytes]:
-        """Ids of the write-ahead log shards whose state the operation records."""
-        return frozenset()
+    def compacted_generations(self) -> Mapping[bytes, int]:
+        """The newest generation of each MemWAL shard that the operation brings into the table."""
+        return {}
+
+    def is_stale_after(self, committed: Operation) -> bool:
+        """Return whether a committed operation has rows of the MemWAL that this one has, too."""
+        theirs = committed.compacted_generations
+        return any(
+            generation <= theirs.get(shard, 0)
+            for shard, generation in self.compacted_generations.items()
+        )
 
     @property
     def can_add_required_columns(self) -> bool:

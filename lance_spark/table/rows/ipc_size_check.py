@@ -1,4 +1,4 @@
-"""Check of the decompressed size of an Arrow IPC file, before Arrow allocates it.
+"""Checks of the decompressed size of Arrow IPC files and streams, before Arrow allocates it.
 
 Arrow trusts the length that is stored before a compressed buffer: some kilobytes of compressed
 zeros can become gigabytes. The check reads these lengths from the file:
@@ -13,13 +13,18 @@ zeros can become gigabytes. The check reads these lengths from the file:
 | buffer | int64 position in the body, int64 length |
 | compressed buffer | int64 decompressed length, or -1 if not compressed; the bytes |
 
+A stream (`check_decompressed_stream`) is the messages and bodies of the blocks, one after the
+other: field 1 of a message is the type of its header, field 3 the int64 length of its body. The
+header of a dictionary batch has the record batch in its field 1. A stream ends after its last
+message, or with a message of length 0.
+
 A table begins with the distance back to its vtable: uint16 length of the vtable, uint16 length of
 the table, uint16 position in the table of each field.
 
-Other content that Arrow would decompress is rejected. No writer of deletion files produces it:
-dictionaries, a second message in a block (Arrow reads the last one), and metadata versions before
-V5, in which metadata can declare buffers as compressed (``ARROW:experimental_compression`` of Arrow
-0.17).
+Other content of a file that Arrow would decompress is rejected. No writer of deletion files
+produces it: dictionaries, a second message in a block (Arrow reads the last one), and metadata
+versions before V5, in which metadata can declare buffers as compressed
+(``ARROW:experimental_compression`` of Arrow 0.17).
 
 Specification: Arrow columnar format, "IPC File Format" and "Compression".
 """
@@ -41,6 +46,8 @@ _END = 10
 _CONTINUATION = b"\xff\xff\xff\xff"
 #: `MetadataVersion.V5`, since Arrow 1.0.
 _V5 = 4
+#: Types of headers of messages.
+_SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 
 
 def check_decompressed_size(data: Bytes, max_bytes: int) -> None:
@@ -69,6 +76,61 @@ def check_decompressed_size(data: Bytes, max_bytes: int) -> None:
         raise ValueError(f"its buffers decompress to {size} bytes, the maximum is {max_bytes}")
 
 
+def check_decompressed_stream(data: bytes, max_bytes: int) -> None:
+    """Raise an error unless an IPC stream has plain messages, and batches of limited size.
+
+    Other damage of the stream is left to Arrow.
+
+    Parameters
+    ----------
+    data : bytes
+    max_bytes : int
+        Maximum decompressed size of all buffers together.
+
+    Raises
+    ------
+    ValueError
+        The decompressed size is greater, or the data is not an IPC stream of metadata version V5.
+    """
+    stream = memoryview(data)
+    size = position = 0
+    try:
+        while position < len(stream):
+            if _part(stream, position, 4) != _CONTINUATION:
+                raise ValueError(f"not an Arrow IPC stream: no message at byte {position}")
+            (length,) = _INT32.unpack(_part(stream, position + 4, 4))
+            if not length:
+                break
+            message = _part(stream, position + 8, length)
+            position += 8 + length
+            header_type, header, body_bytes = _parts_of(message)
+            body = _part(stream, position, body_bytes)
+            position += body_bytes
+            if header_type == _DICTIONARY_BATCH and header is not None:
+                batch = _field(message, header, 1)
+                header = None if batch is None else _target(message, batch)
+            elif header_type not in (_SCHEMA, _RECORD_BATCH):
+                raise ValueError(f"not an Arrow IPC stream: a message of type {header_type}")
+            if header_type != _SCHEMA and header is not None:
+                size += _size_of_buffers(message, header, body)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"not an Arrow IPC stream: {error}") from None
+    if size > max_bytes:
+        raise ValueError(f"its buffers decompress to {size} bytes, the maximum is {max_bytes}")
+
+
+def _parts_of(message: memoryview) -> tuple[int, int | None, int]:
+    """Return the type of the header, the position of the header, and the length of the body."""
+    root = _root(message)
+    _check_version(message, root)
+    type_field, header, length = (_field(message, root, number) for number in (1, 2, 3))
+    return (
+        0 if type_field is None else message[type_field],
+        None if header is None else _target(message, header),
+        0 if length is None else int(_INT64.unpack(_part(message, length, 8))[0]),
+    )
+
+
 def _decompressed_size(data: memoryview) -> int:
     (length,) = _INT32.unpack_from(data, len(data) - _END)
     footer = _part(data, len(data) - _END - length, length)
@@ -94,19 +156,25 @@ def _message(block: memoryview) -> memoryview:
     if start + length != len(block):
         raise ValueError(f"a message of {start + length} bytes in a block of {len(block)}")
     message = block[start:]
-    field = _field(message, _root(message), 0)
-    version = 0 if field is None else _INT16.unpack(_part(message, field, 2))[0]
-    if version != _V5:
-        raise ValueError(f"its batch is of metadata version V{version + 1}, V5 is expected")
+    _check_version(message, _root(message))
     return message
 
 
+def _check_version(message: memoryview, root: int) -> None:
+    field = _field(message, root, 0)
+    version = 0 if field is None else _INT16.unpack(_part(message, field, 2))[0]
+    if version != _V5:
+        raise ValueError(f"its batch is of metadata version V{version + 1}, V5 is expected")
+
+
 def _size_of_batch(message: memoryview, body: memoryview) -> int:
-    """Return the decompressed size of all buffers of a record batch."""
+    """Return the decompressed size of all buffers of the record batch of a message."""
     header = _field(message, _root(message), 2)
-    if header is None:
-        return 0
-    batch = _target(message, header)
+    return 0 if header is None else _size_of_buffers(message, _target(message, header), body)
+
+
+def _size_of_buffers(message: memoryview, batch: int, body: memoryview) -> int:
+    """Return the decompressed size of all buffers of a record batch."""
     buffers, compression = (_field(message, batch, number) for number in (2, 3))
     if buffers is None or compression is None:
         return 0

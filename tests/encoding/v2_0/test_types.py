@@ -51,6 +51,7 @@ def holds_strings(dtype: pa.DataType) -> bool:
 MANY = pytest.param(70_000, marks=pytest.mark.slow)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rows", [0, 1, 1023, 1024, 1025, MANY])
 @pytest.mark.parametrize("name", TYPES)
 def test_values_are_those_of_pylance(name: str, rows: int, tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ def test_values_are_those_of_pylance(name: str, rows: int, tmp_path: Path) -> No
         assert_rows(file, column, theirs[column], rows)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_tables(seed: int, tmp_path: Path) -> None:
     table = tables.random_table(seed)

@@ -35,6 +35,7 @@ def write(data: pa.Table, path: Path, version: str, rows: int = 1 << 20, **optio
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "version"), BOTH)
 def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     data = CASES[name](version)
@@ -104,6 +105,7 @@ def later(path: Path, version: str, change: str) -> None:
 CHANGES = ["reader", "merge", "null", "other", "rename", "compact", "update", "upsert"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_tables_that_changed(tmp_path: Path, version: str, change: str) -> None:

@@ -15,7 +15,7 @@ from lance.arrow import bfloat16_array
 import lance_spark
 
 ROWS = 60
-VERSIONS = ("2.0", "2.1", "2.2")
+VERSIONS = ("2.0", "2.1", "2.2", "2.3")
 
 
 class Unknown(pa.ExtensionType):

@@ -31,7 +31,7 @@ ALL = {**SCALARS, **VECTORS, **NESTED}
 #: Nulls of structs, which pylance refuses to write in version 2.0.
 STRUCTS = {name for name, dtype in ALL.items() if "struct" in str(dtype)}
 
-VERSIONS = ("2.0", "2.1", "2.2")
+VERSIONS = ("2.0", "2.1", "2.2", "2.3")
 CELLS = cells(VERSIONS, list(PATTERNS), list(NULLS), SIZES)
 
 

@@ -52,7 +52,7 @@ def test_random_tables_of_pylance_are_read(
         )
 
 
-@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("first", GROUPS)
 def test_pylance_reads_written_random_tables(
     pylance: Pylance, tmp_path: Path, version: str, first: int

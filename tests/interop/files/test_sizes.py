@@ -55,6 +55,7 @@ def check(column_sizes: dict[str, tuple[int, int]], most: float = 1.2) -> None:
     assert not large
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("version", "pattern", "nulls"),
     [(*cell, nulls) for *cell, nulls, rows in CELLS if rows == ROWS and nulls != "all"],
@@ -133,6 +134,7 @@ def test_realistic(tmp_path: Path, version: str) -> None:
     check(sizes(realistic(), tmp_path, version))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("hint", [None, "fsst"])
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_strings(tmp_path: Path, version: str, hint: str | None) -> None:

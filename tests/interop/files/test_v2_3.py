@@ -1,4 +1,5 @@
-"""Tables of file version 2.3, which pylance calls "next": read in every way, never written.
+"""Tables of file version 2.3, which pylance calls "next": read in every way, and written. What is
+written is also in the tests of all versions.
 
 `LANCE_SPARK_TEST_TABLES` sets how many random tables are tried: a third of it.
 """
@@ -15,7 +16,6 @@ import pytest
 from lance.file import LanceFileWriter
 
 import lance_spark
-from lance_spark.errors import InvalidOptionError, UnsupportedFeatureError
 from lance_spark.file.reader import FileReader
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_3.pages import (
@@ -110,6 +110,7 @@ def written(path: Path) -> list[WrittenPage]:
     return pages
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize(
     ("pattern", "forced"),
@@ -393,25 +394,45 @@ def test_deletions_and_later_files(pylance: Pylance, tmp_path: Path) -> None:
     check(path, expected)
 
 
-def test_writing_is_refused_by_name(pylance: Pylance, tmp_path: Path) -> None:
+def test_a_table_is_written_and_changed_by_both(pylance: Pylance, tmp_path: Path) -> None:
+    """Files of version 2.3 are written only if the table has them, or an option says so."""
     table = pa.table({"a": [1, 2, None], "s": ["x", None, "z"]})
     path = tmp_path / "t.lance"
-    pylance.write(table, path, "2.3")
-    before = sorted(path.rglob("*"))
-    with pytest.raises(UnsupportedFeatureError, match=r"not 2\.3; .*version 2\.2"):
-        lance_spark.write_dataset(table, str(path), mode="append")
-    with pytest.raises(UnsupportedFeatureError, match=r"not 2\.3; .*version 2\.2"):
-        lance_spark.write_dataset(table, str(path), mode="overwrite")
-    for version in ("2.3", "next"):
-        for target in (path, tmp_path / "new.lance"):
-            with pytest.raises(InvalidOptionError, match=r"not stable.*2\.2"):
-                lance_spark.write_dataset(
-                    table, str(target), mode="overwrite", data_storage_version=version
-                )
-    assert sorted(path.rglob("*")) == before
-    assert not (tmp_path / "new.lance").exists()
-    lance_spark.write_dataset(table, str(path), mode="overwrite", data_storage_version="2.2")
-    assert_same(pylance.read(path), table)
+    lance_spark.write_dataset(table, str(path))
+    assert lance.dataset(str(path)).data_storage_version == "2.2"
+    lance_spark.write_dataset(table, str(path), mode="overwrite", data_storage_version="next")
+    assert lance.dataset(str(path)).data_storage_version == "2.3"
+    lance.write_dataset(table, str(path), mode="append")
+    dataset = lance_spark.write_dataset(table, str(path), mode="append")
+    dataset = dataset.update({"s": "new"}, "a = 1")
+    dataset = dataset.update({"a": 7}, "s = 'z'", mode="columns")
+    dataset, _ = dataset.compact_files()
+    lance.dataset(str(path)).create_scalar_index("a", "BTREE")
+    check(path, pylance.read(path))
+    assert pylance.read(path)["s"].to_pylist().count("new") == 3
+    lance.dataset(str(path)).optimize.compact_files()
+    check(path, pylance.read(path))
+    assert lance.dataset(str(path)).to_table(filter="a = 7").num_rows == 3
+
+
+def test_pages_without_values(tmp_path: Path) -> None:
+    """They have the structure alone."""
+    lists = pa.list_(pa.struct([("n", pa.null()), ("l", pa.large_list(pa.string()))]))
+    inner = [[{"n": None, "l": []}, None, {"n": None, "l": None}], [], None]
+    cases = [
+        pa.array(inner * 3, lists),
+        pa.array([None, {"n": None}], pa.struct([("n", pa.null())])),
+        pa.array([[], None, []], pa.list_(pa.struct([("x", pa.int8()), ("y", pa.string())]))),
+        pa.array([[None, None], None], pa.list_(pa.struct([("x", pa.int8())]), 2)),
+        pa.array([[]], pa.map_(pa.string(), pa.int32())),
+        pa.array([[]] * 5, pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        pa.array([{}] * 3, pa.struct([])),
+    ]
+    for number, array in enumerate(cases):
+        path = tmp_path / str(number)
+        lance_spark.write_dataset(pa.table({"c": array}), str(path), data_storage_version="2.3")
+        assert lance.dataset(str(path)).to_table()["c"].combine_chunks().equals(array), array.type
+        check(path, pa.table({"c": array}))
 
 
 READS = {

@@ -8,7 +8,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-VERSIONS = ("2.0", "2.1", "2.2")
+VERSIONS = ("2.0", "2.1", "2.2", "2.3")
 
 
 def read(path: Path, **options: Any) -> pa.Table:

@@ -54,6 +54,7 @@ def check_files(path: Path) -> None:
             assert result.num_rows == index.num_rows_indexed
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("stable", "defer"),
     [(False, False), (False, True), (True, False)],

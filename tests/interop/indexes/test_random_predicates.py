@@ -1,7 +1,7 @@
 """Random conditions on indexed columns: the rows of a scan without indexes, by both clients.
 
-`LANCE_SPARK_TEST_INDEX_PREDICATES` is the number of conditions on each column of each table, and
-`LANCE_SPARK_TEST_CELLS=all` takes a table for each type of index, file version, and number of
+`LANCE_SPARK_TEST_INDEX_PREDICATES` is the number of conditions on each table, whose columns take
+turns, and `LANCE_SPARK_TEST_CELLS=all` takes a table for each type of index, file version, and number of
 segments.
 """
 
@@ -24,7 +24,7 @@ from tests.interop.indexes import tables
 from tests.interop.indexes.random_predicates import Predicate, Predicates
 from tests.support.cells import ALL_CELLS
 
-PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_INDEX_PREDICATES", "2"))
+PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_INDEX_PREDICATES", "30"))
 ROWS = 3_000
 #: Columns of each type of index; all columns of single values if there are none.
 COLUMNS = {
@@ -67,6 +67,7 @@ def rows(ids: np.ndarray, version: str) -> pa.Table:
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell)))
 def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_path: Path) -> None:
     who, kind, version, segments, stable = cell
@@ -88,9 +89,9 @@ def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_
     assert columns
     _change(path, version)
     predicates = Predicates(rng, data, columns)
-    used = [_compare(path, predicates.on(name)) for name in columns for _ in range(PREDICATES)]
-    # Few conditions may be such that no index answers them.
-    assert any(used) or len(used) < 20
+    names = itertools.islice(itertools.cycle(columns), PREDICATES)
+    used = [_compare(path, predicates.on(name)) for name in names]
+    assert any(used)
 
 
 def _is_built(path: str, who: str, kind: str, column: str, segments: int) -> bool:

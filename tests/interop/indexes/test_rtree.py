@@ -104,6 +104,7 @@ SOURCES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("encoding", "version", "stable", "who"),
     [
@@ -137,6 +138,7 @@ def test_both_clients_use_an_index(
     check(path)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize("compactor", ["own", "pylance"])
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
 def test_damaged_files(
     path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -97,6 +98,7 @@ def test_damaged_files(
         cache.CACHE.clear()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
 def test_damaged_files_are_checked_and_merged(path: Path, name: str) -> None:
     (file,) = path.glob(f"_indices/*/{name}.lance")

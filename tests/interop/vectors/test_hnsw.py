@@ -71,6 +71,7 @@ def segment_of(uri: str) -> VectorSegment:
     return segment
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "metric"),
     [

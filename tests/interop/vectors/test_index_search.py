@@ -66,6 +66,7 @@ def check_searches(path: Path, seed: int, metric: str = "l2", absolute: float = 
     check_equal(path, {"column": "v", "q": q, "metric": other})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind[:2])))
 def test_kinds_and_metrics(kind: tuple[str, str, dict[str, Any]], tmp_path: Path) -> None:
     name, metric, options = kind

@@ -140,6 +140,7 @@ def test_queries_that_are_infinitely_far(path: Path, value: float) -> None:
     check_equal(path, {**nearest, "use_index": False})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -367,6 +368,7 @@ VALUES: dict[str, Vectors] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("name", VALUES)
 def test_values(tmp_path: Path, name: str, metric: str, builder: Any) -> None:

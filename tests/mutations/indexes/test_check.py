@@ -57,6 +57,7 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 def test_indexes_of_both_clients_are_valid(tmp_path: Path, source: Path, who: str) -> None:
     path = tmp_path / "t.lance"
@@ -120,6 +121,7 @@ def checked(path: Path) -> IndexCheck:
     return lance_spark.open_dataset(str(path)).check_index("i")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("index_type", TYPES)
 @pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
 def test_a_small_index_is_valid(tmp_path: Path, index_type: str, stable: bool) -> None:

@@ -146,6 +146,7 @@ def texts_of(files: dict[str, pa.Table]) -> dict[str, Any]:
     return {name: table.to_pydict() for name, table in tables.items()}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("client", ["own", "pylance"])
 @pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable"])

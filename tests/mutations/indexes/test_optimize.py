@@ -36,6 +36,7 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table([ids, texts, column(points, "point")], schema=pa.schema(fields))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("retrain", [False, True])
 @pytest.mark.parametrize("merged", [0, 1])
 @pytest.mark.parametrize("index_type", list(OPTIONS))

@@ -70,7 +70,7 @@ def numbered(table: OpenTable, schema: pa.Schema) -> Schema:
 def patch_new(
     table: OpenTable, rows: pa.Table, cuts: list[int], tag: bytes = b""
 ) -> list[ColumnFile]:
-    patch = ColumnRewriter(table, numbered(table, ADDED), old=False, tag=tag)
+    patch = ColumnRewriter(table, numbered(table, ADDED), target="new", tag=tag)
     edges = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
     for start, stop in pairwise(edges):
         piece = rows.slice(start, stop - start).combine_chunks()
@@ -161,7 +161,7 @@ def test_any_rows_in_any_batches(gone: set[int], cuts: list[int], chosen: set[in
 def replace_some(table: OpenTable, some: pa.Table, cuts: list[int]) -> None:
     """Set words to null and twice to the number's opposite."""
     fields = tuple(field for field in table.schema.fields if field.name in ("words", "twice"))
-    patch = ColumnRewriter(table, Schema(fields), old=True)
+    patch = ColumnRewriter(table, Schema(fields), target="old")
     edges = sorted({0, len(some), *(min(cut, len(some)) for cut in cuts)})
     for start, stop in pairwise(edges):
         piece = some.slice(start, stop - start).combine_chunks()
@@ -189,7 +189,7 @@ def test_new_values_of_existing_columns(tmp_path: Path, version: str) -> None:
     rows = addressed(path)
     table = open_table(str(path))
     fields = tuple(field for field in table.schema.fields if field.name != "id")
-    patch = ColumnRewriter(table, Schema(fields), old=True)
+    patch = ColumnRewriter(table, Schema(fields), target="old")
     some = rows.filter(pc.is_in(rows["id"], pa.array([1, 2, 8, 13])))
     patch.put(
         some["_rowaddr"].to_numpy(),
@@ -263,7 +263,7 @@ def test_invalid_addresses(tmp_path: Path, old: bool, addresses: list[int], mess
         Schema(table.schema.fields[:1]) if old else numbered(table, pa.schema([("n", pa.int64())]))
     )
     for pieces in ([addresses], [[address] for address in addresses]):
-        patch = ColumnRewriter(table, schema, old=old)
+        patch = ColumnRewriter(table, schema, target="old" if old else "new")
         with pytest.raises(InvalidInputError, match=message):
             put_all(patch, pieces, schema.names)
         patch.abort()
@@ -276,7 +276,7 @@ def test_columns_that_do_not_fit(tmp_path: Path) -> None:
     before = {file.name for file in (path / "data").iterdir()}
     table = open_table(str(path))
     schema = numbered(table, pa.schema([pa.field("n", pa.int64(), nullable=False)]))
-    patch = ColumnRewriter(table, schema, old=False)
+    patch = ColumnRewriter(table, schema, target="new")
     patch.put(np.array([0], np.uint64), pa.record_batch({"n": pa.array([1])}))
     with pytest.raises(SchemaMismatchError):
         patch.put(np.array([1], np.uint64), pa.record_batch({"n": pa.array(["x"])}))
@@ -292,7 +292,7 @@ def test_two_results_of_one_fragment(tmp_path: Path) -> None:
     path = tmp_path / "t"
     make(path)
     table = open_table(str(path))
-    patch = ColumnRewriter(table, Schema(table.schema.fields[:1]), old=True)
+    patch = ColumnRewriter(table, Schema(table.schema.fields[:1]), target="old")
     patch.put(np.array([2], np.uint64), pa.record_batch({"id": pa.array([1])}))
     (column_file,) = patch.finish()
     with pytest.raises(InvalidInputError, match="fragment 0"):

@@ -18,6 +18,7 @@ from lance_spark.errors import LanceError
 from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.indexes.trigrams import TrigramFinder, trigrams_of_text
 from tests.scan.indexes.rewritten import content, index_file, rewrite
+from tests.support.cells import number_of
 
 CHARACTERS = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 #: Letters and signs that are folded in unusual ways.
@@ -111,7 +112,7 @@ def test_no_matching_row_is_lost(tmp_path: Path, who: str) -> None:
     rng = random.Random(8)
     chosen = [text for text in texts if text and len(text) > 7]
     used = 0
-    for _ in range(25):
+    for _ in range(number_of(12, 25)):
         text = rng.choice(chosen)
         start = rng.randrange(len(text) - 3)
         part = text[start : start + rng.randint(3, 12)].replace("_", "").replace("'", "")
@@ -151,6 +152,7 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "condition",
     [

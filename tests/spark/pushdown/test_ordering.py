@@ -58,6 +58,7 @@ def normalized(frame: Any, keys: list[str]) -> list[str]:
     return [repr(row) for row in frame.select(*columns).collect()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("keys", SORTS, ids=lambda keys: keys[0])
 def test_partitions_are_in_sparks_order(
     spark: Any,

@@ -168,6 +168,7 @@ def test_without_generated_code(spark: Any, frame: Any, path: str) -> None:
             spark.conf.set(name, value)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "query",
     [

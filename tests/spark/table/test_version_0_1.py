@@ -86,6 +86,7 @@ def columns(table: LanceTable, spark: Any) -> None:
 CHANGES = [update, update_columns, merge, replace_where, optimize, sort, columns]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_changes(spark: Any, tmp_path: Path, change: Callable[[LanceTable, Any], None]) -> None:
     results = []

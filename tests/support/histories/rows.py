@@ -204,6 +204,36 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
     )
 
 
+def update_overlay(common: Common, state: State, random: Random) -> Change | None:
+    """Give rows new values in overlays. Only this package does it by a condition."""
+    columns = state.of_type(*SIMPLE, VECTOR)
+    if not common.overlays or not columns or not state.rows:
+        return None
+    row_condition = condition(state, random)
+    column = random.choice(columns)
+    value = common.value(column, random)
+    result = frozenset(row_condition.keys(state))
+
+    def effect(planned: State, current: State) -> State:
+        return current.with_rows(
+            {
+                key: row.with_values({column.number: value}) if key in result else row
+                for key, row in current.rows.items()
+            }
+        )
+
+    return Change(
+        f"overlay by update: {column.name} = {value!r} where {row_condition.sql}",
+        lambda dataset: dataset.update(
+            {column.name: pa.scalar(value, column.type)}, row_condition.filters, mode="overlay"
+        ),
+        None,
+        effect,
+        looks_at=result,
+        commits=False,
+    )
+
+
 def merge_insert(common: Common, state: State, random: Random) -> Change | None:
     """Give existing rows new values and insert others. Only pylance can do it."""
     known = random.sample(list(state.rows), min(len(state.rows), random.choice([0, 1, 5])))

@@ -35,6 +35,7 @@ from tests.support.histories.rows import (
     overwrite,
     update,
     update_columns,
+    update_overlay,
 )
 
 #: Makers with how often they are chosen.
@@ -44,6 +45,7 @@ MAKERS: dict[Maker, int] = {
     delete_chosen: 1,
     update: 5,
     update_columns: 4,
+    update_overlay: 4,
     merge_insert: 4,
     compact: 4,
     add_column: 3,

@@ -27,6 +27,7 @@ def named(path: Path) -> set[str]:
     for version in lance.dataset(path).versions():
         for fragment in open_table(str(path), version=version["version"]).manifest.fragments:
             names |= {file.path for file in fragment.files}
+            names |= {overlay.data_file.path for overlay in fragment.overlays}
             if fragment.deletion_file is not None:
                 names.add(fragment.deletion_file.name(fragment.id))
     return names

@@ -97,6 +97,7 @@ POLICIES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("age", [0, WEEK + 60], ids=["young", "old"])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)

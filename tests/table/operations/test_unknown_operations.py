@@ -94,14 +94,21 @@ def compacted(*shards: tuple[int, int]) -> UpdateMemWalState:
     )
 
 
-def test_mem_wal_state_keeps_the_newest_generations(tmp_path: Path) -> None:
+def test_mem_wal_state_records_newer_generations(tmp_path: Path) -> None:
     path = tmp_path / "t"
     log_table(path)
     store = ObjectStore.from_uri(path)
     before = lance.dataset(str(path)).mem_wal_index_details()
-    for step in (compacted((1, 5), (2, 1)), compacted((1, 3), (2, 4))):
+    for step in (compacted((1, 5), (2, 1)), compacted((2, 4))):
         base = read_latest(store)
         commit(store, Transaction.new(base.version, step), base)
+    base = read_latest(store)
+    for stale in ((1, 5), (1, 3)):
+        with pytest.raises(CommitConflictError, match="is stale") as raised:
+            commit(store, Transaction.new(base.version, compacted((2, 5), stale)), base)
+        assert not raised.value.retryable
+    with pytest.raises(InvalidInputError, match="two generations of one shard"):
+        commit(store, Transaction.new(base.version, compacted((1, 6), (1, 7))), base)
     section = table_pb2.IndexSection.FromString(read_latest(store).index_section or b"")
     (index,) = section.indices
     details = table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
@@ -125,12 +132,17 @@ def test_mem_wal_state_needs_the_index(tmp_path: Path) -> None:
 def test_conflicts_of_mem_wal_states() -> None:
     mine = compacted((1, 5))
     assert mine.conflict(compacted((2, 5))) is Conflict.COMPATIBLE
-    assert mine.conflict(compacted((1, 6))) is Conflict.RETRYABLE
+    assert mine.conflict(compacted((1, 6))) is Conflict.INCOMPATIBLE
+    assert mine.conflict(compacted((1, 4))) is Conflict.COMPATIBLE
     update = transaction_pb2.Transaction()
     update.update.SetInParent()
     assert mine.conflict(operation_of(update, "file")) is Conflict.INCOMPATIBLE
     update.update.compacted_sstables.extend(compacted((1, 7)).compacted_sstables)
-    assert mine.conflict(operation_of(update, "file")) is Conflict.RETRYABLE
+    later = operation_of(update, "file")
+    assert mine.conflict(later) is Conflict.INCOMPATIBLE
+    assert later.conflict(mine) is Conflict.COMPATIBLE
+    assert later.conflict(later) is Conflict.INCOMPATIBLE
+    assert later.conflict(compacted((1, 9))) is Conflict.INCOMPATIBLE
 
 
 def test_invalid_messages_are_refused() -> None:

@@ -23,10 +23,10 @@ def write_all_null(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     """Return the page of a column whose values are all null."""
     levels = column.levels
     layout = _layout(levels)
-    simple = levels.repetition is None and len(levels.layers) == 1
-    if simple or column.num_rows == 0:
+    if column.has_one_level or column.num_rows == 0:
         return _page(column, layout, ())
-    if version >= (2, 2):
+    # The pages of other versions do not say how levels are encoded.
+    if version == (2, 2):
         repetition = definition = _NO_BYTES
         if levels.repetition is not None:
             encoding, repetition = encode_level_block(levels.repetition)
@@ -60,6 +60,11 @@ def write_scalar(column: LeafColumn, scalar: pa.Array) -> EncodedPage:
     if levels.repetition is not None or levels.definition is not None:
         buffers = (*buffers, *_raw_levels(levels))
     return _page(column, layout, buffers)
+
+
+def is_inline(scalar: pa.Array) -> bool:
+    """Return whether `write_scalar` puts a scalar into the description of the page."""
+    return not is_variable(scalar.type) and len(_fixed_bytes(scalar)) <= _MAX_INLINE
 
 
 def _layout(levels: Levels) -> pb.ConstantLayout:

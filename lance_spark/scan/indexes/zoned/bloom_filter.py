@@ -13,12 +13,11 @@ No column is null. The schema metadata `bloomfilter_item` is the number of live 
 Arrow type of the values, which only this package writes. Indexes of JSON documents need it: a value
 has other bytes in each type.
 
-A filter is a split block Bloom filter as in Parquet. Its size is a power of two of bytes. It
-consists of blocks of 8 words of 32 bits. A value sets one bit in each word of one block. The upper
-half of its hash (`xxhash`) chooses the block, the lower half the bits. Nulls set no bits.
-The bytes of a value are hashed as Arrow has them. So both zeros are values of their own.
+A filter is a split block Bloom filter (`split_blocks`), whose size is a power of two of bytes.
+Nulls set no bits. The bytes of a value are hashed (`xxhash`) as Arrow has them. So both zeros are
+values of their own.
 
-Specification: table/index/scalar/bloom_filter.md; Parquet, "Parquet Bloom Filter".
+Specification: table/index/scalar/bloom_filter.md.
 """
 
 from __future__ import annotations
@@ -39,6 +38,13 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.writer import FileWriter
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.zoned.split_blocks import (
+    BLOCK_BYTES,
+    BLOCK_WORDS,
+    add_values,
+    block_of,
+    masks_of,
+)
 from lance_spark.scan.indexes.zoned.xxhash import hashes
 from lance_spark.scan.indexes.zoned.zones import (
     PLACE_COLUMNS,
@@ -72,18 +78,9 @@ _SUPPORTED = (
     pat.is_time,
     pat.is_timestamp,
 )
-_BLOCK_WORDS = 8
-_BLOCK_BYTES = 4 * _BLOCK_WORDS
-_MIN_BYTES, _MAX_BYTES = _BLOCK_BYTES, 128 * 1024 * 1024
+_MIN_BYTES, _MAX_BYTES = BLOCK_BYTES, 128 * 1024 * 1024
 #: Values of a block that set nearly all of its bits.
 _FULL_BLOCK = 1024
-_SALTS = np.array(
-    [
-        *(0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D),
-        *(0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
-    ],
-    np.uint32,
-)
 #: Bytes of filters that are made, or read, at once, unless one filter is larger.
 _BATCH_BYTES = 1024 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
@@ -122,7 +119,7 @@ def filter_bytes(number_of_items: int, probability: float) -> int:
 
 def _false_share(number_of_items: int, size: int) -> float:
     """Return the expected share of other values that a filter of some bytes seems to have."""
-    mean = number_of_items * _BLOCK_BYTES / size
+    mean = number_of_items * BLOCK_BYTES / size
     if mean > _FULL_BLOCK:
         return 1.0
     # The number of values in a block has a Poisson distribution.
@@ -130,7 +127,7 @@ def _false_share(number_of_items: int, size: int) -> float:
     log_factorials = np.cumsum(np.log(np.maximum(count, 1)))
     chance = np.exp(count * math.log(mean) - mean - log_factorials)
     is_set = 1 - (1 - 1 / 32) ** count
-    return float((chance * is_set**_BLOCK_WORDS).sum())
+    return float((chance * is_set**BLOCK_WORDS).sum())
 
 
 def write(
@@ -195,32 +192,18 @@ def _filters_of(values: pa.Array, bounds: RowNumbers, size: int) -> pa.Array:
     if values.null_count:
         zone = zone[values.is_valid().to_numpy(zero_copy_only=False)]
         values = values.drop_null()
-    num_blocks = size // _BLOCK_BYTES
-    words = np.zeros((count * num_blocks, _BLOCK_WORDS), np.uint32)
+    num_blocks = size // BLOCK_BYTES
+    words = np.zeros((count * num_blocks, BLOCK_WORDS), np.uint32)
     for start in range(0, len(values), _HASHED_VALUES):
         value_hashes = hashes(values.slice(start, _HASHED_VALUES))
-        blocks = _block_of(value_hashes, np.uint64(num_blocks)).astype(np.int64)
+        blocks = block_of(value_hashes, np.uint64(num_blocks)).astype(np.int64)
         blocks += zone[start : start + _HASHED_VALUES] * num_blocks
-        masks = _masks(value_hashes)
-        for number in range(_BLOCK_WORDS):
-            np.bitwise_or.at(words[:, number], blocks, masks[:, number])
+        add_values(words, value_hashes, blocks)
     offsets = np.arange(count + 1, dtype=np.int32) * size
     data = words.astype("<u4", copy=False)
     return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-
-
-def _block_of(value_hashes: UInt64Array, num_blocks: UInt64Array | np.uint64) -> UInt64Array:
-    """Return the block of each value in a filter of some blocks."""
-    half = np.uint64(32)
-    return ((value_hashes >> half) * num_blocks) >> half
-
-
-def _masks(value_hashes: UInt64Array) -> npt.NDArray[np.uint32]:
-    """Return the bit in each word of a block that a value sets."""
-    low = value_hashes.astype(np.uint32)[:, None]
-    return np.uint32(1) << ((low * _SALTS) >> np.uint32(27))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +336,8 @@ def has_each(files: IndexFiles, content: FilterFile, zone: RowNumbers, values: p
             part = slice(start, min(start + _HASHED_VALUES, bounds[stop]))
             value_hashes = hashes(values[part])
             number = np.searchsorted(rows[first_filter:stop], zone[part])
-            blocks = starts[number] + _block_of(value_hashes, num_blocks[number]).astype(np.int64)
-            masks = _masks(value_hashes)
+            blocks = starts[number] + block_of(value_hashes, num_blocks[number]).astype(np.int64)
+            masks = masks_of(value_hashes)
             result[part] = ((words[blocks] & masks) == masks).all(axis=1)
         first_filter = stop
     return result
@@ -374,12 +357,12 @@ def _windows(files: IndexFiles, content: FilterFile, rows: RowNumbers) -> Iterat
 def _may_have(filters: pa.Array, value_hashes: UInt64Array) -> _Flags:
     words, starts, num_blocks = _words_of(filters)
     first, num_blocks = starts[:, None], num_blocks[:, None]
-    masks = _masks(value_hashes)
+    masks = masks_of(value_hashes)
     possible = np.zeros(len(filters), np.bool_)
     count = max(_COMPARED_BLOCKS // max(len(filters), 1), 1)
     for start in range(0, len(value_hashes), count):
         part = slice(start, start + count)
-        blocks = first + _block_of(value_hashes[part], num_blocks).astype(np.int64)
+        blocks = first + block_of(value_hashes[part], num_blocks).astype(np.int64)
         possible |= ((words[blocks] & masks[part]) == masks[part]).all(axis=2).any(axis=1)
     return possible
 
@@ -388,6 +371,6 @@ def _words_of(filters: pa.Array) -> tuple[npt.NDArray[np.uint32], RowNumbers, UI
     """Return the blocks of filters, and the first block and the number of blocks of each."""
     offsets = _offsets_of(filters)
     data = np.frombuffer(filters.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    words = data.view("<u4").reshape(-1, _BLOCK_WORDS)
-    starts = (offsets[:-1] - offsets[0]) // _BLOCK_BYTES
-    return words, starts, (np.diff(offsets) // _BLOCK_BYTES).astype(np.uint64)
+    words = data.view("<u4").reshape(-1, BLOCK_WORDS)
+    starts = (offsets[:-1] - offsets[0]) // BLOCK_BYTES
+    return words, starts, (np.diff(offsets) // BLOCK_BYTES).astype(np.uint64)

@@ -7,12 +7,17 @@ error has the position in the text.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.sql_settings import DEFAULTS, LOCAL, SPARK_NAMES, SqlSettings
-from lance_spark.scan.predicates.tree import Predicate
+from lance_spark.scan.predicates.tree import Column, Predicate
 
-__all__ = ["SPARK_NAMES", "SqlSettings", "parse_local", "parse_predicate"]
+if TYPE_CHECKING:
+    from lance_spark.scan.predicates.expressions.node import Expression
+
+__all__ = ["SPARK_NAMES", "SqlSettings", "parse_local", "parse_predicate", "parse_value"]
 
 
 def parse_local(text: str, schema: Schema) -> Predicate:
@@ -60,3 +65,18 @@ def parse_predicate(
         return bind(parse(text, settings, local=local), text, schema, settings, local=local)
     except RecursionError:
         raise InvalidInputError(f"filter {text[:200]!r}: the nesting is too deep") from None
+
+
+def parse_value(text: str, schema: Schema) -> Expression | Column:
+    """Parse an expression for a value of each row, in the language of `parse_local`.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is not an expression on the table's columns, or has something that is not
+        supported.
+    """
+    from lance_spark.scan.predicates.sql.binding import bind_value
+    from lance_spark.scan.predicates.sql.grammar import parse
+
+    return bind_value(parse(text, LOCAL, local=True), text, schema, LOCAL, local=True)

@@ -30,7 +30,7 @@ from lance_spark.scan.predicates.expressions.conditionals import (
 )
 from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.json_functions import JsonDocument
-from lance_spark.scan.predicates.expressions.node import Literal, Truth, folded
+from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
 from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql import computed, lists, local, spatial
 from lance_spark.scan.predicates.sql.computed import Operand
@@ -60,6 +60,25 @@ def bind(
     if isinstance(tree, Value) and tree.typed.value is None:
         raise error(text, tree.offset, "null is not a condition for Spark; write false")
     return _Binder(text, schema, settings, local).predicate(tree)
+
+
+def bind_value(
+    tree: Node, text: str, schema: Schema, settings: SqlSettings, *, local: bool = False
+) -> Expression | Column:
+    """Return the value of a syntax tree for each row: a column, or an expression.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is not found, or an operation or the type of the value is not supported.
+    """
+    operand = _Binder(text, schema, settings, local).operand(tree)
+    if isinstance(operand, Column):
+        return operand
+    try:
+        return computed.value_of(operand)
+    except NoCommonTypeError as reason:
+        raise error(text, 0, str(reason)) from None
 
 
 class _Binder:

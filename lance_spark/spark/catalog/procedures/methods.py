@@ -22,6 +22,8 @@ from lance_spark.spark.catalog.names import Catalog
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lance_spark.spark.table import ChangeResult, LanceTable
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
@@ -69,6 +71,11 @@ def clone(
 ) -> None:
     """Create a table at a path with the rows of a version."""
     table.clone(target, is_shallow, _reference(version, tag))
+
+
+def mem_wal_shards(table: LanceTable) -> DataFrame:
+    """Return the shards of the MemWAL, with the rows that are not compacted."""
+    return table.shards()
 
 
 def add_columns_from(table: LanceTable, source: str, **options: Any) -> ChangeResult:

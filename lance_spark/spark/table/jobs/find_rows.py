@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import distinct
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import RowsByFragment, delete_once, union_rows
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
@@ -118,7 +118,7 @@ def select_rows(
 
     If a scan cannot evaluate the condition, Spark finds the rows, and no filter is returned.
     """
-    check_rows_writable(dataset._table, data_files=False)
+    check_rows_changeable(dataset._table, data_files=False)
     if condition is None:
         return (), None
     predicate = scan_predicate(handle, dataset, condition)

@@ -23,7 +23,7 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rows.partial_overwrite import replace_once
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.spark.job import Job
@@ -128,7 +128,7 @@ def replace_where(
 ) -> tuple[Manifest, ChangeResult]:
     """Replace rows of a version, once; see `LanceTable.replaceWhere`."""
     table = dataset._table
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     names = map_columns(source.columns, dataset.schema, table.store.display)
     schema = partial_schema(table, names)
     check_file_types(schema, table.manifest.data_storage_version)

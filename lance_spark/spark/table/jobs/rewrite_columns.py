@@ -18,16 +18,18 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnFile,
     ColumnRewriter,
+    ColumnTarget,
     RowOrderError,
     changed_columns,
+    overlay_files,
 )
+from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields
 from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.writer import undo
-from lance_spark.mutations.rows.update import update_operation
+from lance_spark.mutations.rows.update import commit_updates
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.spark.job import Job, parallelism
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
@@ -57,8 +59,8 @@ class WriteColumns:
     ----------
     schema : Schema
         The columns, with their ids.
-    old : bool
-        Whether the table has the columns already; see `ColumnRewriter`.
+    target : str
+        What the files are; see `ColumnRewriter`.
     ordered : bool
         Whether it is an error if the rows are not in order.
     flagged : bool
@@ -68,13 +70,13 @@ class WriteColumns:
     table: TableSnapshot
     schema: Schema
     tag: bytes
-    old: bool = False
+    target: ColumnTarget = "new"
     ordered: bool = False
     flagged: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[ColumnFile] | None]:
         """Write the rows of all batches."""
-        rewriter = ColumnRewriter(self.table.open(), self.schema, old=self.old, tag=self.tag)
+        rewriter = ColumnRewriter(self.table.open(), self.schema, target=self.target, tag=self.tag)
         try:
             self._write(rewriter, batches)
             files: list[ColumnFile] | None = rewriter.finish()
@@ -174,8 +176,9 @@ def rewrite_columns(
     options: CommitOptions,
     *,
     ordered: bool = True,
+    overlay: bool = False,
 ) -> tuple[Manifest, ChangeResult]:
-    """Update columns in new data files of these columns, and commit.
+    """Update columns in new data files of these columns, or in overlay files, and commit.
 
     Rows stay in their fragments.
 
@@ -189,6 +192,8 @@ def rewrite_columns(
         Ids of the fragments that the rows can belong to.
     ordered : bool
         Whether the frame has whole fragments, in order.
+    overlay : bool
+        Whether the new files are overlays.
 
     Raises
     ------
@@ -198,17 +203,24 @@ def rewrite_columns(
         The first column of files of version 0.1 would be in another file than later columns.
     LanceError, PySparkException
     """
-    check_first_field(table, {node.id for field in fields for node in field.walk()})
-    work = WriteColumns(snapshot_of(table), Schema(tuple(fields)), job.tag, old=True)
+    if overlay:
+        check_overlaid_fields(table, fields)
+    else:
+        check_first_field(table, {node.id for field in fields for node in field.walk()})
+    target: ColumnTarget = "overlay" if overlay else "old"
+    work = WriteColumns(snapshot_of(table), Schema(tuple(fields)), job.tag, target)
     if ordered:
         files = write_in_order(job, table, work, rows, fragments, complete=False)
     else:
         files = write_sorted(job, work, rows, fragments)
-    columns = tuple(changed_columns(table, files))
-    operation = update_operation(table, [UpdateResult(columns=columns)], (), "columns")
-    manifest = commit_rows(table, operation, options)
-    count = sum(column.num_rows for column in columns)
-    return manifest, ChangeResult(manifest.version, num_updated_rows=count)
+    if overlay:
+        result = UpdateResult(overlays=tuple(overlay_files(files)))
+    else:
+        result = UpdateResult(columns=tuple(changed_columns(table, files)))
+    manifest = commit_updates(
+        table, [result], (), mode="overlay" if overlay else "columns", options=options
+    )
+    return manifest, ChangeResult(manifest.version, num_updated_rows=result.num_rows)
 
 
 def _concatenated(parts: Sequence[list[ColumnFile] | None]) -> list[ColumnFile]:

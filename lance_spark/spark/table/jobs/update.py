@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | rows | updated rows to new fragments, and deletion files | all columns of these rows |
 | columns | data files of the updated columns | these columns of all rows of the fragments |
+| overlay | overlay files | these columns of these rows |
 
 The mode ``auto`` finds the rows first, and chooses the mode with fewer bytes. A frame has the
 addresses of the rows and their new values, and no other column. The task that writes a row records
@@ -24,7 +25,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, Unsupporte
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.update import commit_moved
 from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableBase
 
-UpdateMode = Literal["auto", "rows", "columns"]
+UpdateMode = Literal["auto", "rows", "columns", "overlay"]
 #: Approximate number of rows of a new file.
 _ROWS_PER_FILE = 1024 * 1024
 #: With fewer updated rows per fragment, tasks do not write a file for each fragment.
@@ -103,7 +104,7 @@ def update(
         modes = ", ".join(get_args(UpdateMode))
         raise InvalidOptionError(f"update: mode must be one of {modes}, not {mode!r}")
     table = dataset._table
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
     assigned = assignments(table.schema, values, handle.spark, handle.alias_name)
     by_name = {field.name: field for field in table.schema.fields}
@@ -129,7 +130,7 @@ def update(
         can_rewrite = can_rewrite_columns(table, fields)
         if can_rewrite and columns_are_cheaper(table, fields, matches, num_matches):
             mode = "columns"
-    if mode == "columns":
+    if mode in ("columns", "overlay"):
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
             handle, dataset, condition, assigned, fragments=matches, whole_fragments=in_order
@@ -137,7 +138,16 @@ def update(
         fragments = matches or [
             fragment.id for fragment in counted_fragments(table.paths, table.manifest)
         ]
-        return rewrite_columns(job, table, fields, rows, fragments, options, ordered=in_order)
+        return rewrite_columns(
+            job,
+            table,
+            fields,
+            rows,
+            fragments,
+            options,
+            ordered=in_order,
+            overlay=mode == "overlay",
+        )
     rows = new_values(handle, dataset, condition, assigned, fragments=matches)
     if matches is not None and num_matches < _MIN_ROWS_PER_FRAGMENT * len(matches):
         # Otherwise each partition of the scan would write a small file.

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
-from lance_spark.mutations.rows.update import primary_key
 from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableBase
@@ -32,6 +31,7 @@ from lance_spark.spark.table.merge.task import merge
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.primary_key import primary_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

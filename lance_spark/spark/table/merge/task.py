@@ -20,9 +20,9 @@ from lance_spark.errors import AmbiguousMergeError
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema.field import Field
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader
-from lance_spark.mutations.rows.update import commit_moved, primary_key
+from lance_spark.mutations.rows.update import commit_moved
 from lance_spark.mutations.runner import abort_on_error
 from lance_spark.spark.job import Job
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
@@ -34,6 +34,7 @@ from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.row_changes import ChangedRows, RowChanger, column_at, key_filter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -226,7 +227,7 @@ def merge(
         The new version, or this version if nothing changed.
     """
     table = dataset._table
-    check_rows_writable(table, data_files=True)
+    check_rows_changeable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
     key = primary_key(table.schema)
     frame = merge_frame(handle, dataset, source, condition, clauses, key, unchanged)

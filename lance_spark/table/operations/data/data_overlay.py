@@ -6,11 +6,18 @@
 
 The commit sets `committed_version` of each overlay. A table with overlays has feature flag 64. By
 default, other clients refuse such a table. Specification: table/commit/transaction.md.
+
+| committed meanwhile, in the same fragment | a raw operation | an exclusive operation |
+| --- | --- | --- |
+| delete, of any rows | kept | kept |
+| rows moved to other fragments | kept if it moved other rows | the same |
+| new values in place of the same rows | kept; the overlay hides them | planned again |
+| compaction, new columns, removal of the fragment | planned again | the same |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -18,11 +25,14 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
-from lance_spark.table.fragments.files import Overlay
+from lance_spark.table.fragments.files import DataFile, Overlay
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
-from lance_spark.table.rows.deletions import parse_bitmap
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.rows.deletions import bitmap_of, parse_bitmap, read_deletions
+
+#: Operations that can give rows new values where they are.
+_CHANGES_IN_PLACE = frozenset({"update", "data_replacement", "data_overlay"})
 
 
 @dataclass(frozen=True)
@@ -33,11 +43,15 @@ class DataOverlay(Operation):
     ----------
     groups : tuple of transaction_pb2.Transaction.DataOverlayGroup
         The messages must not be modified.
+    exclusive : bool
+        Whether the new values depend on the old rows, so that the operation must be planned again
+        if another client gave the same rows new values. Not part of the transaction.
     """
 
     name: ClassVar[str] = "data_overlay"
 
     groups: tuple[transaction_pb2.Transaction.DataOverlayGroup, ...]
+    exclusive: bool = field(default=False, compare=False)
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
@@ -51,6 +65,15 @@ class DataOverlay(Operation):
             for overlay in group.overlays
             for field_id in overlay.data_file.fields
         )
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files with the new values."""
+        return [
+            DataFile.from_proto(overlay.data_file)
+            for group in self.groups
+            for overlay in group.overlays
+        ]
 
     @classmethod
     def from_proto(
@@ -67,12 +90,65 @@ class DataOverlay(Operation):
             return Conflict.RETRYABLE
         if self.touched_fragments & committed.removed_fragments:
             return Conflict.RETRYABLE
-        # The transaction does not always say which rows have moved.
-        if self.touched_fragments & committed.touched_fragments and (
-            committed.moves_rows or committed.name == "rewrite"
-        ):
+        overlap = self.touched_fragments & committed.touched_fragments
+        if overlap and committed.name == "rewrite":
             return Conflict.RETRYABLE
+        if self.exclusive and self._is_overtaken(committed, overlap):
+            return Conflict.RETRYABLE
+        if overlap and committed.moves_rows:
+            # The transaction does not say which rows have moved, but the new version does.
+            return Conflict.REBASE
         return self.conflict_by_matrix(committed)
+
+    def _is_overtaken(self, committed: Operation, overlap: frozenset[int]) -> bool:
+        """Return whether an operation changed the same rows in place, or dropped a field."""
+        remaining = committed.remaining_fields
+        if remaining is not None and not self.modified_fields <= remaining:
+            return True
+        if committed.name not in _CHANGES_IN_PLACE or committed.moves_rows:
+            return False
+        return any(
+            changed is None or not self.changed_rows(number).isdisjoint(changed)
+            for number, changed in ((number, committed.changed_rows(number)) for number in overlap)
+        )
+
+    def changed_rows(self, fragment_id: int) -> BitMap:
+        rows = BitMap()
+        for group in self.groups:
+            if group.fragment_id == fragment_id:
+                for overlay in group.overlays:
+                    rows |= _covered_rows(Overlay.from_proto(overlay))
+        return rows
+
+    def rebase(self, rebase: Rebase) -> DataOverlay:
+        """Check that no other client moved the same rows to other fragments.
+
+        Raises
+        ------
+        CommitConflictError
+            Rows with new values were moved, or deleted beside a move; retryable.
+        CorruptFileError, StorageError
+        """
+        moved = {
+            number
+            for operation in rebase.committed
+            if operation.moves_rows
+            for number in operation.touched_fragments
+        }
+        base = {fragment.id: fragment for fragment in rebase.base.fragments}
+        for fragment in rebase.newest.fragments:
+            if fragment.id not in moved or fragment.id not in self.touched_fragments:
+                continue
+            gone = bitmap_of(read_deletions(rebase.paths, fragment))
+            if fragment.id in base:
+                gone -= bitmap_of(read_deletions(rebase.paths, base[fragment.id]))
+            if not gone.isdisjoint(self.changed_rows(fragment.id)):
+                raise CommitConflictError(
+                    f"{rebase.newest.name}: another client moved rows of fragment {fragment.id} "
+                    "whose cells the change replaces; plan it again on the newest version",
+                    retryable=True,
+                )
+        return self
 
     def apply(self, builder: ManifestBuilder) -> None:
         """Add the overlays to their fragments.

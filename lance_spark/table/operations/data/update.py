@@ -6,7 +6,7 @@
 | updated_fragments | fragments with new deletion files, or with new files for some columns |
 | new_fragments | rows with new values, and inserted rows; ids are 0 until the commit assigns ids |
 | fields_modified | fields that have new files in `updated_fragments` |
-| compacted_sstables | parts of the write-ahead log that are now in the table |
+| compacted_sstables | SSTables of the MemWAL that are now in the table |
 | fields_for_preserving_frag_bitmap | fields whose values changed in rows that moved |
 | update_mode | rows (moved to new fragments) or columns (updated in place) |
 | inserted_rows | keys of the inserted rows |
@@ -35,6 +35,7 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.mem_wal.progress import record_compacted
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.row_deletions import (
@@ -102,13 +103,16 @@ class Update(FragmentChange):
     def moves_rows(self) -> bool:
         return self.mode is UpdateMode.REWRITE_ROWS and bool(self.touched_fragments)
 
+    def changed_rows(self, fragment_id: int) -> BitMap | None:
+        return self.updated_offsets.get(fragment_id)
+
     @property
     def inserted_keys(self) -> InsertedKeys | None:
         return self.inserted_rows
 
     @property
-    def compacted_shards(self) -> frozenset[bytes]:
-        return frozenset(table.shard_id.uuid for table in self.compacted_sstables)
+    def compacted_generations(self) -> Mapping[bytes, int]:
+        return {table.shard_id.uuid: table.generation for table in self.compacted_sstables}
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Update, source: str) -> Update:
@@ -160,9 +164,10 @@ class Update(FragmentChange):
             return Conflict.RETRYABLE
         if committed.name == "append" and self.inserted_rows is not None:
             return Conflict.RETRYABLE
+        if self.is_stale_after(committed):
+            return Conflict.INCOMPATIBLE
         if committed.name == "update_mem_wal_state":
-            disjoint = self.compacted_shards.isdisjoint(committed.compacted_shards)
-            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+            return Conflict.COMPATIBLE
         if committed.name in _ROW_CHANGES:
             if committed.name == self.name and self._may_insert_same_key(committed):
                 return Conflict.RETRYABLE
@@ -224,6 +229,8 @@ class Update(FragmentChange):
         builder.add_fragments(new_fragments)
         if builder.has_indices:
             self._change_indexes(builder, builder.proto.fragments[first:], had_overlays)
+        if self.compacted_sstables:
+            record_compacted(builder, self.compacted_sstables)
 
     def _with_created_versions(self, builder: ManifestBuilder) -> Sequence[Fragment]:
         """Return the new fragments with the versions that created their moved rows.

@@ -1,33 +1,28 @@
-"""UpdateMemWalState: records which parts of the write-ahead log are now in the table.
+"""UpdateMemWalState: records which SSTables of the MemWAL are now in the table.
 
 | field of `UpdateMemWalState` | content |
 | --- | --- |
-| compacted_sstables | for each shard of the log, the newest generation that is in the table |
+| compacted_sstables | for each shard, the newest generation that is in the table |
 
-The state is stored in the details of the index `__lance_mem_wal`, which must exist. A generation
-never decreases. Specification: table/mem_wal.md.
+Compactions here record their progress with an `Update`, because appends of other clients are
+incompatible with this operation. Specification: table/mem_wal.md.
 """
 
 from __future__ import annotations
 
-import time
-import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
-from google.protobuf.message import DecodeError
-
-from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table.indexes.sections import MEM_WAL
 from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.mem_wal.progress import record_compacted
 from lance_spark.table.operations.base import Conflict, Operation
 
 
 @dataclass(frozen=True)
 class UpdateMemWalState(Operation):
-    """Record the generations of the write-ahead log that are in the table.
+    """Record the generations of the MemWAL that are in the table.
 
     Attributes
     ----------
@@ -39,9 +34,9 @@ class UpdateMemWalState(Operation):
 
     compacted_sstables: tuple[table_pb2.CompactedSsTable, ...]
 
-    @cached_property
-    def compacted_shards(self) -> frozenset[bytes]:
-        return frozenset(table.shard_id.uuid for table in self.compacted_sstables)
+    @property
+    def compacted_generations(self) -> Mapping[bytes, int]:
+        return {table.shard_id.uuid: table.generation for table in self.compacted_sstables}
 
     @classmethod
     def from_proto(
@@ -54,40 +49,20 @@ class UpdateMemWalState(Operation):
         transaction.update_mem_wal_state.compacted_sstables.extend(self.compacted_sstables)
 
     def conflict(self, committed: Operation) -> Conflict:
-        if committed.compacted_shards:
-            disjoint = self.compacted_shards.isdisjoint(committed.compacted_shards)
-            return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
+        if committed.compacted_generations:
+            stale = self.is_stale_after(committed)
+            return Conflict.INCOMPATIBLE if stale else Conflict.COMPATIBLE
         return self.conflict_by_matrix(committed)
 
     def apply(self, builder: ManifestBuilder) -> None:
-        """Set the generations.
+        """Record the generations.
 
         Raises
         ------
         InvalidInputError
-            The table has no write-ahead log.
+            The table has no MemWAL, or a shard is given twice.
+        CommitConflictError
+            A generation is stale.
         CorruptTableError
         """
-        index = next((index for index in builder.indices.indices if index.name == MEM_WAL), None)
-        if index is None:
-            raise InvalidInputError(f"the table has no index {MEM_WAL}, and so no write-ahead log")
-        details = table_pb2.MemWalIndexDetails()
-        try:
-            details.ParseFromString(index.index_details.value)
-        except DecodeError as error:
-            raise CorruptTableError(
-                f"index {MEM_WAL}: its details are not valid: {error}"
-            ) from None
-        newest = {table.shard_id.uuid: table.generation for table in details.compacted_sstables}
-        for table in self.compacted_sstables:
-            shard = table.shard_id.uuid
-            newest[shard] = max(newest.get(shard, 0), table.generation)
-        details.ClearField("compacted_sstables")
-        for shard, generation in newest.items():
-            details.compacted_sstables.add(
-                shard_id=table_pb2.UUID(uuid=shard), generation=generation
-            )
-        index.index_details.value = details.SerializeToString()
-        index.uuid.uuid = uuid.uuid4().bytes
-        index.dataset_version = builder.version
-        index.created_at = time.time_ns() // 1_000_000
+        record_compacted(builder, self.compacted_sstables)

@@ -14,7 +14,10 @@ from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.scan.predicates.sql.grammar import parse
 from lance_spark.scan.predicates.sql.syntax import Apply, Name, Node, Value
 from lance_spark.scan.predicates.sql_settings import SqlSettings
+from tests.support.cells import number_of
 
+#: Each word is tried in every eighth position: all of them would take a minute.
+STEP = number_of(8, 4)
 #: Positions of a word in a condition.
 FORMS = [
     *("{w} = 1", "1 = {w}", "NOT {w}", "{w} IS NOT NULL", "{w} AND x", "x OR {w} OR y"),
@@ -64,8 +67,7 @@ def test_all_keywords(spark: SparkSession) -> None:
     words, wrong = keywords(spark), []
     assert len(words) > 400
     for at, word in enumerate(words):
-        # Each word in some of the places: all places would take a minute.
-        for form in FORMS[at % 4 :: 4]:
+        for form in FORMS[at % STEP :: STEP]:
             plain, quoted = form.format(w=word), form.format(w=f"`{word}`")
             column = theirs(plain) is not None and theirs(plain) == theirs(quoted)
             tree = ours(plain, SqlSettings())

@@ -72,6 +72,7 @@ def values(spark: Any, expressions: list[str]) -> Any:
     return spark.sql("SELECT * FROM VALUES " + ", ".join(f"({e})" for e in expressions) + " t(s)")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("condition", "expressions", "expected", "num_keys"),
     [

@@ -12,9 +12,11 @@ final class Metrics {
   private Metrics() {}
 
   /** Returns the counters of a scan of Spark and of this package. */
-  static CustomMetric[] ofScan(CustomMetric[] others) {
+  static CustomMetric[] ofScan(CustomMetric[] others, boolean isFresh) {
     CustomMetric[] planned = {new FragmentsScanned(), new FragmentsSkipped()};
-    return with(with(others, planned), ReadCounts.COUNTERS);
+    CustomMetric[] all = with(with(others, planned), ReadCounts.COUNTERS);
+    CustomMetric[] fresh = {new SsTablesRead(), new WalEntriesRead()};
+    return isFresh ? with(all, fresh) : all;
   }
 
   /**
@@ -37,9 +39,18 @@ final class Metrics {
     if (!areOnClassPath()) {
       return new CustomTaskMetric[0];
     }
+    CustomTaskMetric scanned = new Value(new FragmentsScanned().name(), reply.scannedFragments);
+    CustomTaskMetric skipped =
+        new Value(new FragmentsSkipped().name(), reply.fragments - reply.scannedFragments);
+    FreshSources fresh = reply.fresh;
+    if (fresh == null) {
+      return new CustomTaskMetric[] {scanned, skipped};
+    }
     return new CustomTaskMetric[] {
-      new Value(new FragmentsScanned().name(), reply.scannedFragments),
-      new Value(new FragmentsSkipped().name(), reply.fragments - reply.scannedFragments)
+      scanned,
+      skipped,
+      new Value(new SsTablesRead().name(), fresh.sstables),
+      new Value(new WalEntriesRead().name(), fresh.entries)
     };
   }
 

@@ -47,7 +47,8 @@ final class PlanReply {
       Pattern.compile(
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
               + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: ordered=([^ ;]+))?"
-              + "(?: indexes=([^ ;]+))?(?: stream=(\\d+))?;");
+              + "(?: indexes=([^ ;]+))?(?: fresh=([^ ;]+))?(?: unread=([^ ;]+))?"
+              + "(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -81,6 +82,9 @@ final class PlanReply {
   /** The indexes that rule out rows, as EXPLAIN shows them; null if there are none. */
   final String indexes;
 
+  /** What is read of the table's MemWAL, as EXPLAIN shows it; null if nothing is. */
+  final FreshSources fresh;
+
   /** The order of the rows of each partition; empty if it is unknown. */
   final SortOrder[] ordered;
 
@@ -98,6 +102,7 @@ final class PlanReply {
       boolean hasManyGroups,
       SortOrder[] ordered,
       String indexes,
+      FreshSources fresh,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -112,6 +117,7 @@ final class PlanReply {
     this.hasManyGroups = hasManyGroups;
     this.ordered = ordered;
     this.indexes = indexes;
+    this.fresh = fresh;
     this.driverRows = driverRows;
   }
 
@@ -196,6 +202,9 @@ final class PlanReply {
               + PushDownRule.ENABLED
               + " to false");
     }
+    if (text.group(12) != null) {
+      Log.once(decoded(text.group(12)));
+    }
     List partitions = new ArrayList();
     while (pickles.hasNext()) {
       partitions.add(new PythonInputPartition(partitions.size(), (byte[]) pickles.next()));
@@ -217,9 +226,10 @@ final class PlanReply {
         text.group(8) != null,
         orders(text.group(9)),
         text.group(10) == null ? null : decoded(text.group(10)),
-        text.group(11) == null
+        text.group(11) == null ? null : FreshSources.parse(text.group(11)),
+        text.group(13) == null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(11)), output));
+            : Rows.of(first, text.end(), Integer.parseInt(text.group(13)), output));
   }
 
   /** Returns the order that a text such as "id:ASCENDING:NULLS_FIRST,name:..." names. */

@@ -109,6 +109,9 @@ public class RequestScan
       if (planned.indexes != null) {
         text.append(" indexes=[").append(planned.indexes).append("]");
       }
+      if (planned.fresh != null) {
+        text.append(" fresh=[").append(planned.fresh).append("]");
+      }
       if (planned.columnar != null) {
         text.append(" columnar=").append(planned.columnar);
       }
@@ -122,7 +125,8 @@ public class RequestScan
   }
 
   public CustomMetric[] supportedCustomMetrics() {
-    return Metrics.ofScan(table.source.source().createPythonMetrics());
+    boolean isFresh = options.getBoolean("fresh", false);
+    return Metrics.ofScan(table.source.source().createPythonMetrics(), isFresh);
   }
 
   public CustomTaskMetric[] reportDriverMetrics() {

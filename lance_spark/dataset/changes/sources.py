@@ -1,0 +1,112 @@
+"""The rows of a write, in any of the forms that users have them in.
+
+| form | rows |
+| --- | --- |
+| Table, RecordBatch, RecordBatchReader | its batches |
+| iterable of RecordBatch | the batches; the first, or the argument `schema`, has the schema |
+| Dataset, also of pyarrow; Scanner of pyarrow | a scan of all rows |
+| object with `__arrow_c_stream__`: DataFrame of polars, relation of DuckDB | the stream |
+| DataFrame of pandas | columns, and the index if it is not a plain range |
+| mapping of names to values; list of mappings | columns; rows |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+
+Rows = tuple[pa.Schema, Iterable[pa.RecordBatch]]
+
+
+def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
+    """Return the schema and the batches of some rows.
+
+    Parameters
+    ----------
+    data : Table, RecordBatch, RecordBatchReader, iterable of RecordBatch, ...
+        See the docstring of the module.
+    schema : pa.Schema, optional
+        The schema of the batches of an iterable, or of the values of pandas and of mappings. Data
+        with a schema must have this one.
+
+    Raises
+    ------
+    InvalidInputError
+        The data has another form or another schema, or the schema is not known.
+    """
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"schema must be a pyarrow schema, not {type(schema).__name__}")
+    converted = _converted(data, schema)
+    if schema is not None and not converted[0].equals(schema):
+        raise InvalidInputError(
+            f"schema must be equal to the schema of the data, which is not cast: {converted[0]}"
+        )
+    return converted
+
+
+def _converted(data: Any, schema: pa.Schema | None) -> Rows:
+    if isinstance(data, pa.Table):
+        return data.schema, data.to_batches()
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, [data]
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, data
+    if _is_pandas(data):
+        return _converted(_made(pa.Table.from_pandas, data, schema), None)
+    own = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
+    if isinstance(own, pa.Schema) and hasattr(data, "to_batches"):
+        return own, data.to_batches()
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return reader.schema, reader
+    if isinstance(data, Mapping):
+        return _converted(_made(pa.RecordBatch.from_pydict, dict(data), schema), None)
+    if isinstance(data, list) and data and isinstance(data[0], Mapping):
+        return _converted(_made(pa.RecordBatch.from_pylist, data, schema), None)
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes):
+        raise InvalidInputError(
+            "data must be a Table, a RecordBatch, a RecordBatchReader, an iterable of RecordBatch "
+            f"or a DataFrame, not {type(data).__name__}"
+        )
+    batches = iter(data)
+    if schema is not None:
+        return schema, _checked(batches, schema)
+    first = next(batches, None)
+    if first is None:
+        raise InvalidInputError("data has no batches, so its schema is unknown: pass `schema`")
+    if not isinstance(first, pa.RecordBatch):
+        raise _not_a_batch(first)
+    return first.schema, chain([first], _checked(batches, first.schema))
+
+
+def _is_pandas(data: Any) -> bool:
+    # Not imported: a DataFrame exists only if pandas is loaded.
+    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def _made(make: Any, values: Any, schema: pa.Schema | None) -> Any:
+    try:
+        return make(values, schema=schema)
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(f"data cannot be converted to Arrow: {error}") from None
+
+
+def _not_a_batch(item: object) -> InvalidInputError:
+    return InvalidInputError(f"data must yield RecordBatch, not {type(item).__name__}")
+
+
+def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise _not_a_batch(batch)
+        if not batch.schema.equals(schema):
+            raise InvalidInputError(
+                f"all batches of data must have the same schema: first {schema}, then "
+                f"{batch.schema}"
+            )
+        yield batch

@@ -1,0 +1,1 @@
+"""Methods of `Dataset` that say what a version is: numbers, files, differences of two versions."""

@@ -1,0 +1,198 @@
+"""Methods of `Dataset` that describe a version, with the names of pylance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.dataset.scanning.methods import ScannerMethods
+from lance_spark.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.statistics import DatasetStatistics
+    from lance_spark.table.manifest.history import VersionInfo
+
+
+class FactMethods(ScannerMethods):
+    """Methods of `Dataset` that describe a version. Most read the manifest alone."""
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the version has an index."""
+        from lance_spark.table.indexes.sections import read_section
+
+        return bool(read_section(self._table.manifest).indices)
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when they are moved."""
+        return bool(self._table.manifest.flags.stable_row_ids)
+
+    @property
+    def max_field_id(self) -> int:
+        """The largest id of a field that the manifest names; -1 without fields."""
+        from lance_spark.table.manifest.schema_changes import max_field_id
+
+        return int(max_field_id(self._table.manifest.to_proto()))
+
+    @property
+    def initial_storage_options(self) -> dict[str, str] | None:
+        """The storage options that the table was opened with, with secrets; None without any."""
+        return dict(self._storage_options) or None
+
+    def latest_storage_options(self) -> dict[str, str] | None:
+        """Return the storage options in use, with secrets; None without any.
+
+        Credentials of a namespace are renewed before they expire.
+        """
+        return dict(self._table.store.options) or None
+
+    @property
+    def stats(self) -> DatasetStatistics:
+        """Statistics of the version: `dataset_stats`, `index_stats` and `data_stats`."""
+        from lance_spark.dataset.facts.statistics import DatasetStatistics
+
+        return DatasetStatistics(self)
+
+    def fragment_ids(self) -> BitMap:
+        """Return the ids of the fragments, as a set in increasing order."""
+        return BitMap(fragment.id for fragment in self._table.manifest.fragments)
+
+    def get_version(self) -> VersionInfo:
+        """Return the number, the commit time and the metadata of this version.
+
+        Returns
+        -------
+        VersionInfo
+            As `versions` returns it, without a request for `metadata`.
+        """
+        from lance_spark.table.manifest.history import VersionInfo
+
+        manifest = self._table.manifest
+        return VersionInfo(
+            manifest.version, manifest.timestamp, self._table.store, _manifest=manifest
+        )
+
+    def version_refs(self) -> list[dict[str, int]]:
+        """Return the numbers of the versions of the branch, oldest first. Reads no manifest.
+
+        Returns
+        -------
+        list of dict
+            Each with the key ``version``, as in pylance.
+
+        Raises
+        ------
+        StorageError
+        """
+        from lance_spark.table.manifest.versions import list_manifests
+
+        return [{"version": found.version} for found in list_manifests(self._table.store)]
+
+    def checkout_latest(self) -> Self:
+        """Return the newest version of the branch. This object keeps its version.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+
+        Examples
+        --------
+        >>> dataset = dataset.checkout_latest()
+        """
+        return self.checkout_version((self.branch, None))
+
+    def delta(
+        self,
+        compared_against: int | None = None,
+        *,
+        begin_version: int | None = None,
+        end_version: int | None = None,
+    ) -> DatasetDelta:
+        """Compare two versions of the branch.
+
+        Parameters
+        ----------
+        compared_against : int, optional
+            The earlier version; this version is the later one.
+        begin_version, end_version : int, optional
+            The earlier and the later version, instead of `compared_against`. Changes of the earlier
+            version itself do not count.
+
+        Returns
+        -------
+        DatasetDelta
+            Lists the transactions, the inserted and updated rows, and the ids of deleted rows.
+
+        Raises
+        ------
+        InvalidInputError
+            Neither `compared_against` nor both other versions are given, or all of them.
+
+        Examples
+        --------
+        >>> dataset.delta(compared_against=1).get_inserted_rows().read_all()
+        """
+        from lance_spark.dataset.facts.delta import DatasetDelta
+
+        if compared_against is not None:
+            if begin_version is not None or end_version is not None:
+                raise InvalidInputError(
+                    "give compared_against, or begin_version and end_version, not both"
+                )
+            begin_version, end_version = compared_against, self.version
+        if begin_version is None or end_version is None:
+            raise InvalidInputError("give compared_against, or begin_version and end_version")
+        return DatasetDelta(self, begin_version, end_version)
+
+    def all_files(self) -> pa.RecordBatchReader:
+        """List the files below the root of the table, also those that no version refers to.
+
+        Returns
+        -------
+        RecordBatchReader
+            Columns: ``base_uri``, the root; ``path`` below it; ``size_bytes``;
+            ``last_modified``, null if the store does not report it. Base paths are not listed.
+
+        Raises
+        ------
+        StorageError
+        """
+        from lance_spark.dataset.facts.files import all_files
+
+        return all_files(self._table.store)
+
+    def tracked_files(
+        self,
+        *,
+        min_version: int | None = None,
+        progress: Callable[[int, int | None], object] | None = None,
+    ) -> pa.RecordBatchReader:
+        """List the files that the versions of the branch refer to, once for each version.
+
+        Parameters
+        ----------
+        min_version : int, optional
+            Only versions from this number on.
+        progress : callable, optional
+            Called after each manifest with the number of manifests that were read, and the number
+            of all of them.
+
+        Returns
+        -------
+        RecordBatchReader
+            Columns: ``version``; ``base_uri``, the root or the base path; ``path`` below it;
+            ``type``: ``manifest``, ``data file``, ``deletion file``, ``transaction file`` or
+            ``index file``. Manifests are read as batches are.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.dataset.facts.files import tracked_files
+
+        return tracked_files(self._table, min_version, progress)

@@ -1,0 +1,277 @@
+"""`LanceOperation`: operations by pylance's names and arguments, for `Dataset.commit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.dataset.fragments.write import as_fragments
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.table.bases import BaseLike, new_bases
+from lance_spark.table.fragments.files import DataFile
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.data_replacement import DataReplacement
+from lance_spark.table.operations.data.delete import Delete
+from lance_spark.table.operations.data.merge import Merge
+from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.data.rewrite import Rewrite
+from lance_spark.table.operations.data.rewrite import RewriteGroup as Group
+from lance_spark.table.operations.data.update import Update, UpdateMode
+from lance_spark.table.operations.metadata.project import Project
+from lance_spark.table.operations.metadata.restore import Restore
+from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig
+
+_MODES = {
+    "": UpdateMode.REWRITE_ROWS,
+    "rewrite_rows": UpdateMode.REWRITE_ROWS,
+    "rewrite_columns": UpdateMode.REWRITE_COLUMNS,
+}
+
+
+class _Replacement(NamedTuple):
+    fragment_id: int
+    new_file: DataFile
+
+
+class LanceOperation:
+    """Operations that change a table, for `Dataset.commit`. The names are those of pylance.
+
+    The operations of an index, of a clone and of overlays are not here: `Dataset` has methods for
+    them.
+
+    Examples
+    --------
+    >>> operation = LanceOperation.Append(write_fragments(rows, dataset))
+    >>> Dataset.commit(dataset, operation, dataset.version)
+    """
+
+    @staticmethod
+    def Append(fragments: Iterable[Fragment]) -> Operation:  # noqa: N802 - pylance's names
+        """Return the operation that adds new fragments."""
+        return Append(tuple(as_fragments(fragments)))
+
+    @staticmethod
+    def Overwrite(  # noqa: N802
+        new_schema: Schema | pa.Schema,
+        fragments: Iterable[Fragment],
+        initial_bases: Iterable[BaseLike] | None = None,
+    ) -> Operation:
+        """Return the operation that replaces the schema and all rows, or creates a table.
+
+        Parameters
+        ----------
+        new_schema : Schema or pa.Schema
+            The fields of an Arrow schema are numbered from 0 on, as `write_fragments` with the mode
+            ``create`` or ``overwrite`` numbers them.
+        fragments : iterable of Fragment
+        initial_bases : iterable of BasePath, optional
+            Base paths of a new table.
+        """
+        schema = _schema(new_schema)
+        return Overwrite(
+            tuple(as_fragments(fragments)),
+            tuple(schema.to_protos()),
+            schema.metadata,
+            initial_bases=tuple(base.to_proto() for base in new_bases(initial_bases or ())),
+        )
+
+    @staticmethod
+    def Delete(  # noqa: N802
+        updated_fragments: Iterable[Fragment],
+        deleted_fragment_ids: Iterable[int],
+        predicate: str,
+    ) -> Operation:
+        """Return the operation that deletes rows.
+
+        Parameters
+        ----------
+        updated_fragments : iterable of Fragment
+            Fragments with new deletion files; see `DatasetFragment.delete`.
+        deleted_fragment_ids : iterable of int
+            Fragments without a remaining row.
+        predicate : str
+            The condition of the rows, as text.
+        """
+        return Delete(
+            tuple(as_fragments(updated_fragments)), tuple(deleted_fragment_ids), predicate
+        )
+
+    @staticmethod
+    def Merge(  # noqa: N802
+        fragments: Iterable[Fragment],
+        schema: Schema | pa.Schema,
+        preserves_nullability: bool = False,
+    ) -> Operation:
+        """Return the operation that adds columns; see `DatasetFragment.merge_columns`.
+
+        Parameters
+        ----------
+        fragments : iterable of Fragment
+            All fragments of the version.
+        schema : Schema or pa.Schema
+            All columns of the table afterwards. The fields of an Arrow schema are numbered from 0
+            on.
+        preserves_nullability : bool
+            Whether rows that another client adds without the new columns stay valid.
+        """
+        merged = _schema(schema)
+        return Merge(
+            tuple(as_fragments(fragments)),
+            tuple(merged.to_protos()),
+            merged.metadata,
+            preserves_nullability,
+        )
+
+    @staticmethod
+    def Project(  # noqa: N802
+        schema: Schema, preserves_nullability: bool = False
+    ) -> Operation:
+        """Return the operation that drops or renames columns, which keep their field ids."""
+        return Project(tuple(_schema(schema).to_protos()), preserves_nullability)
+
+    @staticmethod
+    def Restore(version: int) -> Operation:  # noqa: N802
+        """Return the operation that makes an old version the newest one."""
+        return Restore(version)
+
+    @staticmethod
+    def RewriteGroup(  # noqa: N802
+        old_fragments: Iterable[Fragment], new_fragments: Iterable[Fragment]
+    ) -> Group:
+        """Return fragments, and those that replace them with the same rows."""
+        return Group(tuple(as_fragments(old_fragments)), tuple(as_fragments(new_fragments)))
+
+    @staticmethod
+    def Rewrite(  # noqa: N802
+        groups: Iterable[Group], rewritten_indices: Iterable[object] = ()
+    ) -> Operation:
+        """Return the operation that replaces fragments by others with the same rows.
+
+        Parameters
+        ----------
+        groups : iterable of RewriteGroup
+        rewritten_indices : iterable
+            Must be empty: `Dataset.compact_files` rewrites indexes.
+        """
+        if list(rewritten_indices):
+            raise InvalidInputError(
+                "rewritten_indices must be empty; Dataset.compact_files rewrites indexes"
+            )
+        return Rewrite(tuple(groups))
+
+    @staticmethod
+    def Update(  # noqa: N802
+        removed_fragment_ids: Iterable[int] = (),
+        updated_fragments: Iterable[Fragment] = (),
+        new_fragments: Iterable[Fragment] = (),
+        fields_modified: Iterable[int] = (),
+        fields_for_preserving_frag_bitmap: Iterable[int] = (),
+        update_mode: str = "",
+        updated_fragment_offsets: Mapping[int, bytes] | None = None,
+    ) -> Operation:
+        """Return the operation that changes rows.
+
+        Parameters
+        ----------
+        removed_fragment_ids : iterable of int
+            Fragments without a remaining row.
+        updated_fragments : iterable of Fragment
+            Fragments with new deletion files or data files; see `DatasetFragment.update_columns`.
+        new_fragments : iterable of Fragment
+            Fragments with the new rows.
+        fields_modified : iterable of int
+            Ids of fields whose values changed in place.
+        fields_for_preserving_frag_bitmap : iterable of int
+            Ids of fields whose indexes stay valid for moved rows.
+        update_mode : str
+            ``rewrite_rows`` (the default) or ``rewrite_columns``.
+        updated_fragment_offsets : mapping of int to bytes, optional
+            By fragment, a Roaring bitmap of the rows that changed in place.
+
+        Raises
+        ------
+        InvalidInputError
+            The mode is unknown, or a bitmap cannot be read.
+        """
+        if update_mode not in _MODES:
+            raise InvalidInputError(
+                f"update_mode must be one of 'rewrite_rows', 'rewrite_columns', not {update_mode!r}"
+            )
+        offsets = {}
+        for number, data in (updated_fragment_offsets or {}).items():
+            try:
+                offsets[number] = BitMap.deserialize(data)
+            except (ValueError, IndexError, MemoryError) as error:
+                raise InvalidInputError(
+                    f"updated_fragment_offsets: the bitmap of fragment {number} cannot be read: "
+                    f"{error}"
+                ) from None
+        return Update(
+            fragments=tuple(as_fragments(updated_fragments)),
+            new_fragments=tuple(as_fragments(new_fragments)),
+            removed_fragment_ids=tuple(removed_fragment_ids),
+            fields_modified=tuple(fields_modified),
+            fields_for_preserving_frag_bitmap=tuple(fields_for_preserving_frag_bitmap),
+            mode=_MODES[update_mode],
+            updated_offsets=offsets,
+        )
+
+    @staticmethod
+    def UpdateMap(  # noqa: N802
+        updates: Mapping[str, str | None], replace: bool = False
+    ) -> MapUpdate:
+        """Return an update of a map; None deletes a key."""
+        return MapUpdate(dict(updates), replace)
+
+    @staticmethod
+    def UpdateConfig(  # noqa: N802
+        config_updates: MapUpdate | None = None,
+        table_metadata_updates: MapUpdate | None = None,
+        schema_metadata_updates: MapUpdate | None = None,
+        field_metadata_updates: Mapping[int, MapUpdate] | None = None,
+    ) -> Operation:
+        """Return the operation that changes the configuration and metadata.
+
+        The arguments are made by `UpdateMap`; those of `field_metadata_updates` by field id.
+        """
+        return UpdateConfig(
+            config_updates,
+            table_metadata_updates,
+            schema_metadata_updates,
+            dict(field_metadata_updates or {}),
+        )
+
+    @staticmethod
+    def DataReplacementGroup(  # noqa: N802
+        fragment_id: int, new_file: DataFile
+    ) -> tuple[int, DataFile]:
+        """Return a fragment, and a file that replaces some of its columns."""
+        return _Replacement(fragment_id, new_file)
+
+    @staticmethod
+    def DataReplacement(  # noqa: N802
+        replacements: Sequence[tuple[int, DataFile]],
+    ) -> Operation:
+        """Return the operation that replaces whole columns of fragments."""
+        return DataReplacement(tuple((number, file) for number, file in replacements))
+
+
+def _schema(schema: Schema | pa.Schema) -> Schema:
+    """Return a schema with field ids.
+
+    Raises
+    ------
+    InvalidInputError
+        It is not a schema.
+    """
+    if isinstance(schema, pa.Schema):
+        return Schema.from_arrow(schema)
+    if not isinstance(schema, Schema):
+        raise InvalidInputError(f"schema must be a schema, not {type(schema).__name__}")
+    return schema

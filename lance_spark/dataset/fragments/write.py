@@ -1,0 +1,141 @@
+"""`write_fragments`: writes rows to the files of new fragments, without a commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+import pyarrow as pa
+
+from lance_spark.dataset.changes.writing import plan_write
+from lance_spark.errors import InvalidInputError
+from lance_spark.storage.options.base_paths import with_base_params
+from lance_spark.table.fragments.fragment import Fragment
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.scanning.methods import ScannerMethods
+    from lance_spark.table.commit.transaction import Transaction
+
+#: Rows that can be written.
+Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch]
+
+
+@overload
+def write_fragments(
+    data: Rows,
+    dataset_uri: str | os.PathLike[str] | ScannerMethods,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[False] = False,
+    **options: Any,
+) -> list[Fragment]: ...
+
+
+@overload
+def write_fragments(
+    data: Rows,
+    dataset_uri: str | os.PathLike[str] | ScannerMethods,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[True],
+    **options: Any,
+) -> Transaction: ...
+
+
+def write_fragments(
+    data: Rows,
+    dataset_uri: str | os.PathLike[str] | ScannerMethods,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: bool = False,
+    mode: Literal["create", "append", "overwrite"] = "append",
+    base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    transaction_properties: Mapping[str, str] | None = None,
+    **options: Any,
+) -> list[Fragment] | Transaction:
+    """Write rows to the files of new fragments. No version refers to them before a commit.
+
+    For programs that distribute a write themselves: each worker writes fragments, and one process
+    commits all of them.
+
+    Parameters
+    ----------
+    data, schema
+        As in `write_dataset`.
+    dataset_uri : str, path or Dataset
+        Root of the table.
+    return_transaction : bool
+        Whether to return a transaction in place of the fragments, for `Dataset.commit` or
+        `Dataset.commit_batch`.
+    mode : str
+        ``append`` (to the columns of the table), ``create`` or ``overwrite``.
+    base_store_params : mapping of str to mapping, optional
+        As in `write_dataset`.
+    storage_options : mapping, optional
+        Settings of the store; by default those of the `Dataset`.
+    transaction_properties : mapping of str to str, optional
+        Stored in the transaction.
+    options
+        The other arguments of `write_dataset` for the files: ``max_rows_per_file``,
+        ``max_bytes_per_file``, ``data_storage_version``, ``target_bases`` and others.
+
+    Returns
+    -------
+    list of Fragment, or Transaction
+        The ids of the fragments are 0 until the commit.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The schema of the data does not fit the table.
+    InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
+
+    Examples
+    --------
+    >>> fragments = write_fragments(pa.table({"id": [3]}), dataset)
+    >>> Dataset.commit(dataset, LanceOperation.Append(fragments), dataset.version)
+    """
+    from lance_spark.table.commit.transaction import Transaction, with_message
+
+    if not isinstance(dataset_uri, str | os.PathLike):
+        if not hasattr(dataset_uri, "_storage_options"):
+            raise InvalidInputError(
+                f"dataset_uri must be a path or a Dataset, not {type(dataset_uri).__name__}"
+            )
+        if storage_options is None:
+            storage_options = dataset_uri._storage_options
+        dataset_uri = dataset_uri.uri
+    properties = with_message(transaction_properties, None)
+    job, batches = plan_write(
+        data,
+        dataset_uri,
+        mode,
+        schema=schema,
+        storage_options=with_base_params(storage_options, base_store_params),
+        **options,
+    )
+    fragments = job.writer().write_all(batches)
+    if not return_transaction:
+        return fragments
+    operation = job.operation(fragments)
+    return Transaction.new(job.read_version, operation, properties)
+
+
+def as_fragments(fragments: Iterable[Any]) -> Sequence[Fragment]:
+    """Return fragments that a caller gave: metadata, or fragments of a dataset.
+
+    Raises
+    ------
+    InvalidInputError
+        An item is not a fragment.
+    """
+    result = [getattr(item, "metadata", item) for item in fragments]
+    for item in result:
+        if not isinstance(item, Fragment):
+            raise InvalidInputError(
+                f"fragments must be Fragment (the metadata of a fragment), not "
+                f"{type(item).__name__}"
+            )
+    return result

@@ -1,0 +1,1 @@
+"""Reads of a table with the rows of its MemWAL."""

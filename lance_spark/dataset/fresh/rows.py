@@ -1,0 +1,240 @@
+"""`FreshRows`, what `Dataset.fresh` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
+from lance_spark.dataset.scanning.methods import ScannerMethods
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mem_wal.fresh.scan import FreshScan
+from lance_spark.mem_wal.snapshot import FreshState, read_state
+from lance_spark.scan.fragment.row_meta import META_FIELDS
+from lance_spark.scan.plan import ScanPlan
+from lance_spark.scan.predicates.conditions import Condition, top_fields
+from lance_spark.scan.task import ScanTask
+from lance_spark.table.open import OpenTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_spark.dataset.planning import Filter
+
+_SEARCH = (
+    "{}: full-text queries do not read the rows of a MemWAL: read without fresh rows, or compact "
+    "the rows into the table"
+)
+
+
+class FreshRows(ScannerMethods):
+    """The newest version of a table, and the rows of its MemWAL that the version does not have.
+
+    Made by `Dataset.fresh`. Rows are read as if the rows of the MemWAL had been merged into the
+    table by its primary key. Later writes are not visible; each shard is as it was when it was
+    read.
+
+    Rows of a MemWAL have no row ids, row addresses and positions, so they cannot be selected or
+    returned by these. Values of blob columns can be read as bytes.
+
+    Attributes
+    ----------
+    num_shards, num_sstables, num_entries : int
+        Shards with rows that the version does not have, and their SSTables and WAL entries.
+
+    Examples
+    --------
+    >>> dataset.fresh().to_table(["id", "name"], filter="id > 5")
+    """
+
+    def __init__(
+        self,
+        table: OpenTable,
+        storage_options: Mapping[str, str] | None = None,
+        state: FreshState | None = None,
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        state = read_state(table) if state is None else state
+        super().__init__(state.table, storage_options)
+        paths = None
+        if key_columns is not None:
+            paths = tuple(state.table.schema.path(name) for name in key_columns)
+        self._scan = FreshScan(state, paths)
+
+    def __repr__(self) -> str:
+        sources = f"{self.num_sstables} SSTables, {self.num_entries} WAL entries"
+        return f"FreshRows({self._table.store.display!r}, version={self.version}, {sources})"
+
+    @property
+    def key_columns(self) -> list[str]:
+        """Paths of the columns by which rows replace older rows; empty without a primary key."""
+        return [".".join(node.name for node in path) for path in self._scan.paths]
+
+    @property
+    def num_shards(self) -> int:
+        """Number of shards that are read."""
+        return len(self._scan.state.shards)
+
+    @property
+    def num_sstables(self) -> int:
+        """Number of SSTables that are read."""
+        return self._scan.num_sstables
+
+    @property
+    def num_entries(self) -> int:
+        """Number of WAL entries that are read."""
+        return self._scan.num_entries
+
+    @property
+    def _max_rows(self) -> int:
+        """The maximum number of rows, without reading any: hidden rows are counted."""
+        return super()._max_rows + self._scan.max_rows
+
+    @property
+    def _has_only_fragments(self) -> bool:
+        """Whether all rows are rows of fragments."""
+        return not self._scan.state.shards
+
+    def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
+        """Return the number of rows that meet all conditions.
+
+        The keys of all rows are read, if the MemWAL has rows.
+        """
+        if self._has_only_fragments:
+            return super()._count_rows(conditions, use_scalar_index)
+        plan = self._plan(
+            [],
+            rows_per_task=1 << 62,
+            min_partitions=1,
+            conditions=conditions,
+            use_scalar_index=use_scalar_index,
+        )
+        return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
+
+    def take(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse: rows of a MemWAL have no positions."""
+        raise self._without_addresses("take")
+
+    def take_rows(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse: rows of a MemWAL have no row ids."""
+        raise self._without_addresses("take_rows")
+
+    def take_blobs(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse: rows of a MemWAL have no positions, row ids or addresses."""
+        raise self._without_addresses("take_blobs")
+
+    def _plan(
+        self,
+        columns: Sequence[str] | None,
+        *,
+        rows_per_task: int | None,
+        min_partitions: int,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: Filter | None = None,
+        conditions: Sequence[Condition] | None = None,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        fragment_ids: Collection[int] | None = None,
+        whole_fragments: bool = False,
+        use_scalar_index: bool = True,
+    ) -> ScanPlan:
+        if conditions is None:
+            conditions = self._conditions(filters, filter)
+        conditions = tuple(conditions)
+        schema = self._select(columns, blob_handling, with_row_id, with_row_address)
+        self._check(schema, conditions, fragment_ids)
+        plan = super()._plan(
+            columns,
+            rows_per_task=rows_per_task,
+            min_partitions=min_partitions,
+            batch_size=batch_size,
+            conditions=conditions,
+            blob_handling=blob_handling,
+            whole_fragments=whole_fragments,
+            use_scalar_index=use_scalar_index,
+        )
+        scan = self._scan.sources_of(conditions)
+        tasks = scan.base_tasks(plan.tasks, conditions)
+        fresh = scan.fresh_tasks(schema, conditions, batch_size)
+        return ScanPlan([*tasks, *fresh], plan.indexes)
+
+    def _tasks(self, columns: Sequence[str], conditions: Sequence[Condition]) -> list[ScanTask]:
+        """Return tasks of large parts, in the order of the table, rows of the MemWAL first."""
+        plan = self._plan(columns, rows_per_task=1 << 62, min_partitions=1, conditions=conditions)
+        return sorted(plan.tasks, key=lambda task: type(task) is ScanTask)
+
+    def _check(
+        self,
+        schema: Schema,
+        conditions: Sequence[Condition],
+        fragment_ids: Collection[int] | None,
+    ) -> None:
+        """Refuse what rows of a MemWAL do not have."""
+        if fragment_ids is not None:
+            raise InvalidInputError(
+                f"{self._table.store.display}: fragment_ids cannot be given for a fresh read: the "
+                "rows of a MemWAL are in no fragment"
+            )
+        known = {field.id for field in META_FIELDS.values()}
+        for column in (*schema.fields, *top_fields(conditions)):
+            if column.id in known:
+                raise self._without_addresses(column.name)
+            if any(node.has_blobs and node.logical_type == "struct" for node in column.walk()):
+                raise InvalidInputError(
+                    f"{self._table.store.display}: a fresh read cannot return descriptors of blobs "
+                    f"(column {column.name!r}); read the bytes with blob_handling='all_binary', or "
+                    "leave the column out"
+                )
+
+    def _without_addresses(self, name: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self._table.store.display}: {name} cannot be used in a fresh read: the rows of a "
+            "MemWAL have no row ids, addresses, positions and versions"
+        )
+
+    def _nearest_rows(
+        self,
+        nearest: Mapping[str, Any],
+        limit: int | None,
+        columns: Sequence[str] | None,
+        conditions: tuple[Condition, ...],
+        blob_handling: str | None,
+        with_row_id: bool,
+        with_row_address: bool,
+        *,
+        prefilter: bool,
+        fast_search: bool,
+        use_scalar_index: bool,
+    ) -> pa.Table:
+        from lance_spark.dataset.fresh.nearest import FreshNearest, read_fields
+        from lance_spark.scan.vectors.query import parse_nearest
+
+        query = parse_nearest(nearest)
+        if limit and nearest.get("k") is None:
+            query = replace(query, k=limit)
+        before, after = (conditions, ()) if prefilter else ((), conditions)
+        search = self._plan_nearest(query, fast_search=fast_search)
+        fresh = self._scan.sources_of(before)
+        schema = self._nearest_schema(
+            columns,
+            blob_handling,
+            with_row_id,
+            with_row_address,
+            is_batch=search.query.is_batch,
+        )
+        read = Schema(read_fields(schema, search, after))
+        self._check(read, conditions, None)
+        tasks = fresh.fresh_tasks(read, before, DEFAULT_BATCH_SIZE)
+        if tasks:
+            search = replace(search, measures_again=True)
+        task = self._nearest_task(
+            search, schema, fresh.unshadowed(before), (), use_scalar_index=use_scalar_index
+        )
+        return FreshNearest(search, task, tasks, after).rows(self._opened_rows(), limit)
+
+    def _plan_text(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise UnsupportedFeatureError(_SEARCH.format(self._table.store.display))

@@ -1,0 +1,12 @@
+"""Scans of a `Dataset`: the scanner, and the interfaces by which Arrow's engines read.
+
+| module | content |
+| --- | --- |
+| `methods` | the methods of `Dataset` |
+| `scanner` | `Scanner`: a planned read that gives batches, a table, a reader or a count |
+| `request` | the arguments of a scan, checked |
+| `computed` | columns that are expressions of others |
+| `ordered` | rows in the order of some columns |
+| `batches` | limits, and the sizes of batches |
+| `arrow_dataset` | a `pyarrow.dataset.Dataset`, for engines that push filters down to one |
+"""

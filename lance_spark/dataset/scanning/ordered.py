@@ -1,0 +1,77 @@
+"""The order of the rows of a scan: `ColumnOrdering`, and its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.top_rows import SortKey, can_order
+
+
+@dataclass(frozen=True)
+class ColumnOrdering:
+    """A column by which a scan orders its rows.
+
+    Attributes
+    ----------
+    column_name : str
+        A top-level column.
+    ascending : bool
+    nulls_first : bool
+        Whether rows with null come first, in both directions.
+
+    Examples
+    --------
+    >>> dataset.to_table(order_by=[ColumnOrdering("age", ascending=False)], limit=10)
+    """
+
+    column_name: str
+    ascending: bool = True
+    nulls_first: bool = False
+
+
+def parse_order(
+    orderings: Iterable[ColumnOrdering | str] | None, schema: Schema
+) -> tuple[SortKey, ...]:
+    """Return the keys of an order.
+
+    Parameters
+    ----------
+    orderings : iterable of ColumnOrdering or str, optional
+        A string is a column in ascending order. pylance's `ColumnOrdering` is accepted as well.
+    schema : Schema
+        Of the table.
+
+    Raises
+    ------
+    InvalidInputError
+        A column does not exist, or has a type that has no order here.
+    """
+    if orderings is None:
+        return ()
+    keys = []
+    for item in [orderings] if isinstance(orderings, str) else orderings:
+        ordering = ColumnOrdering(item) if isinstance(item, str) else item
+        name = getattr(ordering, "column_name", None)
+        if not isinstance(name, str):
+            raise InvalidInputError(
+                "order_by must be names of columns or ColumnOrdering, not "
+                f"{type(ordering).__name__}"
+            )
+        field = next((field for field in schema.fields if field.name == name), None)
+        if field is None:
+            raise InvalidInputError(f"order_by: column {name!r} not found")
+        if not can_order(field):
+            raise InvalidInputError(
+                f"order_by: column {name!r} has type {field.to_arrow().type}, which has no order; "
+                "use numbers, booleans, strings, dates or timestamps in microseconds"
+            )
+        keys.append(SortKey(field, not ordering.ascending, bool(ordering.nulls_first)))
+    return tuple(keys)
+
+
+def key_names(keys: Sequence[SortKey]) -> list[str]:
+    """Return the columns of keys, each once."""
+    return list(dict.fromkeys(key.field.name for key in keys))

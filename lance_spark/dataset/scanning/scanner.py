@@ -1,0 +1,397 @@
+"""`Scanner`: a planned read of a `Dataset`, as pylance's `LanceScanner`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.arguments import check_least
+from lance_spark.dataset.error_paths import names_table_by
+from lance_spark.dataset.scanning.batches import of_bytes, of_rows, sliced
+from lance_spark.dataset.scanning.computed import with_others
+from lance_spark.dataset.scanning.ordered import key_names
+from lance_spark.dataset.scanning.request import ScanRequest
+from lance_spark.dataset.scanning.statistics import ScanStatistics
+from lance_spark.errors import InvalidInputError
+from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.take import take_addresses
+from lance_spark.scan.task import ScanTask
+from lance_spark.scan.top_rows import sorted_rows
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.scan import ScanMethods
+
+_LOG = logging.getLogger(__name__)
+#: One task for all rows.
+_ALL_ROWS = 1 << 62
+#: Rows that are read at once in an order.
+_TAKEN_ROWS = 1 << 20
+
+
+@names_table_by(lambda scanner: scanner._dataset._table.store.display)
+class Scanner:
+    """A read of some rows and columns of one version. Made by `Dataset.scanner`.
+
+    Each method reads again. A scanner holds no open file.
+
+    Examples
+    --------
+    >>> scanner = dataset.scanner(["id", "name"], filter="id > 5", limit=100)
+    >>> scanner.to_table()
+    >>> for batch in scanner.to_batches(): ...
+    """
+
+    def __init__(self, dataset: ScanMethods, request: ScanRequest) -> None:
+        self._dataset = dataset
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"Scanner({self._dataset!r}, {self.projected_schema.names})"
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as a stream of Arrow's PyCapsule interface."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """The Arrow schema of the table."""
+        return self._dataset.schema
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The Arrow schema of the rows that are read."""
+        request = self._request
+        if request.is_search:
+            return replace_limit(self, 0).to_table().schema
+        if request.computed is None:
+            return self._read_schema(request.columns)
+        flags = self._read_schema([])
+        return with_others(request.computed, list(flags))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        request = self._request
+        metrics = ScanMetrics()
+        batches = self._batches(metrics)
+        if request.strict_batch_size:
+            batches = of_rows(batches, self.projected_schema, request.batch_size)
+        elif request.batch_size_bytes is not None:
+            batches = of_bytes(batches, request.batch_size_bytes)
+        yield from batches
+        if request.scan_stats_callback is not None:
+            try:
+                request.scan_stats_callback(ScanStatistics.of(metrics))
+            except Exception:
+                _LOG.warning("scan_stats_callback failed", exc_info=True)
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        if self._request.is_search:
+            return self._searched()
+        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a reader, which reads them as they are asked for."""
+        if self._request.is_search:
+            return self._searched().to_reader(max_chunksize=self._request.batch_size)
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_pandas(self, **kwargs: Any) -> Any:
+        """Return the rows as a DataFrame of pandas; `kwargs` are those of `Table.to_pandas`."""
+        return self.to_table().to_pandas(**kwargs)
+
+    def scan_batches(self) -> list[pa.RecordBatch]:
+        """Return all record batches."""
+        return list(self.to_batches())
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows as an Arrow table.
+
+        Parameters
+        ----------
+        num_rows : int
+            Most rows.
+        """
+        check_least("num_rows", num_rows, 0)
+        limit = self._request.limit
+        return replace_limit(self, num_rows if limit is None else min(limit, num_rows)).to_table()
+
+    def count_rows(self) -> int:
+        """Return the number of rows that meet the filter.
+
+        Raises
+        ------
+        InvalidInputError
+            The scan has a limit or an offset.
+        """
+        request = self._request
+        if request.limit is not None or request.offset:
+            raise InvalidInputError(
+                "count_rows cannot be combined with limit or offset; count all rows, and cut the "
+                "number"
+            )
+        if request.is_search:
+            return int(self._searched().num_rows)
+        dataset = self._dataset
+        if request.include_deleted_rows:
+            return sum(int(task.num_rows) for task in self._tasks([]))
+        if request.fragment_ids is None:
+            return dataset._count_rows(request.conditions, request.use_scalar_index)
+        if not request.conditions:
+            chosen = set(request.fragment_ids)
+            return sum(part.num_rows for part in dataset.fragments if part.id in chosen)
+        batches = (batch for task in self._tasks([]) for batch in self._run(task))
+        return sum(int(batch.num_rows) for batch in batches)
+
+    def explain_plan(self, verbose: bool = False) -> str:
+        """Return a text that says what the scan reads; see `Dataset.explain`.
+
+        Parameters
+        ----------
+        verbose : bool
+            Has no effect.
+        """
+        request = self._request
+        return self._dataset._explain(
+            request.columns,
+            request.conditions,
+            " AND ".join(map(str, request.written_conditions)),
+            blob_handling=request.blob_handling,
+            use_scalar_index=request.use_scalar_index,
+            nearest=request.nearest,
+            prefilter=request.prefilter,
+            fast_search=request.fast_search,
+            fragment_ids=request.fragment_ids,
+        )
+
+    def analyze_plan(self, count_rows: bool = False) -> str:
+        """Read all rows, and return the text of `explain_plan` with what was read.
+
+        Parameters
+        ----------
+        count_rows : bool
+            Whether to count the rows in place of reading their columns.
+        """
+        read = self
+        if count_rows:
+            request = replace(self._request, columns=[], computed=None, order=())
+            read = Scanner(self._dataset, request)
+        metrics = ScanMetrics()
+        rows = sum(batch.num_rows for batch in read._batches(metrics))
+        return f"{read.explain_plan()}\n  rows returned: {rows:,}\n  read: {metrics.summary()}"
+
+    # How the rows are read
+
+    def _read_schema(self, columns: Any) -> pa.Schema:
+        request = self._request
+        return self._dataset._select(
+            columns, request.blob_handling, request.with_row_id, request.with_row_address
+        ).to_arrow()
+
+    def _searched(self) -> pa.Table:
+        """Return the rows of a search of text or vectors."""
+        request = self._request
+        limit = None if request.limit is None else request.limit + request.offset
+        arguments = (
+            limit,
+            request.columns,
+            request.conditions,
+            request.blob_handling,
+            request.with_row_id,
+            request.with_row_address,
+        )
+        if request.nearest is not None:
+            table = self._dataset._nearest_rows(
+                request.nearest,
+                *arguments,
+                prefilter=request.prefilter,
+                fast_search=request.fast_search,
+                use_scalar_index=request.use_scalar_index,
+            )
+        else:
+            assert request.full_text_query is not None
+            table = self._dataset._full_text_rows(
+                request.full_text_query, *arguments, request.fast_search
+            )
+        added = "_distance" if request.nearest is not None else "_score"
+        if not request.adds_score and added not in (request.columns or ()):
+            table = table.drop_columns([added])
+        return table.slice(request.offset)
+
+    def _batches(self, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of at most `batch_size` rows."""
+        request = self._request
+        if request.is_search:
+            yield from self._searched().to_batches(max_chunksize=request.batch_size)
+            return
+        if request.limit == 0:
+            return
+        columns = request.columns
+        if request.computed is not None:
+            columns = request.computed.read
+        rows: Iterable[pa.RecordBatch]
+        if request.order:
+            rows = self._in_order(columns, metrics)
+        else:
+            rows = self._in_table_order(columns, metrics)
+        if request.computed is None:
+            yield from rows
+            return
+        schema = self.projected_schema
+        for batch in rows:
+            yield request.computed.of_batch(batch, schema)
+
+    def _in_table_order(self, columns: Any, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+        request = self._request
+        offset, skipped = request.offset, 0
+        is_counted = request.fragment_ids is None and not request.conditions
+        if offset and is_counted and self._dataset._has_only_fragments:
+            # Whole fragments before the first row are not read.
+            for fragment in self._dataset.fragments:
+                rows = fragment.num_rows
+                if request.include_deleted_rows:
+                    rows = fragment.physical_rows
+                if rows > offset:
+                    break
+                offset -= rows
+                skipped += 1
+        tasks = self._tasks(columns, skipped)
+        batches = (batch for task in tasks for batch in self._run(task, metrics))
+        if not offset and request.limit is None:
+            yield from batches
+            return
+        yield from sliced(batches, offset, request.limit)
+
+    def _run(self, task: ScanTask, metrics: ScanMetrics | None = None) -> Iterator[pa.RecordBatch]:
+        dataset, request = self._dataset, self._request
+        batches = task._batches(
+            dataset._table.paths, dataset._open_files, metrics, prefetch=request.limit is None
+        )
+        if not request.include_deleted_rows:
+            return batches
+        return map(self._with_null_ids(task), batches)
+
+    def _tasks(self, columns: Any, skipped: int = 0) -> list[ScanTask]:
+        """Return the tasks in the order of their rows.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+        skipped : int
+            How many of the table's first fragments are left out.
+        """
+        request, dataset = self._request, self._dataset
+        groups: list[list[int] | None] = [None]
+        if skipped:
+            groups = [[fragment.id for fragment in dataset.fragments[skipped:]]]
+        if request.fragment_ids is not None:
+            places = {fragment.id: place for place, fragment in enumerate(dataset.fragments)}
+            order = [places.get(number, -1) for number in request.fragment_ids]
+            groups = [list(request.fragment_ids)]
+            if order != sorted(order):
+                groups = [[number] for number in request.fragment_ids]
+        # Deleted rows are known by their addresses.
+        with_row_address = request.with_row_address or request.include_deleted_rows
+        tasks = []
+        for ids in groups:
+            plan = dataset._plan(
+                columns,
+                rows_per_task=_ALL_ROWS,
+                min_partitions=1,
+                batch_size=request.batch_size,
+                conditions=request.conditions,
+                blob_handling=request.blob_handling,
+                with_row_id=request.with_row_id,
+                with_row_address=with_row_address,
+                fragment_ids=ids,
+                use_scalar_index=request.use_scalar_index,
+            )
+            tasks += plan.tasks
+        if not request.include_deleted_rows:
+            return tasks
+        return [
+            replace(
+                task,
+                slices=tuple(
+                    piece._replace(fragment=piece.fragment.without_deletions())
+                    for piece in task.slices
+                ),
+            )
+            for task in tasks
+        ]
+
+    def _with_null_ids(self, task: ScanTask) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Return a function that makes the ids and addresses of deleted rows null."""
+        import pyarrow.compute as pc
+
+        from lance_spark.table.rows.deletions import read_deletions
+
+        dataset, request = self._dataset, self._request
+        read = {piece.fragment.id for piece in task.slices}
+        deleted = [
+            (np.uint64(part.id) << np.uint64(32)) + offsets.astype(np.uint64)
+            for part in dataset.fragments
+            if part.id in read and len(offsets := read_deletions(dataset._table.paths, part))
+        ]
+        addresses = pa.array(np.concatenate(deleted) if deleted else [], pa.uint64())
+
+        def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+            is_deleted = pc.is_in(batch.column(row_meta.ROW_ADDRESS.name), addresses)
+            arrays = batch.columns
+            for place, field in enumerate(batch.schema):
+                if field.name in (row_meta.ROW_ID.name, row_meta.ROW_ADDRESS.name):
+                    null = pa.scalar(None, field.type)
+                    arrays[place] = pc.if_else(is_deleted, null, arrays[place])
+            batch = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+            if request.with_row_address:
+                return batch
+            return batch.drop_columns([row_meta.ROW_ADDRESS.name])
+
+        return convert
+
+    def _in_order(self, columns: Any, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in the order of the keys."""
+        request, dataset = self._request, self._dataset
+        address = row_meta.ROW_ADDRESS.name
+        keys = key_names(request.order)
+        names = list(dict.fromkeys([*keys, address]))
+        unordered = replace(
+            request, computed=None, order=(), with_row_id=False, with_row_address=False
+        )
+        scan = Scanner(dataset, replace(unordered, columns=names, limit=None, offset=0))
+        tasks = scan._tasks(names)
+        batches = [batch for task in tasks for batch in scan._run(task, metrics)]
+        table = pa.Table.from_batches(batches, dataset._select(names, None).to_arrow())
+        order = sorted_rows([table.column(key.field.name) for key in request.order], request.order)
+        stop = None if request.limit is None else request.offset + request.limit
+        addresses = table.column(address).to_numpy()[order[request.offset : stop]]
+        schema = dataset._select(
+            columns, request.blob_handling, request.with_row_id, request.with_row_address
+        )
+        for start in range(0, len(addresses), _TAKEN_ROWS):
+            part = addresses[start : start + _TAKEN_ROWS]
+            rows = take_addresses(
+                dataset._table.paths,
+                dataset.fragments,
+                schema,
+                part,
+                dataset._open_files,
+                metrics,
+            )
+            yield from rows.combine_chunks().to_batches(max_chunksize=request.batch_size)
+
+
+def replace_limit(scanner: Scanner, limit: int) -> Scanner:
+    """Return the same scan of at most that many rows."""
+    return Scanner(scanner._dataset, replace(scanner._request, limit=limit))

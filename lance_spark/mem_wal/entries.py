@@ -1,0 +1,339 @@
+"""WAL entries: one durable append to the log of a shard, as an Arrow IPC stream.
+
+| metadata of the schema | content |
+| --- | --- |
+| `writer_epoch` | decimal; the claim by which the entry was written |
+| `generation` | decimal; the generation that the rows will be flushed as; may be missing |
+| `fence_sentinel` | "true": the entry has no rows, and only takes its position |
+
+Each field, below the top level too, has its id in the metadata `lance:field_id`. The columns are
+those of the table, and then `_tombstone`. Columns outside of the primary key are nullable, so that
+a tombstone has nulls there. JSON is binary, as in pages; blobs are their bytes.
+
+An entry has a position, from 1 on. It is created whole, if the position is free: a truncated entry
+would keep the shard closed. The log ends before the first position without an entry.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    MissingFileError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from lance_spark.file.schema.field import BLOB_V2, Field
+from lance_spark.file.schema.json_fields import paged_json, write_json
+from lance_spark.file.schema.logical_types import EXTENSION_NAME
+from lance_spark.file.schema.schema import Schema
+from lance_spark.storage.parallel import read_all
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.align import align
+from lance_spark.table.mem_wal.names import wal_path
+from lance_spark.table.primary_key import primary_key
+from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
+
+TOMBSTONE = "_tombstone"
+FIELD_ID = b"lance:field_id"
+_TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
+_EPOCH, _GENERATION, _SENTINEL = b"writer_epoch", b"generation", b"fence_sentinel"
+_NUMBER = re.compile(rb"[0-9]{1,20}")
+_MAX_NUMBER = 2**64 - 1
+#: Compressed buffers of an entry can claim any size. A writer appends some ten megabytes at once.
+_MAX_BYTES = 1024**3
+#: Entries that are requested at the same time at the end of a log.
+_MOST_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of the log of a shard.
+
+    Attributes
+    ----------
+    position : int
+    writer_epoch : int
+    generation : int, optional
+        The generation that the rows will be flushed as; None if the writer did not record it.
+    is_sentinel : bool
+    rows : pyarrow.Table, optional
+        The rows in the order of the writer, `_tombstone` last; None for a sentinel.
+    properties : mapping of str to str
+        Metadata of the messages with the batches. pylance refuses further metadata of the schema.
+    """
+
+    position: int
+    writer_epoch: int
+    generation: int | None = None
+    is_sentinel: bool = False
+    rows: pa.Table | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def log_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of the rows of a table in a log, with `_tombstone`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table has a column that a log cannot hold.
+    """
+    keys = {path[0].id for path in primary_key(schema)}
+    columns = []
+    for column in schema.fields:
+        if any(node.metadata.get(EXTENSION_NAME) == BLOB_V2 for node in column.walk()):
+            raise UnsupportedFeatureError(
+                f"column {column.name!r} has blobs of version 2.2, which a MemWAL cannot hold"
+            )
+        paged = paged_json(column)
+        logged = _with_ids(paged.arrow_field, paged)
+        columns.append(logged if column.id in keys else logged.with_nullable(True))
+    return pa.schema([*columns, _TOMBSTONE_FIELD], dict(schema.metadata))
+
+
+def put_rows(schema: Schema, rows: pa.Table) -> pa.Table:
+    """Return rows to insert or update, in the shape of a log.
+
+    Parameters
+    ----------
+    schema : Schema
+        Of the table.
+    rows : pyarrow.Table
+        All columns of the table, in any order.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is missing, unknown, or of another type.
+    InvalidInputError
+        A column that must not be null has nulls.
+    UnsupportedFeatureError
+    """
+    arrow = schema.to_arrow()
+    target = log_schema(schema)
+    batches = []
+    for batch in rows.to_batches():
+        columns = [
+            write_json(column, top, "rows of a MemWAL", 0)
+            for column, top in zip(align(batch, arrow).columns, schema.fields, strict=True)
+        ]
+        columns.append(pa.repeat(False, batch.num_rows))
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=target))
+    return pa.Table.from_batches(batches, target)
+
+
+def delete_rows(schema: Schema, keys: pa.Table) -> pa.Table:
+    """Return tombstones of keys, in the shape of a log.
+
+    Parameters
+    ----------
+    schema : Schema
+        Of the table.
+    keys : pyarrow.Table
+        The columns of the primary key, in any order; other columns are ignored.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column of the key is missing, or of another type.
+    InvalidInputError
+        A key is null.
+    UnsupportedFeatureError
+        The table has no primary key.
+    """
+    names = [path[0].name for path in primary_key(schema)]
+    if not names:
+        raise UnsupportedFeatureError("the table has no primary key, so no row can be deleted")
+    missing = [name for name in names if name not in keys.column_names]
+    if missing:
+        raise SchemaMismatchError(f"keys to delete do not have the column {missing[0]!r}")
+    target = log_schema(schema)
+    arrow = pa.schema([schema.to_arrow().field(name) for name in names])
+    batches = []
+    for batch in keys.select(names).to_batches():
+        values = dict(zip(names, align(batch, arrow).columns, strict=True))
+        values[TOMBSTONE] = pa.repeat(True, batch.num_rows)
+        columns = [
+            values[node.name] if node.name in values else pa.nulls(batch.num_rows, node.type)
+            for node in target
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=target))
+    return pa.Table.from_batches(batches, target)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the bytes of an entry."""
+    metadata = {_EPOCH: str(entry.writer_epoch).encode()}
+    if entry.generation is not None:
+        metadata[_GENERATION] = str(entry.generation).encode()
+    if entry.is_sentinel:
+        metadata[_SENTINEL] = b"true"
+    rows = pa.table({}) if entry.is_sentinel or entry.rows is None else entry.rows
+    schema = rows.schema.with_metadata({**(rows.schema.metadata or {}), **metadata})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        properties = dict(entry.properties) or None
+        for batch in rows.to_batches() if rows.num_columns else ():
+            copy = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            writer.write_batch(copy, custom_metadata=properties)
+    return bytes(sink.getvalue())
+
+
+def decode_entry(data: bytes, name: str, position: int) -> Entry:
+    """Decode an entry.
+
+    Parameters
+    ----------
+    data : bytes
+    name : str
+        Name of the file, for errors.
+    position : int
+        The position in its name.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    try:
+        check_decompressed_stream(data, _MAX_BYTES)
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            metadata = dict(reader.schema.metadata or {})
+            is_sentinel = metadata.get(_SENTINEL) == b"true"
+            epoch = _number(metadata.get(_EPOCH), "writer_epoch")
+            recorded = metadata.get(_GENERATION)
+            generation = None if recorded is None else _number(recorded, "generation")
+            rows, properties = None, {}
+            if not is_sentinel:
+                batches = []
+                for batch, custom in _batches(reader):
+                    batches.append(batch)
+                    properties.update(custom)
+                rows = pa.Table.from_batches(batches, reader.schema)
+        if rows is not None:
+            rows.validate(full=True)
+            rows = _with_tombstones(rows).replace_schema_metadata(None)
+    except (ValueError, pa.ArrowException, MemoryError, OSError) as error:
+        raise CorruptFileError(f"{name}: the WAL entry cannot be read: {error}") from error
+    return Entry(position, epoch, generation, is_sentinel, rows, properties)
+
+
+def read_entry(store: ObjectStore, shard: uuid.UUID, position: int) -> Entry | None:
+    """Read the entry at a position; None if the position has none.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root of the branch.
+
+    Raises CorruptFileError, StorageError.
+    """
+    path = wal_path(shard, position)
+    try:
+        data = store.read_bytes(path)
+    except MissingFileError:
+        return None
+    return decode_entry(data, store.name(path), position)
+
+
+def write_entry(store: ObjectStore, shard: uuid.UUID, entry: Entry) -> bool:
+    """Create an entry at its position; return False and change nothing if the position has one.
+
+    Raises
+    ------
+    StorageError
+        The store failed, and the entry may exist or not.
+    """
+    if not 0 < entry.position <= _MAX_NUMBER:
+        raise InvalidInputError(f"a WAL position must be from 1 to 2^64 - 1, not {entry.position}")
+    return store.put_if_absent(wal_path(shard, entry.position), encode_entry(entry))
+
+
+def read_tail(store: ObjectStore, shard: uuid.UUID, after: int) -> Iterator[Entry]:
+    """Yield the entries behind a position, up to the first position without an entry.
+
+    On other stores than local disks, some entries are requested at the same time.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root of the branch.
+    after : int
+        The last position that SSTables cover.
+
+    Raises CorruptFileError, StorageError.
+    """
+    position, at_once = after + 1, 1
+    while True:
+        positions = range(position, position + at_once)
+        entries = read_all(
+            lambda number: read_entry(store, shard, number), positions, local=store.is_local
+        )
+        for entry in entries:
+            if entry is None:
+                return
+            yield entry
+        position = positions.stop
+        if not store.is_local:
+            at_once = min(2 * at_once, _MOST_AT_ONCE)
+
+
+def _batches(
+    reader: pa.RecordBatchStreamReader,
+) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+    """Yield the batches of a stream, and the metadata of their messages."""
+    while True:
+        try:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            return
+        yield batch, {key.decode(): value.decode() for key, value in dict(metadata or {}).items()}
+
+
+def _number(text: bytes | None, key: str) -> int:
+    if text is None or not _NUMBER.fullmatch(text) or int(text) > _MAX_NUMBER:
+        raise ValueError(f"its metadata {key} must be a number below 2^64, not {text!r}")
+    return int(text)
+
+
+def _with_tombstones(rows: pa.Table) -> pa.Table:
+    """Return the rows with `_tombstone` as the last column; false if they lack it."""
+    if len(set(rows.column_names)) != rows.num_columns:
+        raise ValueError(f"two of its columns have one name: {rows.column_names[:20]}")
+    if TOMBSTONE not in rows.column_names:
+        return rows.append_column(_TOMBSTONE_FIELD, pa.repeat(False, rows.num_rows))
+    flags = rows.column(TOMBSTONE)
+    if not pat.is_boolean(flags.type) or flags.null_count:
+        raise ValueError(
+            f"its column {TOMBSTONE} must be bool without nulls, but is {flags.type} with "
+            f"{flags.null_count} nulls"
+        )
+    return rows.drop_columns([TOMBSTONE]).append_column(_TOMBSTONE_FIELD, flags)
+
+
+def _with_ids(arrow: pa.Field, node: Field) -> pa.Field:
+    """Return an Arrow field whose metadata, at each depth, has the ids of fields."""
+    dtype = arrow.type
+    if pat.is_struct(dtype):
+        dtype = pa.struct(
+            [_with_ids(dtype.field(i), child) for i, child in enumerate(node.children)]
+        )
+    elif pat.is_map(dtype) and node.children:
+        key, item = node.children[0].children
+        dtype = pa.map_(_with_ids(dtype.key_field, key), _with_ids(dtype.item_field, item))
+    elif pat.is_list(dtype) and node.children:
+        dtype = pa.list_(_with_ids(dtype.value_field, node.children[0]))
+    elif pat.is_large_list(dtype) and node.children:
+        dtype = pa.large_list(_with_ids(dtype.value_field, node.children[0]))
+    elif pat.is_fixed_size_list(dtype) and node.children:
+        dtype = pa.list_(_with_ids(dtype.value_field, node.children[0]), dtype.list_size)
+    metadata = {**(arrow.metadata or {}), FIELD_ID: str(node.id).encode()}
+    return pa.field(arrow.name, dtype, arrow.nullable, metadata)

@@ -1,0 +1,1 @@
+"""Fresh reads: scans of a base table with the rows of its MemWAL."""

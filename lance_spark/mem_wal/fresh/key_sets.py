@@ -1,0 +1,208 @@
+"""Sets of keys: those that hide older rows of the same keys.
+
+A set has the keys of some SSTables and logs. Each task that needs one reads them itself, because
+they can be larger than the task; a process keeps those that it read last.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
+from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mem_wal.key_index import key_values
+from lance_spark.mem_wal.log_rows import LogRows
+from lance_spark.scan.predicates.comparison import values_at
+from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
+from lance_spark.scan.task import ScanTask
+
+KeyPaths = tuple[tuple[Field, ...], ...]
+
+#: Bytes of keys of SSTables that a process keeps.
+_KEPT_BYTES = 64 * 1024 * 1024
+#: More keys than this are not looked up in Bloom filters.
+_MOST_KEYS = 10_000
+_lock = threading.Lock()
+_kept: OrderedDict[Hashable, pa.Array] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class SsTableKeys:
+    """The keys of an SSTable.
+
+    Attributes
+    ----------
+    task : ScanTask
+        Reads all live rows: the last of each key, tombstones too.
+    paths : tuple of tuple of Field
+        The columns of the key.
+    """
+
+    task: ScanTask
+    paths: KeyPaths
+
+    def read(self) -> pa.Array:
+        """Return the keys, in any order."""
+        # The name of the folder of an SSTable has random digits.
+        name = (self.task.uri, tuple(path[-1].id for path in self.paths))
+        with _lock:
+            if name in _kept:
+                _kept.move_to_end(name)
+                return _kept[name]
+        keys = replace(self.task, lance_schema=Schema.of_paths(self.paths))
+        values = _joined([keys_of(batch, self.paths) for batch in keys.batches()])
+        with _lock:
+            _kept[name] = values
+            while sum(array.nbytes for array in _kept.values()) > _KEPT_BYTES:
+                _kept.popitem(last=False)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class LogKeys:
+    """The keys of the rows of a log."""
+
+    rows: LogRows
+    paths: KeyPaths
+
+    def read(self) -> pa.Array:
+        """Return the keys, in order, with repetitions."""
+        rows = self.rows.read(Schema.of_paths(self.paths).fields)
+        return _joined([keys_of(batch, self.paths) for batch in rows.to_batches()])
+
+
+@dataclass(frozen=True)
+class KeySet:
+    """Keys of several sources.
+
+    Attributes
+    ----------
+    sources : tuple of SsTableKeys or LogKeys
+    paths : tuple of tuple of Field
+        The columns of the key.
+    """
+
+    sources: tuple[SsTableKeys | LogKeys, ...]
+    paths: KeyPaths
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"sources": self.sources, "paths": self.paths}
+
+    def has(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which rows of a batch have a key of the set."""
+        keys = keys_of(batch, self.paths)
+        if not len(keys) or not len(self._values):
+            return np.zeros(len(keys), np.bool_)
+        if self._numbers is None:
+            found: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=self._values).to_numpy(
+                zero_copy_only=False
+            )
+            return found
+        numbers = keys.to_numpy(zero_copy_only=False)
+        places = np.searchsorted(self._numbers, numbers)
+        places[places == len(self._numbers)] = 0
+        return np.asarray(self._numbers[places] == numbers)
+
+    def has_any(self, columns: Sequence[pa.Array]) -> bool:
+        """Return whether the set has one of some keys, given by the columns of the key."""
+        keys = key_values(columns)
+        if not len(keys) or not len(self._values):
+            return False
+        return bool(pc.any(pc.is_in(keys, value_set=self._values)).as_py())
+
+    @cached_property
+    def _values(self) -> pa.Array:
+        return _joined([source.read() for source in self.sources])
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[Any] | None:
+        """The keys in order, if they are integers: a search does not read all of them."""
+        if not pat.is_integer(self._values.type):
+            return None
+        return np.unique(self._values.to_numpy(zero_copy_only=False))
+
+
+def keys_of(batch: pa.RecordBatch, paths: KeyPaths) -> pa.Array:
+    """Return the keys of rows: the values of the only column, or bytes of several columns."""
+    columns = [values_at(batch, path) for path in paths]
+    return key_values(
+        [
+            column.dictionary_decode() if pat.is_dictionary(column.type) else column
+            for column in columns
+        ]
+    )
+
+
+def selected_keys(paths: KeyPaths, conditions: tuple[Condition, ...]) -> list[pa.Array] | None:
+    """Return all keys of rows that can meet conditions; None if they are unknown or many.
+
+    Parameters
+    ----------
+    paths : tuple of tuple of Field
+        The columns of the key.
+
+    Returns
+    -------
+    list of pyarrow.Array or None
+        The columns of the key.
+    """
+    if not paths or not conditions:
+        return None
+    columns = []
+    for path in paths:
+        values = _selected_values(path, conditions)
+        if values is None:
+            return None
+        columns.append(values)
+    count = math.prod(map(len, columns))
+    if count > _MOST_KEYS:
+        return None
+    # Each value of a column together with each of the others.
+    numbers = np.indices([len(values) for values in columns]).reshape(len(columns), count)
+    return [values.take(pa.array(number)) for values, number in zip(columns, numbers, strict=True)]
+
+
+def _selected_values(path: tuple[Field, ...], conditions: tuple[Condition, ...]) -> pa.Array | None:
+    """Return the values of a column for which conditions can hold; None if they are unknown."""
+    dtype = path[-1].arrow_field.type
+    selected: list[Any] = []
+
+    def ask(field: Field, op: str, value: Any) -> RowRanges | None:
+        if field.id != path[-1].id or op not in ("==", "in"):
+            return None
+        selected.append(value)
+        return NO_ROWS
+
+    # If no row has one of the values, and thus no row can meet the conditions, then all rows that
+    # can meet them have one of the values.
+    rows = candidates_of_all(conditions, ask)
+    if rows is None or rows.num_rows:
+        return None
+    try:
+        arrays = [
+            value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
+            for value in selected
+        ]
+        return pa.concat_arrays([pa.array([], dtype), *(array.cast(dtype) for array in arrays)])
+    except (pa.ArrowException, AttributeError):
+        return None
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    arrays = [array for array in arrays if len(array)]
+    if not arrays:
+        return pa.array([], pa.null())
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

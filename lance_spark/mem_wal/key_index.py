@@ -1,0 +1,109 @@
+"""The index of the keys of an SSTable: a BTREE in the folder `_pk_index/`.
+
+`page_data.lance` and `page_lookup.lance` are those of a BTREE (`scan/indexes/btree`) of file
+version 2.0, with pages of 8,192 rows. It has all rows: superseded ones and tombstones too. The
+values are the keys; `ids` are the offsets of the rows. A key of several columns is a binary value
+(`key_bytes.ordered_bytes`). The SSTable's manifest does not list the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.open import open_file
+from lance_spark.mem_wal.key_bytes import ordered_bytes
+from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, BTreeWriter
+from lance_spark.scan.indexes.files import SegmentWriter, read_columns
+from lance_spark.scan.indexes.order import order_of
+
+if TYPE_CHECKING:
+    from lance_spark.encoding.rows import RowNumbers
+    from lance_spark.storage.store import ObjectStore
+    from lance_spark.table.paths import TablePaths
+
+FOLDER = "_pk_index"
+_FILE_VERSION = (2, 0)
+_PAGE_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SortedKeys:
+    """The keys of rows in the order of the index.
+
+    Attributes
+    ----------
+    values : pyarrow.Array
+        The keys, sorted; see `key_values`.
+    rows : int64 array
+        The offset of the row of each key. Rows of the same key are in their order.
+    """
+
+    values: pa.Array
+    rows: RowNumbers
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array]) -> SortedKeys:
+        """Sort the keys of rows; the columns of the key are given in its order."""
+        values = key_values(columns)
+        rows = order_of(values)
+        return cls(values.take(pa.array(rows)), rows)
+
+    def superseded(self) -> RowNumbers:
+        """Return the offsets of rows that a later row of the same key follows, increasing."""
+        import pyarrow.compute as pc
+
+        if len(self.values) < 2:
+            return np.empty(0, np.int64)
+        is_same = pc.equal(self.values[:-1], self.values[1:]).to_numpy(zero_copy_only=False)
+        return np.sort(self.rows[:-1][is_same])
+
+
+def key_values(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the values that stand for keys in the index: the column, or bytes of several."""
+    return columns[0] if len(columns) == 1 else ordered_bytes(columns).to_arrow()
+
+
+def write_key_index(paths: TablePaths, keys: SortedKeys) -> None:
+    """Write the index of an SSTable.
+
+    Raises
+    ------
+    StorageError
+    """
+    with SegmentWriter(paths, _FILE_VERSION, FOLDER) as segment:
+        writer = BTreeWriter(segment, keys.values.type, _PAGE_ROWS)
+        writer.write(keys.values, pa.array(keys.rows.astype(np.uint64)))
+        writer.finish()
+        segment.finish()
+
+
+def read_key_values(store: ObjectStore, dtype: pa.DataType) -> pa.Array:
+    """Return the keys of all rows of an SSTable, sorted; a key can be there several times.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The root of the SSTable.
+    dtype : pyarrow.DataType
+        Type of the values: that of the only column of the key, or binary.
+
+    Raises
+    ------
+    CorruptFileError, MissingFileError, StorageError
+    """
+    with closing(open_file(store.open(f"{FOLDER}/{DATA_FILE}"))) as file:
+        columns = read_columns(file, {VALUES: dtype, IDS: pa.uint64()})
+        values = columns.column(0)
+        if values.null_count:
+            raise CorruptFileError(
+                f"{file.source.name}: {values.null_count} of {len(values)} keys are null, but a "
+                "key must not be null; create the SSTable again"
+            )
+        return values

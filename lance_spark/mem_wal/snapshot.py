@@ -1,0 +1,166 @@
+"""The state of a MemWAL that a fresh read reads: the base table, SSTables, and the ends of logs.
+
+Shard manifests are read before the base table. A compaction commits the rows of an SSTable to the
+base table before it removes the SSTable from the shard manifest; in the other order, a read could
+miss both. The generations that the base table has are not read from SSTables and logs.
+
+Each shard is as it was when it was read: no version covers several shards.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from lance_spark.errors import CorruptTableError
+from lance_spark.mem_wal.entries import Entry, read_tail
+from lance_spark.storage.parallel import read_all
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.mem_wal.details import MemWalDetails, details_of
+from lance_spark.table.mem_wal.shard_manifest import (
+    ShardManifest,
+    SsTable,
+    list_shards,
+    read_latest,
+)
+from lance_spark.table.open import OpenTable, check_branch_bases
+from lance_spark.table.open import read_latest as read_latest_version
+from lance_spark.table.paths import TablePaths
+
+#: Attempts to read shards and base table: a compaction can finish between the two.
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """The rows of a shard that the base table does not have.
+
+    Attributes
+    ----------
+    manifest : ShardManifest
+    sstables : tuple of SsTable
+        In increasing order of their generations.
+    entries : tuple of Entry
+        Of the log, in order; without sentinels.
+    """
+
+    manifest: ShardManifest
+    sstables: tuple[SsTable, ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def shard(self) -> uuid.UUID:
+        """The id of the shard."""
+        return self.manifest.shard
+
+
+@dataclass(frozen=True, slots=True)
+class FreshState:
+    """A version of the base table, and the rows that it does not have yet.
+
+    Attributes
+    ----------
+    table : OpenTable
+    details : MemWalDetails or None
+        None if the table has no MemWAL; then there are no shards.
+    shards : tuple of ShardState
+        The shards that have rows which the base table does not have.
+    """
+
+    table: OpenTable
+    details: MemWalDetails | None = None
+    shards: tuple[ShardState, ...] = ()
+
+
+def read_state(table: OpenTable) -> FreshState:
+    """Read the newest state of a table and of its shards.
+
+    Parameters
+    ----------
+    table : OpenTable
+        Any version of the branch.
+
+    Raises
+    ------
+    CorruptTableError
+        A shard lacks an SSTable whose rows the base table does not have.
+    CorruptFileError, UnsupportedFeatureError, StorageError
+    """
+    store = table.store
+    problem = ""
+    for _ in range(_ATTEMPTS):
+        manifests = _read_manifests(store)
+        newest = _newest(table)
+        details = details_of(newest.manifest)
+        if details is None:
+            return FreshState(newest)
+        problem = next(
+            filter(None, (_missing(shard, details.compacted) for shard in manifests)), ""
+        )
+        if not problem:
+            read = partial(_read_state_of, store, details.compacted)
+            states = read_all(read, manifests, local=store.is_local)
+            with_rows = (state for state in states if state.sstables or state.entries)
+            return FreshState(newest, details, tuple(with_rows))
+    raise CorruptTableError(
+        f"{store.display}: {problem}. A restore of an older version of the table causes this, if "
+        "later generations had been compacted and removed: read the table without fresh rows, or "
+        "restore the newer version"
+    )
+
+
+def _newest(table: OpenTable) -> OpenTable:
+    manifest = read_latest_version(table.store)
+    check_branch_bases(table.store, manifest)
+    paths = TablePaths(table.store, manifest.base_paths, table.store.options)
+    return OpenTable(paths, manifest, table.target_bases)
+
+
+def _read_manifests(store: ObjectStore) -> list[ShardManifest]:
+    shards = list_shards(store)
+    manifests = read_all(lambda shard: read_latest(store, shard), shards, local=store.is_local)
+    return [manifest for manifest in manifests if manifest is not None]
+
+
+def _missing(manifest: ShardManifest, compacted: Mapping[uuid.UUID, int]) -> str:
+    """Return which rows of a shard are neither in the base table nor in an SSTable, as text."""
+    newest = compacted.get(manifest.shard, 0)
+    if newest >= manifest.current_generation:
+        return (
+            f"shard {manifest.shard} of the MemWAL is at generation "
+            f"{manifest.current_generation}, but the table has generation {newest} of it"
+        )
+    listed = {table.generation for table in manifest.sstables}
+    pending = manifest.current_generation - 1 - newest
+    if sum(generation > newest for generation in listed) < pending:
+        first = newest + 1
+        while first in listed:
+            first += 1
+        return (
+            f"shard {manifest.shard} of the MemWAL has no SSTable of generation {first}, and the "
+            f"table has its rows up to generation {newest} only"
+        )
+    return ""
+
+
+def _read_state_of(
+    store: ObjectStore, generations: Mapping[uuid.UUID, int], manifest: ShardManifest
+) -> ShardState:
+    compacted = generations.get(manifest.shard, 0)
+    sstables = tuple(table for table in manifest.sstables if table.generation > compacted)
+    entries = tuple(
+        entry
+        for entry in read_tail(store, manifest.shard, manifest.replay_after)
+        if _is_pending(entry, manifest, compacted)
+    )
+    return ShardState(manifest, sstables, entries)
+
+
+def _is_pending(entry: Entry, manifest: ShardManifest, compacted: int) -> bool:
+    """Return whether an entry has rows that are not in an SSTable or in the base table."""
+    if entry.rows is None or not entry.rows.num_rows:
+        return False
+    generation = entry.generation
+    return generation is None or generation >= max(manifest.current_generation, compacted + 1)

@@ -1,0 +1,312 @@
+"""Batches of a stream as upserts: each shard gets the rows of a batch once.
+
+| mode | each shard gets for a batch | readable by other clients that read |
+| --- | --- | --- |
+| `SSTABLE` | an SSTable, about ten requests | SSTables |
+| `LOG` | a WAL entry, one request; its rows are flushed by size | logs, too |
+
+A stream numbers its batches, and repeats the last one after a crash. A batch of several shards is
+not atomic: a crash leaves it in some of them. So each shard records the batch: in the properties of
+the WAL entry, and in the version of the shard manifest that adds an SSTable
+(`table/mem_wal/stream_progress`). A repeated batch looks there, and in older versions if another
+client has changed the shard since. Shards that have the batch are left as they are.
+
+The stream does not claim a shard again as long as the newest version is its own. If another writer
+has claimed the shard since, the stream claims it, and first flushes the rows that this writer has
+acknowledged. With `LOG`, a process keeps its claims for the next batches.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.mem_wal.compaction import mem_wal_of
+from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows, read_entry
+from lance_spark.mem_wal.sharding import ShardRows, split_by_shard
+from lance_spark.mem_wal.sstable import write_sstable
+from lance_spark.mem_wal.writing.open import spec_of
+from lance_spark.mem_wal.writing.options import WriterOptions
+from lance_spark.mem_wal.writing.publishing import publish_sstable
+from lance_spark.mem_wal.writing.writer import ShardWriter
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.order import order_of
+from lance_spark.storage.parallel import read_all
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK
+from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
+from lance_spark.table.mem_wal.shard_manifest import ShardManifest, read_latest, read_manifest
+from lance_spark.table.mem_wal.stream_progress import BATCH, QUERY_ID, progress_in, progress_of
+from lance_spark.table.open import OpenTable
+from lance_spark.table.primary_key import primary_key
+
+#: Attempts while other writers claim a shard.
+_ATTEMPTS = 10
+#: Versions of a shard manifest that are read at once.
+_AT_ONCE = 16
+
+
+#: Writers of this process, by table, shard and stream, and the last batch that each has written.
+_WRITERS: dict[tuple[str, uuid.UUID, str], tuple[ShardWriter, int]] = {}
+
+
+class StreamMode(enum.Enum):
+    """What a shard gets for each batch; see the module."""
+
+    SSTABLE = "sstable"
+    LOG = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """A batch of a stream.
+
+    Attributes
+    ----------
+    query_id : str
+        Stays the same over restarts of the stream.
+    number : int
+        Later batches have greater numbers.
+    lookback : int
+        Most versions of a shard manifest that are searched for the stream.
+    mode : StreamMode
+    """
+
+    query_id: str
+    number: int
+    lookback: int = DEFAULT_LOOKBACK
+    mode: StreamMode = StreamMode.SSTABLE
+
+
+def shaped_rows(
+    table: OpenTable, rows: pa.Table, deleted: pa.ChunkedArray | None, order: pa.ChunkedArray | None
+) -> pa.Table:
+    """Return the rows of a batch in the shape of a log: upserts and tombstones.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        All columns of the table. Of rows to delete, only the key counts.
+    deleted : pyarrow.ChunkedArray, optional
+        Bool: the rows to delete. Null stands for false.
+    order : pyarrow.ChunkedArray, optional
+        Of rows with the same key, the one with the greatest value counts, and of equal values the
+        last row. Null is less than all values.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is missing, unknown, or of another type.
+    InvalidInputError
+        A column that must not be null has nulls.
+    """
+    if order is not None:
+        places = pa.array(order_of(order.combine_chunks()))
+        rows = rows.take(places)
+        deleted = None if deleted is None else deleted.take(places)
+    if deleted is None:
+        return put_rows(table.schema, rows)
+    is_deleted = deleted.combine_chunks().fill_null(False)
+    kept = put_rows(table.schema, rows.filter(pc.invert(is_deleted)))
+    tombstones = delete_rows(table.schema, rows.filter(is_deleted))
+    flags = is_deleted.to_numpy(zero_copy_only=False)
+    places = np.empty(rows.num_rows, np.int64)
+    places[np.concatenate([np.flatnonzero(~flags), np.flatnonzero(flags)])] = np.arange(len(flags))
+    return pa.concat_tables([kept, tombstones]).take(pa.array(places))
+
+
+def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uuid.UUID]:
+    """Write the rows of a batch, as one SSTable for each shard that they belong to.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The newest version of the base table.
+    rows : pyarrow.Table
+        See `shaped_rows`.
+
+    Returns
+    -------
+    list of uuid.UUID
+        The shards that did not have the batch.
+
+    Raises
+    ------
+    InvalidInputError
+        The table has no MemWAL, no primary key, or no sharding by which rows are dealt out.
+    CommitConflictError
+        Other writers claimed a shard again and again. The batch may be in some shards; repeat it.
+    CorruptFileError, StorageError
+        The same holds.
+    """
+    details = mem_wal_of(table)
+    if not primary_key(table.schema):
+        raise InvalidInputError(
+            f"{table.store.display}: the table has no primary key, which upserts need; set the "
+            "metadata lance-schema:unenforced-primary-key of its key columns"
+        )
+    spec = spec_of(table, details)
+    parts = split_by_shard(spec, table.schema, rows)
+    writers = [_ShardOfStream(table, details, spec, part, batch) for part in parts]
+    written = read_all(_ShardOfStream.write, writers, local=table.store.is_local)
+    return [part.shard for part, is_written in zip(parts, written, strict=True) if is_written]
+
+
+def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
+    """Return whether a shard has the rows of a batch, or of a later one of the same stream.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch.
+    newest : ShardManifest
+        The newest version.
+
+    Raises
+    ------
+    CorruptFileError, StorageError
+    """
+    number = _number_in([newest], batch)
+    last = newest.version - 1
+    first = max(newest.version - batch.lookback, 0)
+    while number is None and last > first:
+        versions = range(last, max(last - _AT_ONCE, first), -1)
+        manifests = read_all(
+            lambda version: read_manifest(store, newest.shard, version),
+            versions,
+            local=store.is_local,
+        )
+        number = _number_in(manifests, batch)
+        last -= len(versions)
+    return number is not None and number >= batch.number
+
+
+def _number_in(manifests: Sequence[ShardManifest | None], batch: StreamBatch) -> int | None:
+    """Return the last batch of a stream in the first of some versions that knows the stream."""
+    for manifest in manifests:
+        progress = None if manifest is None else progress_of(manifest, batch.query_id)
+        if progress is not None:
+            return progress.batch
+    return None
+
+
+def _log_has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
+    """Return whether entries that SSTables cover have the rows of a batch.
+
+    Needed if a client that does not keep `stream_progress` has made these SSTables.
+    """
+    if progress_of(newest, batch.query_id) is not None:
+        return False
+    last = newest.replay_after
+    first = max(last - batch.lookback, 0)
+    while last > first:
+        positions = range(last, max(last - _AT_ONCE, first), -1)
+        entries = read_all(
+            lambda position: read_entry(store, newest.shard, position),
+            positions,
+            local=store.is_local,
+        )
+        numbers = _numbers_in([entry for entry in entries if entry is not None], batch)
+        if numbers or None in entries:
+            # Cleanup has removed the entries before.
+            return max(numbers, default=-1) >= batch.number
+        last -= len(positions)
+    return False
+
+
+def _numbers_in(entries: Sequence[Entry], batch: StreamBatch) -> list[int]:
+    """Return the numbers of the batches of a stream that entries have."""
+    known = (progress_in(entry.properties, entry.writer_epoch) for entry in entries)
+    return [
+        progress.batch
+        for progress in known
+        if progress is not None and progress.query_id == batch.query_id
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardOfStream:
+    """The rows of a batch that belong to one shard."""
+
+    table: OpenTable
+    details: MemWalDetails
+    spec: ShardingSpec
+    part: ShardRows
+    batch: StreamBatch
+
+    def write(self) -> bool:
+        """Write the rows, unless the shard has them; return whether they were written."""
+        is_log = self.batch.mode is StreamMode.LOG
+        for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+            try:
+                return self._append() if is_log else self._write()
+            except CommitConflictError:
+                # Another writer has claimed the shard.
+                if not attempts_left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _append(self) -> bool:
+        """Append the rows to the log, unless the shard has them."""
+        number = self.batch.number
+        key = (self.table.store.uri, self.part.shard, self.batch.query_id)
+        # Only a writer that does not fail is used again.
+        writer, last = _WRITERS.pop(key, (None, -1))
+        if writer is None:
+            store = self.table.store
+            newest = read_latest(store, self.part.shard)
+            if newest is not None and (
+                has_batch(store, newest, self.batch) or _log_has_batch(store, newest, self.batch)
+            ):
+                return False
+            writer = self._writer()
+            last = max(_numbers_in(writer.entries, self.batch), default=-1)
+        if number > last:
+            properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
+            writer.append(self.part.rows, properties)
+        _WRITERS[key] = writer, max(last, number)
+        return number > last
+
+    def _writer(self) -> ShardWriter:
+        """Claim the shard."""
+        options = WriterOptions.from_text(self.details.writer_defaults)
+        part = self.part
+        return ShardWriter(self.table, self.details, part.shard, options, self.spec, part.entries)
+
+    def _write(self) -> bool:
+        """Write the rows as an SSTable, unless the shard has them."""
+        store, shard = self.table.store, self.part.shard
+        newest = read_latest(store, shard)
+        if newest is not None and has_batch(store, newest, self.batch):
+            return False
+        progress = None if newest is None else progress_of(newest, self.batch.query_id)
+        if newest is None or progress is None or progress.writer_epoch != newest.writer_epoch:
+            newest = self._claimed()
+        generation, epoch = newest.current_generation, newest.writer_epoch
+        sstable = write_sstable(self.table, shard, generation, self.part.rows)
+        recorded = table_pb2.StreamProgress(
+            query_id=self.batch.query_id, batch=self.batch.number, writer_epoch=epoch
+        )
+        publish_sstable(store, shard, epoch, sstable, newest.replay_after, [recorded])
+        return True
+
+    def _claimed(self) -> ShardManifest:
+        """Claim the shard, and flush the rows of its log."""
+        shard = self.part.shard
+        writer = self._writer()
+        writer.close()
+        manifest = read_latest(self.table.store, shard)
+        if manifest is None or manifest.writer_epoch != writer.epoch:
+            raise CommitConflictError(
+                f"{self.table.store.display}: another writer has claimed shard {shard} at the same "
+                "time",
+                retryable=True,
+            )
+        return manifest

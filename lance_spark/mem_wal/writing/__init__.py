@@ -1,0 +1,1 @@
+"""Writes to shards: claims, logs, and the writer that puts and deletes rows."""

@@ -1,0 +1,222 @@
+"""Claims of a shard: a shard has one writer, and each claim ends that of the writer before.
+
+1. The claimant creates the next version of the shard manifest, with the next writer epoch. Of two
+   claimants at once, one creates it; the other gives up, because the winner may be writing.
+2. If there was a writer before, the claimant writes a fence sentinel: an entry without rows at the
+   first free position of the log. The writer before, whose next entry has this position, learns
+   that another writer has claimed the shard. Without sentinel its entry would be stored, and the
+   new writer would not know it.
+3. The claimant reads the entries that no SSTable has yet. An entry of a later epoch shows that
+   another writer has claimed the shard since.
+
+A writer whose claim has ended must not write again (`fenced`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lance_spark.errors import CommitConflictError, InvalidInputError, StorageError
+from lance_spark.mem_wal.entries import Entry, read_entry, read_tail, write_entry
+from lance_spark.mem_wal.sharding import FieldEntries
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.mem_wal.shard_manifest import (
+    ShardManifest,
+    ShardStatus,
+    publish,
+    read_latest,
+)
+
+#: Attempts to claim a shard whose manifest others change, but do not claim.
+_ATTEMPTS = 16
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to write to a shard.
+
+    Attributes
+    ----------
+    manifest : ShardManifest
+        The version that the claim created.
+    entries : tuple of Entry
+        Entries of the log that no SSTable has, without sentinels, in order.
+    next_position : int
+        The first free position of the log.
+    """
+
+    manifest: ShardManifest
+    entries: tuple[Entry, ...]
+    next_position: int
+
+    @property
+    def epoch(self) -> int:
+        """The number of the claim."""
+        return self.manifest.writer_epoch
+
+
+def claim(
+    store: ObjectStore,
+    shard: uuid.UUID,
+    *,
+    spec_id: int = 0,
+    field_entries: FieldEntries = (),
+    compacted: int = 0,
+) -> Claim:
+    """Claim a shard, and end the claim of its last writer. A shard that does not exist is made.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch.
+    spec_id, field_entries
+        The sharding spec, and the values that select the shard, if they are known.
+    compacted : int
+        The newest generation of the shard whose rows are in the base table. A new shard starts
+        after it: a branch has the progress of the branch that it was made from, but not its shards.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer claims the shard at the same time.
+    InvalidInputError
+        The shard is sealed, or belongs to other values.
+    StorageError
+        The store fails, or cannot create a file only if it is absent.
+    CorruptFileError
+    """
+    check_store(store)
+    manifest = _claimed(store, shard, spec_id, field_entries, compacted)
+    entries = list(read_tail(store, shard, manifest.replay_after))
+    position = manifest.replay_after + len(entries) + 1
+    if manifest.writer_epoch > 1:
+        sentinel = Entry(position, manifest.writer_epoch, is_sentinel=True)
+        while not write_entry(store, shard, replace(sentinel, position=position)):
+            # The writer before was faster.
+            entry = read_entry(store, shard, position)
+            if entry is not None:
+                entries.append(entry)
+                position += 1
+        position += 1
+    for entry in entries:
+        if entry.writer_epoch > manifest.writer_epoch:
+            raise fenced(store, shard, manifest.writer_epoch, entry.writer_epoch)
+    return Claim(manifest, tuple(e for e in entries if not e.is_sentinel), position)
+
+
+def seal(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
+    """End the claim of the writer of a shard, and let no writer claim it; see `claim`.
+
+    Returns
+    -------
+    ShardManifest, optional
+        The sealed version; None if the shard has no manifest.
+
+    Raises
+    ------
+    CommitConflictError, CorruptFileError, StorageError
+    """
+    manifest = read_latest(store, shard)
+    if manifest is None or manifest.status is ShardStatus.SEALED:
+        return manifest
+    return change_status(store, claim(store, shard).manifest, ShardStatus.SEALED)
+
+
+def change_status(
+    store: ObjectStore, manifest: ShardManifest, status: ShardStatus
+) -> ShardManifest:
+    """Set whether a shard takes writers; return the new version of its manifest.
+
+    Raises
+    ------
+    CommitConflictError
+        Another client changed the shard.
+    StorageError
+    """
+    new = replace(manifest, version=manifest.version + 1, status=status)
+    if not publish(store, new):
+        raise _overtaken(store, manifest.shard)
+    return new
+
+
+def check_store(store: ObjectStore) -> None:
+    """Refuse a store without atomic creation of files, on which two writers could lose rows.
+
+    Raises
+    ------
+    StorageError
+    """
+    if store.manifest_store is not None:
+        raise StorageError(
+            f"{store.display}: a MemWAL needs a store that itself creates a file only if it is "
+            "absent, and this table has an external manifest store; open the table without it"
+        )
+    store.check_put_if_absent()
+
+
+def fenced(store: ObjectStore, shard: uuid.UUID, own: int, other: int) -> CommitConflictError:
+    """Return the error of a writer whose claim has ended."""
+    return CommitConflictError(
+        f"{store.display}: writer fenced: shard {shard} was claimed by another writer (epoch "
+        f"{other}, this writer has epoch {own}); what this writer has acknowledged is stored; open "
+        "a new writer to go on",
+        retryable=False,
+    )
+
+
+def _claimed(
+    store: ObjectStore,
+    shard: uuid.UUID,
+    spec_id: int,
+    field_entries: FieldEntries,
+    compacted: int,
+) -> ShardManifest:
+    """Create the version of the shard manifest with the next epoch."""
+    target = 0
+    for _ in range(_ATTEMPTS):
+        newest = read_latest(store, shard)
+        if newest is None:
+            newest = ShardManifest(
+                shard,
+                version=0,
+                current_generation=compacted + 1,
+                spec_id=spec_id,
+                field_entries=field_entries,
+            )
+        if newest.status is ShardStatus.SEALED:
+            raise InvalidInputError(
+                f"{store.display}: shard {shard} is sealed: its MemWAL is being disabled, or "
+                "another client has closed it; write to another shard"
+            )
+        _check_entries(store, newest, field_entries)
+        if target and newest.writer_epoch >= target:
+            break
+        target = newest.writer_epoch + 1
+        new = replace(
+            newest,
+            version=newest.version + 1,
+            writer_epoch=target,
+            field_entries=field_entries or newest.field_entries,
+        )
+        if publish(store, new):
+            return new
+    raise _overtaken(store, shard)
+
+
+def _check_entries(store: ObjectStore, manifest: ShardManifest, given: FieldEntries) -> None:
+    recorded: Mapping[str, bytes] = dict(manifest.field_entries)
+    if given and recorded and recorded != dict(given):
+        raise InvalidInputError(
+            f"{store.display}: shard {manifest.shard} belongs to other values of its sharding "
+            "fields than the given ones; write to the shard of these values"
+        )
+
+
+def _overtaken(store: ObjectStore, shard: uuid.UUID) -> CommitConflictError:
+    return CommitConflictError(
+        f"{store.display}: another client has claimed shard {shard} at the same time; try again "
+        "when it has finished",
+        retryable=True,
+    )

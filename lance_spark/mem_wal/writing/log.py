@@ -1,0 +1,93 @@
+"""The end of the log of a shard, to which its writer appends entries."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lance_spark.errors import CommitConflictError, CorruptFileError, StorageError
+from lance_spark.mem_wal.entries import Entry, read_entry, write_entry
+from lance_spark.mem_wal.writing.claims import fenced
+from lance_spark.mem_wal.writing.options import WriterOptions
+from lance_spark.storage.store import ObjectStore
+
+
+class Log:
+    """Appends entries to the log of a shard.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch.
+    epoch : int
+        The claim of the writer.
+    position : int
+        The first free position.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        shard: uuid.UUID,
+        epoch: int,
+        position: int,
+        options: WriterOptions,
+    ) -> None:
+        self._store = store
+        self._shard = shard
+        self._epoch = epoch
+        self._position = position
+        self._retries = options.max_wal_persist_retries
+        self._delay = options.wal_persist_retry_base_delay_ms / 1000
+
+    def append(
+        self, rows: pa.Table, generation: int, properties: Mapping[str, str] | None = None
+    ) -> Entry:
+        """Store rows in the shape of a log as the next entry.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer has claimed the shard. The rows are not stored.
+        StorageError
+            The rows may be stored or not.
+        CorruptFileError
+        """
+        entry = Entry(
+            self._position, self._epoch, generation, rows=rows, properties=properties or {}
+        )
+        for attempt in range(self._retries + 1):
+            try:
+                if not write_entry(self._store, self._shard, entry):
+                    self._check_own(entry.position)
+                break
+            except StorageError:
+                if attempt == self._retries:
+                    raise
+                time.sleep(self._delay * 2**attempt)
+        self._position += 1
+        return entry
+
+    def _check_own(self, position: int) -> None:
+        """Raise an error unless the entry at a taken position is the own one.
+
+        A failed request may have created it before it was repeated. No other writer has the epoch.
+        """
+        existing = read_entry(self._store, self._shard, position)
+        if existing is None:
+            raise CorruptFileError(
+                f"{self._store.display}: the store refuses position {position} of shard "
+                f"{self._shard}, but has no entry there; open a new writer"
+            )
+        if existing.writer_epoch > self._epoch:
+            raise fenced(self._store, self._shard, self._epoch, existing.writer_epoch)
+        if existing.writer_epoch < self._epoch:
+            raise CommitConflictError(
+                f"{self._store.display}: position {position} of shard {self._shard} has an entry "
+                f"of epoch {existing.writer_epoch}, whose writer ignores the claim of this writer "
+                f"(epoch {self._epoch}); stop that writer, and open a new one",
+                retryable=False,
+            )

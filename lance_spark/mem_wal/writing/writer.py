@@ -1,0 +1,467 @@
+"""The writer of a shard: rows go to the log and to memory, and from memory to SSTables.
+
+| step | effect |
+| --- | --- |
+| open | claims the shard, and reads the rows of the log that no SSTable has (`claims`) |
+| put, delete | stores a WAL entry, then keeps its rows in memory (the MemTable) |
+| flush | writes the rows in memory as an SSTable, and publishes it in the shard manifest |
+| close | flushes |
+
+A durable put returns after its entry is stored: then a crash loses nothing. Without
+`durable_write` rows wait for the entry of other rows, at most for the flush interval.
+
+The MemTable has a generation, which its entries carry. The flush publishes the SSTable, the last
+position of the log that it covers, and the next generation, in one version of the shard manifest.
+Before that, the folder of the SSTable is garbage that readers do not see.
+
+After a failure that leaves it open what is stored, the writer refuses all further calls. A new
+writer reads what is stored.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import pyarrow as pa
+
+from lance_spark.errors import (
+    CommitConflictError,
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    naming,
+)
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mem_wal.entries import (
+    Entry,
+    delete_rows,
+    put_rows,
+)
+from lance_spark.mem_wal.log_rows import LogRows
+from lance_spark.mem_wal.sharding import FieldEntries, entry_bytes, evaluate_sharding_spec
+from lance_spark.mem_wal.sstable import key_columns, write_sstable
+from lance_spark.mem_wal.writing.arrow_data import as_table
+from lance_spark.mem_wal.writing.claims import Claim, claim
+from lance_spark.mem_wal.writing.log import Log
+from lance_spark.mem_wal.writing.options import WriterOptions
+from lance_spark.mem_wal.writing.publishing import publish_sstable
+from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
+from lance_spark.table.mem_wal.stream_progress import progress_in
+from lance_spark.table.open import OpenTable
+from lance_spark.table.open import read_latest as read_latest_version
+from lance_spark.table.paths import TablePaths
+
+_COUNTS = (
+    "put_count",
+    "put_time_ms",
+    "wal_flush_count",
+    "wal_flush_bytes",
+    "wal_flush_time_ms",
+    "memtable_flush_count",
+    "memtable_flush_rows",
+    "memtable_flush_failures",
+    "memtable_flush_time_ms",
+)
+#: Gives rows the shape of a log.
+_Shape: TypeAlias = Callable[[Schema, pa.Table], pa.Table]
+
+
+class ShardWriter:
+    """Puts and deletes rows of one shard of a table. Made by `Dataset.mem_wal_writer`.
+
+    A writer has a shard for itself: a later writer of the shard ends this one. For more writers at
+    once, use more shards. All rows of a key must go to one shard.
+
+    Methods can be called from several threads. A writer cannot be pickled.
+
+    Examples
+    --------
+    >>> with dataset.mem_wal_writer(shard_id) as writer:  # doctest: +SKIP
+    ...     writer.put(pa.table({"id": [1], "name": ["a"]}))
+    ...     writer.delete(pa.table({"id": [2]}))
+    """
+
+    def __init__(
+        self,
+        table: OpenTable,
+        details: MemWalDetails,
+        shard: uuid.UUID,
+        options: WriterOptions,
+        spec: ShardingSpec | None = None,
+        field_entries: FieldEntries = (),
+    ) -> None:
+        self._table = table
+        self._shard = shard
+        self._options = options
+        self._spec = spec
+        self._lock = threading.RLock()
+        self._failure: BaseException | None = None
+        self._closed = False
+        #: Rows that are not in the log yet.
+        self._pending: list[pa.Table] = []
+        #: Entries of the MemTable, in the order of the log.
+        self._memtable: list[Entry] = []
+        self._memtable_bytes = 0
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._timer: threading.Timer | None = None
+        spec_id = spec.spec_id if spec is not None else 0
+        with naming(table.store.display):
+            claimed = claim(
+                table.store,
+                shard,
+                spec_id=spec_id,
+                field_entries=field_entries,
+                compacted=details.compacted.get(shard, 0),
+            )
+            self._epoch = claimed.epoch
+            self._log = Log(table.store, shard, claimed.epoch, claimed.next_position, options)
+            self._generation = claimed.manifest.current_generation
+            self._entries_of_shard = dict(claimed.manifest.field_entries)
+            self._replay(claimed)
+
+    @property
+    def shard_id(self) -> str:
+        """The UUID of the shard."""
+        return str(self._shard)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the claim of this writer."""
+        return self._epoch
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries of the log whose rows are in memory, in order."""
+        return tuple(self._memtable)
+
+    def put(self, data: Any, *, schema: pa.Schema | None = None) -> None:
+        """Insert rows, or replace rows of the same keys.
+
+        Parameters
+        ----------
+        data : pyarrow.Table, RecordBatch, RecordBatchReader or other Arrow data
+            All columns of the table, of its types.
+        schema : pyarrow.Schema, optional
+            Of an iterable of batches.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A column is missing, unknown or of another type.
+        InvalidInputError
+            A value is null where the table has no nulls, a row belongs to another shard, or the
+            writer is closed.
+        CommitConflictError
+            Another writer has claimed the shard. The rows are not stored.
+        StorageError
+            The rows may be stored or not. Open a new writer.
+        """
+        self._write(put_rows, as_table(data, schema))
+
+    def delete(self, keys: Any, *, schema: pa.Schema | None = None) -> None:
+        """Delete the rows of keys. Keys without a row are ignored.
+
+        Parameters
+        ----------
+        keys : pyarrow.Table, RecordBatch, RecordBatchReader or other Arrow data
+            The columns of the primary key; other columns are ignored.
+        schema : pyarrow.Schema, optional
+            Of an iterable of batches.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A column of the key is missing or of another type.
+        UnsupportedFeatureError
+            The table has no primary key.
+        InvalidInputError, CommitConflictError, StorageError
+            As `put`.
+        """
+        self._write(delete_rows, as_table(keys, schema))
+
+    def append(self, rows: pa.Table, properties: Mapping[str, str] | None = None) -> None:
+        """Store rows in the shape of a log as one durable WAL entry.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table
+            As `entries.put_rows` and `entries.delete_rows` return them.
+        properties : mapping of str to str, optional
+            Kept in the metadata of the entry.
+
+        Raises
+        ------
+        InvalidInputError, CommitConflictError, StorageError
+            As `put`.
+        """
+        with self._lock, self._storing():
+            self._store_pending()
+            self._store(rows, properties or {})
+
+    def flush(self) -> None:
+        """Write the rows in memory as an SSTable, without which nothing is lost either.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer has claimed the shard, which has the rows in its log.
+        InvalidInputError, StorageError
+        """
+        with self._lock, self._storing():
+            self._store_pending()
+            self._flush()
+
+    def close(self, *, flush: bool = True) -> None:
+        """Flush and close the writer. A closed writer stays closed.
+
+        Parameters
+        ----------
+        flush : bool
+            If False, the rows stay in the log, where readers find them, and the next writer too.
+
+        Raises
+        ------
+        CommitConflictError, StorageError
+            As `flush`. The writer is closed.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                with self._storing():
+                    self._store_pending()
+                    if flush:
+                        self._flush()
+            finally:
+                self._closed = True
+                if self._timer is not None:
+                    self._timer.cancel()
+
+    def stats(self) -> dict[str, int]:
+        """Return counts and durations of puts, WAL entries and flushes, by pylance's names."""
+        with self._lock:
+            return dict(self._counts)
+
+    def memtable_stats(self) -> dict[str, int]:
+        """Return numbers about the rows in memory, by pylance's names."""
+        with self._lock:
+            pending = sum(rows.num_rows for rows in self._pending)
+            return {
+                "row_count": self._memtable_rows + pending,
+                "batch_count": len(self._memtable) + len(self._pending),
+                "estimated_size_bytes": self._memtable_bytes
+                + sum(rows.nbytes for rows in self._pending),
+                "generation": self._generation,
+                "durable_batch_count": len(self._memtable),
+                "pending_wal_batch_count": len(self._pending),
+                "pending_wal_row_count": pending,
+                "pending_wal_estimated_bytes": sum(rows.nbytes for rows in self._pending),
+                "index_bytes": 0,
+                "frozen_count": 0,
+                "frozen_bytes": 0,
+            }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _memtable_rows(self) -> int:
+        return sum(entry.rows.num_rows for entry in self._memtable if entry.rows is not None)
+
+    def _write(self, shape: _Shape, data: pa.Table) -> None:
+        started = time.monotonic()
+        with self._lock, naming(self._table.store.display):
+            self._check_usable()
+            rows = shape(self._table.schema, data)
+            key_columns(self._table.schema, rows)
+            self._check_shard(data)
+            self._counts["put_count"] += 1
+            if rows.num_rows:
+                self._pending.append(rows)
+                if self._options.durable_write or self._is_buffer_full():
+                    with self._storing():
+                        self._store_pending()
+                else:
+                    self._start_timer()
+            self._counts["put_time_ms"] += _milliseconds(started)
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """Refuse further calls after a failure, which leaves it open what is stored."""
+        self._check_usable()
+        try:
+            with naming(self._table.store.display):
+                yield
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                f"{self._table.store.display}: the writer of shard {self._shard} is closed; open "
+                "a new writer"
+            )
+        if self._failure is not None:
+            if isinstance(self._failure, CommitConflictError):
+                raise self._failure
+            raise InvalidInputError(
+                f"{self._table.store.display}: the writer of shard {self._shard} failed "
+                f"({self._failure}); open a new writer, which finds the stored rows"
+            ) from self._failure
+
+    def _check_shard(self, data: pa.Table) -> None:
+        """Refuse rows that belong to another shard, as far as the values of this one are known."""
+        if self._spec is None or not self._entries_of_shard or not data.num_rows:
+            return
+        names = {field.name for field in data.schema}
+        sources = {number for part in self._spec.fields for number in part.source_ids}
+        if not all(
+            top.name in names
+            for top in self._table.schema.fields
+            if sources.intersection(node.id for node in top.walk())
+        ):
+            # Keys to delete without the column that shards are chosen by.
+            return
+        values = evaluate_sharding_spec(data, self._spec, self._table.schema)
+        for part, column in zip(self._spec.fields, values.columns, strict=True):
+            for value in column.unique():
+                own = self._entries_of_shard.get(part.field_id)
+                if own is not None and (not value.is_valid or entry_bytes(value) != own):
+                    raise InvalidInputError(
+                        f"rows with the value {value} of sharding field {part.field_id!r} do not "
+                        f"belong to shard {self._shard}; split the rows by shard "
+                        "(Dataset.split_by_shard)"
+                    )
+
+    def _is_buffer_full(self) -> bool:
+        size: int = sum(rows.nbytes for rows in self._pending)
+        return size >= self._options.max_wal_buffer_size
+
+    def _store_pending(self) -> None:
+        """Store the rows that are not in the log yet, in entries of a bounded size."""
+        if not self._pending:
+            return
+        rows = pa.concat_tables(self._pending)
+        self._pending = []
+        step = self._rows_per_entry(rows)
+        for first in range(0, rows.num_rows, step):
+            self._store(rows.slice(first, step), {})
+
+    def _rows_per_entry(self, rows: pa.Table) -> int:
+        by_size = rows.num_rows * self._options.max_wal_buffer_size // max(rows.nbytes, 1)
+        most: int = min(by_size, self._options.max_memtable_rows, rows.num_rows)
+        return max(1, most)
+
+    def _store(self, rows: pa.Table, properties: Mapping[str, str]) -> None:
+        """Store rows as the next entry of the log."""
+        started = time.monotonic()
+        self._remember(self._log.append(rows, self._generation, properties))
+        self._counts["wal_flush_count"] += 1
+        self._counts["wal_flush_bytes"] += rows.nbytes
+        self._counts["wal_flush_time_ms"] += _milliseconds(started)
+        self._flush_if_full()
+
+    def _remember(self, entry: Entry) -> None:
+        if entry.rows is not None and entry.rows.num_rows:
+            self._memtable.append(entry)
+            self._memtable_bytes += entry.rows.nbytes
+
+    def _replay(self, claimed: Claim) -> None:
+        """Read the rows of the log into memory, and flush older generations of them.
+
+        The generation of the first rows may be greater than that of the shard manifest.
+        """
+        shift: int | None = None
+        for entry in claimed.entries:
+            generation = entry.generation
+            if generation is not None and generation < claimed.manifest.current_generation:
+                # An SSTable has the rows.
+                continue
+            if generation is not None:
+                shift = generation - self._generation if shift is None else shift
+                if generation == self._generation + shift + 1:
+                    self._flush()
+                if generation != self._generation + shift:
+                    raise self._wrong_generation(entry, self._generation + shift)
+            self._remember(entry)
+        if shift:
+            # Further entries must not have a smaller generation than these.
+            self._flush()
+        self._flush_if_full()
+
+    def _wrong_generation(self, entry: Entry, expected: int) -> CorruptFileError:
+        return CorruptFileError(
+            f"{self._table.store.display}: the WAL entry at position {entry.position} of shard "
+            f"{self._shard} has generation {entry.generation}, but {expected} or {expected + 1} "
+            "was expected: entries are missing or in a wrong order"
+        )
+
+    def _flush_if_full(self) -> None:
+        if (
+            self._memtable_rows >= self._options.max_memtable_rows
+            or self._memtable_bytes >= self._options.max_memtable_size
+            or len(self._memtable) >= self._options.max_memtable_batches
+        ):
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write the MemTable as an SSTable, and publish it."""
+        if not self._memtable:
+            return
+        started = time.monotonic()
+        store = self._table.store
+        # A column that was renamed or dropped since would be in the SSTable under its old name.
+        manifest = read_latest_version(store)
+        table = OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
+        rows = LogRows.of(store, self._shard, self._memtable).read(table.schema.fields)
+        covered = self._memtable[-1].position
+        batches = [progress_in(entry.properties, entry.writer_epoch) for entry in self._memtable]
+        progress = [batch for batch in batches if batch is not None]
+        sstable = write_sstable(table, self._shard, self._generation, rows)
+        try:
+            publish_sstable(store, self._shard, self._epoch, sstable, covered, progress)
+        except LanceError:
+            self._counts["memtable_flush_failures"] += 1
+            raise
+        self._generation += 1
+        self._memtable, self._memtable_bytes = [], 0
+        self._counts["memtable_flush_count"] += 1
+        self._counts["memtable_flush_rows"] += rows.num_rows
+        self._counts["memtable_flush_time_ms"] += _milliseconds(started)
+
+    def _start_timer(self) -> None:
+        """Store pending rows after the flush interval."""
+        if self._timer is not None:
+            return
+        interval = self._options.max_wal_flush_interval_ms / 1000
+        self._timer = threading.Timer(interval, self._on_timer)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_timer(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._closed or self._failure is not None:
+                return
+            # The next call raises the error.
+            with suppress(LanceError), self._storing():
+                self._store_pending()
+
+
+def _milliseconds(started: float) -> int:
+    return round(1000 * (time.monotonic() - started))

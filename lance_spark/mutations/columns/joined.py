@@ -1,0 +1,72 @@
+"""Columns that existing rows get from other rows with the same key: a left join by one column.
+
+| key | its row of the other side |
+| --- | --- |
+| several times on the other side | the last one |
+| null | the row whose key is null |
+| not on the other side | nulls |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_spark.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedColumns:
+    """Finds the new columns of rows by their keys.
+
+    Attributes
+    ----------
+    keys : pa.Array
+        Keys of the other side, the last row first.
+    columns : pa.RecordBatch
+        Its other columns, in the order of the keys.
+    """
+
+    keys: pa.Array
+    columns: pa.RecordBatch
+
+    @classmethod
+    def of(cls, rows: pa.Table, key: str, dtype: pa.DataType) -> JoinedColumns:
+        """Return the columns of a table by a key of it.
+
+        Parameters
+        ----------
+        dtype : pa.DataType
+            Type of the key on the side of the existing rows.
+
+        Raises
+        ------
+        InvalidInputError
+            The table does not have the key, has no other column, or the key has another type.
+        """
+        if key not in rows.column_names:
+            raise InvalidInputError(
+                f"column {key!r} not found in the rows to merge, which have "
+                f"{', '.join(rows.column_names)}"
+            )
+        if rows.num_columns == 1:
+            raise InvalidInputError(f"the rows to merge have no column other than {key!r}")
+        if rows.schema.field(key).type != dtype:
+            raise InvalidInputError(
+                f"column {key!r} must have the type {dtype}, as the existing rows have, not "
+                f"{rows.schema.field(key).type}"
+            )
+        last_first = pa.array(range(rows.num_rows - 1, -1, -1), pa.int64())
+        rows = rows.take(last_first).combine_chunks()
+        others = rows.drop_columns([key])
+        batches = others.to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], others.schema)
+        keys = rows[key].combine_chunks()
+        return cls(keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys, batch)
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the new columns of some rows, whose only column is the key."""
+        found = pc.index_in(rows.column(0), value_set=self.keys)
+        return self.columns.take(found)

@@ -1,0 +1,118 @@
+"""The commit of a merge without Spark: rows with new values, new rows and deleted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.writer import check_types
+from lance_spark.mutations.mem_wal import check_rows_changeable
+from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
+from lance_spark.mutations.rows.key_filter import KeyFilter
+from lance_spark.mutations.rows.update import commit_moved
+from lance_spark.mutations.runner import abort_on_error, runner_for
+from lance_spark.table.align import align
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.data.inserted_keys import InsertedKeys
+from lance_spark.table.primary_key import primary_key
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Maximum number of rows that are written at once.
+_STEP = 65_536
+_Indexes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRows:
+    """What a merge changes.
+
+    Attributes
+    ----------
+    source : pa.Table
+        Columns of the table.
+    updated : uint64 array
+        Addresses of rows that get the values of `updates`, increasing.
+    updates, inserts : int64 array
+        Rows of the source.
+    deleted : uint64 array
+        Addresses of rows.
+    """
+
+    source: pa.Table
+    updated: UInt64Array
+    updates: _Indexes
+    inserts: _Indexes
+    deleted: UInt64Array
+
+
+def check_mergeable(table: OpenTable) -> None:
+    """Raise an error if rows of a table cannot be changed."""
+    check_rows_changeable(table, data_files=True)
+    check_types(table.schema, table.manifest.data_storage_version)
+
+
+def commit_merge(table: OpenTable, rows: MergedRows, options: CommitOptions) -> Manifest:
+    """Write the new rows, and commit the merge, also if nothing changes.
+
+    Raises
+    ------
+    InvalidInputError, SchemaMismatchError
+        A value does not fit its column.
+    CommitConflictError, StorageError
+    """
+    names = rows.source.column_names
+    runner = runner_for(table, None)
+    rewriter = RowRewriter(table, table.schema, names, tag=runner.tag)
+    with abort_on_error(rewriter.abort):
+        for start, batch in _batches(rows.source, rows.updates):
+            rewriter.move(rows.updated[start : start + batch.num_rows], batch)
+        if len(rows.deleted):
+            rewriter.mark_deleted(rows.deleted)
+        schema = input_schema(table.schema)
+        for _, batch in _batches(rows.source, rows.inserts):
+            rewriter.insert(_with_all_columns(batch, schema))
+        written = rewriter.finish()
+    keys = _inserted_keys(table, rows) if len(rows.inserts) else None
+    count = len(rows.updated) + len(rows.deleted)
+    return commit_moved(table, runner, [written], count, names, options, keys)
+
+
+def _batches(source: pa.Table, rows: _Indexes) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for start in range(0, len(rows), _STEP):
+        part = source.take(pa.array(rows[start : start + _STEP])).combine_chunks()
+        yield start, part.to_batches()[0]
+
+
+def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return new rows with all columns; those that are not given are null."""
+    names = set(batch.schema.names)
+    batch = align(batch, pa.schema([field for field in schema if field.name in names]))
+    columns = [
+        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _inserted_keys(table: OpenTable, rows: MergedRows) -> InsertedKeys | None:
+    """Return the filter of the primary keys of new rows; None without a primary key."""
+    key = primary_key(table.schema)
+    names = [path[0].name for path in key]
+    if (
+        not key
+        or any(len(path) > 1 for path in key)
+        or not set(names) <= set(rows.source.schema.names)
+    ):
+        return None
+    keys = KeyFilter([path[-1].to_arrow().type for path in key])
+    schema = pa.schema([path[-1].to_arrow() for path in key])
+    for _, batch in _batches(rows.source.select(names), rows.inserts):
+        keys.add(align(batch, schema))
+    return keys.inserted([path[-1].id for path in key]) if keys.num_keys else None

@@ -1,0 +1,1 @@
+"""Reads and writes the state of a MemWAL: paths, shard manifests, details of the index."""

@@ -1,0 +1,1 @@
+"""Methods of `Dataset` with the names of pylance, compared with pylance."""

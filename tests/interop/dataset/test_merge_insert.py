@@ -1,0 +1,299 @@
+"""`merge_insert` and `merge` change the same rows as in pylance, or refuse."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_spark import Dataset, open_dataset
+from lance_spark.dataset.changes.merge_rows import _MAX_KEYS
+from lance_spark.errors import (
+    AmbiguousMergeError,
+    CommitConflictError,
+    InvalidInputError,
+    LanceError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from lance_spark.mutations.rows.key_matching import match_keys
+
+NAN = float("nan")
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, None, 4, 5, 6], pa.int64()),
+        "v": ["a", "b", "c", "d", None, "f"],
+        "w": [1.0, 2.0, 3.0, NAN, -0.0, None],
+    }
+)
+
+
+def ids(*values: int | None) -> pa.Array:
+    return pa.array(values, pa.int64())
+
+
+SOURCE = pa.table({"id": ids(2, None, 9, 4), "v": ["B", "N", "X", None], "w": [0.0, 9.0, 2.5, 7.0]})
+Merge = Callable[[Any], Any]
+
+
+def upsert(merge: Any) -> Any:
+    return merge.when_matched_update_all().when_not_matched_insert_all()
+
+
+#: Name, columns of the key, clauses, source.
+CASES: list[tuple[str, Any, Merge, pa.Table]] = [
+    ("upsert", "id", upsert, SOURCE),
+    ("update", "id", lambda m: m.when_matched_update_all(), SOURCE),
+    ("insert", "id", lambda m: m.when_not_matched_insert_all(), SOURCE),
+    ("delete", "id", lambda m: m.when_matched_delete(), SOURCE),
+    ("other order", "id", upsert, SOURCE.select(["w", "id", "v"])),
+    ("some columns", "id", upsert, SOURCE.select(["id", "v"])),
+    ("only keys", "id", lambda m: m.when_matched_delete(), SOURCE.select(["id"])),
+    ("new rows of some columns", "id", lambda m: m.when_not_matched_insert_all(),
+     SOURCE.select(["id", "w"])),
+    ("no row matches", "id", lambda m: m.when_matched_update_all(), SOURCE.slice(2, 1)),
+    ("empty source", "id", upsert, SOURCE.slice(0, 0)),
+    ("empty source deletes all", "id", lambda m: m.when_not_matched_by_source_delete(),
+     SOURCE.slice(0, 0)),
+    ("by source", "id",
+     lambda m: m.when_not_matched_by_source_delete().when_not_matched_insert_all(), SOURCE),
+    ("by source, condition", "id",
+     lambda m: m.when_matched_update_all().when_not_matched_by_source_delete("w >= 1"), SOURCE),
+    ("replace", "id", lambda m: upsert(m).when_not_matched_by_source_delete(), SOURCE),
+    ("condition", "id",
+     lambda m: m.when_matched_update_all("source.w > target.w").when_not_matched_insert_all(),
+     SOURCE),
+    ("condition on one side", "id", lambda m: m.when_matched_update_all("source.v IS NULL"),
+     SOURCE),
+    ("condition on the other side", "id", lambda m: m.when_matched_update_all("target.w > 1"),
+     SOURCE),
+    ("the last clause counts", "id", lambda m: upsert(m).when_matched_delete(), SOURCE),
+    ("two columns", ["id", "v"], upsert, pa.table({"id": ids(1, 1, 5), "v": ["a", "b", None],
+                                                   "w": [7.0, 8.0, 9.0]})),
+    ("strings", "v", upsert, pa.table({"id": ids(10, 11), "v": ["a", "z"], "w": [7.0, 8.0]})),
+    ("floats", "w", upsert, pa.table({"id": ids(10, 11, 12), "v": ["a", "z", "y"],
+                                      "w": [NAN, 0.0, 2.0]})),
+    ("new keys twice", "id", lambda m: m.when_not_matched_insert_all(),
+     pa.table({"id": ids(2, 2, 8, 8), "v": ["B", "X", "Y", "Z"], "w": [0.0, 0.0, 0.0, 0.0]})),
+    ("fail without a match", "id",
+     lambda m: m.when_matched_fail().when_not_matched_insert_all(), SOURCE.slice(2, 1)),
+]  # fmt: skip
+
+
+def written(path: Path, name: str, rows: pa.Table = ROWS, **options: Any) -> Any:
+    root = str(path / name)
+    dataset = lance.write_dataset(rows, root, max_rows_per_file=2, **options)
+    if rows is ROWS:
+        dataset.delete("id = 6")
+    return dataset
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    return sorted(str(row) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize(
+    ("name", "on", "clauses", "source"), CASES, ids=[case[0] for case in CASES]
+)
+def test_merge_insert(
+    tmp_path: Path, name: str, on: Any, clauses: Merge, source: pa.Table, stable: bool
+) -> None:
+    theirs = written(tmp_path, "theirs", enable_stable_row_ids=stable)
+    written(tmp_path, "ours", enable_stable_row_ids=stable)
+    ours = open_dataset(tmp_path / "ours")
+    expected = clauses(theirs.merge_insert(on)).execute(source)
+    result = clauses(ours.merge_insert(on)).execute(source)
+    dataset = result.pop("dataset")
+    assert result == expected
+    assert dataset.version == theirs.version
+    assert rows_of(dataset.to_table()) == rows_of(theirs.to_table())
+    read = lance.dataset(str(tmp_path / "ours"))
+    read.validate()
+    assert rows_of(read.to_table()) == rows_of(theirs.to_table())
+    if stable:
+        columns = ["id", "v", "w", "_rowid"]
+        kept = [f"{row}" for row in theirs.to_table(columns).to_pylist() if row["_rowid"] < 6]
+        found = [f"{row}" for row in dataset.to_table(columns).to_pylist() if row["_rowid"] < 6]
+        assert sorted(found) == sorted(kept)
+
+
+#: Both clients refuse these.
+REFUSED: list[tuple[str, Any, Merge, pa.Table, type[LanceError]]] = [
+    ("two sources", "id", upsert, pa.concat_tables([SOURCE, SOURCE]), AmbiguousMergeError),
+    ("two sources to delete", "id", lambda m: m.when_matched_delete(),
+     pa.concat_tables([SOURCE, SOURCE]), AmbiguousMergeError),
+    ("fail", "id", lambda m: m.when_matched_fail().when_not_matched_insert_all(), SOURCE,
+     InvalidInputError),
+    ("no clause", "id", lambda m: m, SOURCE, InvalidInputError),
+    ("only fail", "id", lambda m: m.when_matched_fail(), SOURCE, InvalidInputError),
+    ("another column", "id", upsert, SOURCE.append_column("z", [["x"] * 4]), SchemaMismatchError),
+    ("another type", "id", upsert, SOURCE.set_column(0, "id", ids(1, 2, 3, 4).cast(pa.int32())),
+     SchemaMismatchError),
+    ("no key", "id", upsert, SOURCE.select(["v", "w"]), SchemaMismatchError),
+    ("unknown key", "q", upsert, SOURCE, InvalidInputError),
+    ("condition without a side", "id", lambda m: m.when_matched_update_all("w > 1"), SOURCE,
+     InvalidInputError),
+    ("unknown column", "id", lambda m: m.when_matched_update_all("source.q > 1"), SOURCE,
+     InvalidInputError),
+    ("no primary key", None, upsert, SOURCE, InvalidInputError),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "clauses", "source", "error"), REFUSED, ids=[case[0] for case in REFUSED]
+)
+def test_refused(
+    tmp_path: Path, name: str, on: Any, clauses: Merge, source: pa.Table, error: type[LanceError]
+) -> None:
+    theirs = written(tmp_path, "t.lance")
+    ours = open_dataset(tmp_path / "t.lance")
+    if name != "only fail":
+        with pytest.raises((OSError, ValueError)):
+            clauses(theirs.merge_insert(on)).execute(source)
+    with pytest.raises(error):
+        clauses(ours.merge_insert(on)).execute(source)
+    assert ours.latest_version == theirs.version
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("use_index", [True, False])
+def test_random_merges(tmp_path: Path, seed: int, use_index: bool) -> None:
+    """Also with an index, and with sources of more keys than a filter has."""
+    rng = np.random.default_rng(seed)
+    many = _MAX_KEYS * 2
+    table = pa.table({"k": rng.permutation(many)[: many // 2], "s": rng.random(many // 2)})
+    theirs = written(tmp_path, "theirs", table.slice(0, 400))
+    written(tmp_path, "ours", table.slice(0, 400))
+    if seed % 2:
+        for name in ("theirs", "ours"):
+            lance.dataset(str(tmp_path / name)).create_scalar_index("k", "BTREE")
+    theirs, ours = lance.dataset(str(tmp_path / "theirs")), open_dataset(tmp_path / "ours")
+    for _ in range(3):
+        size = int(rng.choice([1, 50, 300, many - 10]))
+        keys = rng.permutation(many)[:size]
+        source = pa.table({"k": keys, "s": rng.random(size)})
+        condition = "source.s > target.s" if rng.random() < 0.5 else None
+        counts = []
+        for dataset in (theirs, ours):
+            merge = dataset.merge_insert("k").when_matched_update_all(condition)
+            merge = merge.when_not_matched_insert_all().use_index(use_index)
+            counts.append(merge.execute(source))
+        ours = counts[1].pop("dataset")
+        assert counts[0] == counts[1]
+        order = [("k", "ascending"), ("s", "ascending")]
+        assert ours.to_table().sort_by(order) == theirs.to_table().sort_by(order)
+
+
+def test_primary_key_and_inserted_keys(tmp_path: Path) -> None:
+    key = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
+    schema = pa.schema([key, pa.field("v", pa.string())])
+    written(tmp_path, "t", pa.table([[1, 2], ["a", "b"]], schema=schema))
+    ours = open_dataset(tmp_path / "t")
+    new = pa.table([[2, 3], ["B", "C"]], schema=schema)
+    first = upsert(ours.merge_insert()).execute(new)
+    assert first["num_inserted_rows"] == 1
+    second = ours.merge_insert().when_not_matched_insert_all().conflict_retries(0)
+    with pytest.raises(CommitConflictError):
+        second.execute(pa.table([[3], ["other"]], schema=schema))
+    retried = ours.merge_insert().when_not_matched_insert_all()
+    assert retried.execute(new)["num_inserted_rows"] == 0
+    late = ours.merge_insert().when_not_matched_insert_all()
+    late.retry_timeout(datetime.timedelta(seconds=-1))
+    with pytest.raises(CommitConflictError, match="time for another attempt"):
+        late.execute(new)
+
+
+def test_options_of_the_builder(tmp_path: Path) -> None:
+    written(tmp_path, "t", ROWS.slice(0, 2), data_storage_version="2.1")
+    ours = open_dataset(tmp_path / "t")
+    merge = upsert(ours.merge_insert("id")).data_storage_version("2.1").write_mode("rewrite_rows")
+    merge = merge.commit_message("nightly").transaction_properties({"run": "7"})
+    version = merge.execute(SOURCE.slice(0, 1).to_pandas())["dataset"].get_version()
+    assert (version.message, version.transaction_properties["run"]) == ("nightly", "7")
+    for refused in (
+        lambda: merge.data_storage_version("2.2"),
+        lambda: merge.write_mode("rewrite_columns"),
+    ):
+        with pytest.raises(UnsupportedFeatureError):
+            refused()
+    with pytest.raises(InvalidInputError, match="mode must be one of"):
+        merge.write_mode("x")
+    lance.write_dataset(pa.table({"s": pa.array([{"x": 1}])}), str(tmp_path / "s"))
+    with pytest.raises(InvalidInputError, match="top-level column"):
+        open_dataset(tmp_path / "s").merge_insert("s.x")
+
+
+def test_keys_match_as_a_loop_over_pairs_says() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        sides = []
+        for size in rng.integers(0, 30, 2):
+            values = rng.integers(0, 6, size)
+            numbers = pa.array([None if v == 0 else int(v) for v in values], pa.int64())
+            texts = pa.array([None if v == 5 else f"{v % 2}" for v in values[::-1]], pa.string())
+            sides.append((pa.chunked_array([numbers]), pa.chunked_array([texts])))
+        match = match_keys(*sides)
+        left, right = ([*zip(a.to_pylist(), b.to_pylist(), strict=True)] for a, b in sides)
+        expected = [
+            (i, j) for i, x in enumerate(left) for j, y in enumerate(right)
+            if x == y and None not in x
+        ]  # fmt: skip
+        assert [*zip(match.target, match.source, strict=True)] == expected
+        assert [*match.unmatched] == [
+            j for j in range(len(right)) if j not in {b for _, b in expected}
+        ]
+
+
+RIGHT = pa.table({"id": ids(2, None, 9, 2, 4), "z": ["B", "N", "X", "B2", "D"]})
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("right_on", [None, "k"])
+def test_merge(tmp_path: Path, right_on: str | None, stable: bool) -> None:
+    right = RIGHT if right_on is None else RIGHT.rename_columns([right_on, "z"])
+    theirs = written(tmp_path, "theirs", enable_stable_row_ids=stable)
+    written(tmp_path, "ours", enable_stable_row_ids=stable)
+    theirs.merge(right, "id", right_on)
+    dataset = open_dataset(tmp_path / "ours").merge(right, "id", right_on)
+    assert str(dataset.to_table().to_pylist()) == str(theirs.to_table().to_pylist())
+    assert dataset.schema == theirs.schema
+    read = lance.dataset(str(tmp_path / "ours"))
+    read.validate()
+    assert str(read.to_table().to_pylist()) == str(theirs.to_table().to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("right", "left_on", "right_on"),
+    [
+        (RIGHT.rename_columns(["id", "v"]), "id", None),
+        (RIGHT.set_column(0, "id", RIGHT["id"].cast(pa.int32())), "id", None),
+        (RIGHT, "q", None),
+        (RIGHT, "id", "q"),
+        (pa.table([RIGHT["id"], RIGHT["z"]], schema=pa.schema(
+            [pa.field("id", pa.int64()), pa.field("z", pa.string(), nullable=False)])), "id", None),
+    ],
+)  # fmt: skip
+def test_refused_merges(
+    tmp_path: Path, right: pa.Table, left_on: str, right_on: str | None
+) -> None:
+    theirs = written(tmp_path, "t")
+    ours: Dataset = open_dataset(tmp_path / "t")
+    with pytest.raises((OSError, ValueError)):
+        theirs.merge(right, left_on, right_on)
+    with pytest.raises(InvalidInputError):
+        ours.merge(right, left_on, right_on)
+    assert ours.latest_version == ours.version
+
+
+def test_merge_without_rows_adds_nulls(tmp_path: Path) -> None:
+    """pylance refuses this."""
+    written(tmp_path, "t")
+    dataset = open_dataset(tmp_path / "t").merge(RIGHT.slice(0, 0), "id")
+    assert dataset.to_table()["z"].to_pylist() == [None] * 5

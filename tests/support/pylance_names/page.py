@@ -1,0 +1,272 @@
+"""Writes docs/reference/pylance.md: a row for each public name of pylance.
+
+Run `make pylance-names` after a change of the API, or of pylance's release.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import lance
+
+from tests.support.pylance_names.decisions import COUNTERPARTS, DECISIONS, REMARKS, RENAMED
+from tests.support.pylance_names.names import INTERNAL, Name, public_names
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "pylance.md"
+SAME, OTHER, ABSENT = "same name", "another name", "not here"
+_PLACES = re.compile(r"`(lance_spark(?:\.\w+)+)`")
+_INTRODUCTION = """# The names of pylance
+
+Every public name of pylance {release}, and what this package has. A test inspects both packages, so
+that the page is complete. [Migrate from pylance](../howto/from-pylance.md) is the short form.
+
+- **same**: the name is here, with the same meaning. "Without" lists the parameters of pylance that
+  it does not have. A method that changes a table returns the new version; pylance changes the
+  object. Filters are [Spark's SQL](predicates.md).
+- a name: the same under another name.
+- **no**: not here, with the reason.
+
+This page is written by `make pylance-names`.
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the page says about a name.
+
+    Attributes
+    ----------
+    state : str
+        `SAME`, `OTHER` or `ABSENT`.
+    inherited : str
+        The class or module whose decision it is; empty for a decision of its own.
+    """
+
+    name: Name
+    state: str
+    here: str
+    remark: str
+    inherited: str = ""
+
+
+def rows() -> tuple[list[Row], list[str]]:
+    """Return a row for each name, and the names without a decision."""
+    found: list[Row] = []
+    undecided = []
+    for name in public_names():
+        row = _row(name)
+        if row is None:
+            undecided.append(name.path)
+        else:
+            found.append(row)
+    return found, undecided
+
+
+def stale_decisions() -> list[str]:
+    """Return decisions and remarks for names that do not exist, or that need none."""
+    names = {name.path: name for name in public_names()}
+    owners = {name.owner for name in names.values()}
+    known = names.keys() | owners
+    stale = [f"{path}: not in pylance" for path in DECISIONS.keys() | REMARKS if path not in known]
+    stale += [f"{path}: not in pylance" for path in (*COUNTERPARTS, *RENAMED) if path not in known]
+    stale += [
+        f"{path}: the same name is here"
+        for path in DECISIONS
+        if path in names and _own(names[path])
+    ]
+    stale += [
+        f"{path}: the name is not here"
+        for path in REMARKS
+        if path in names and not _own(names[path])
+    ]
+    return sorted(stale)
+
+
+def missing_places() -> list[str]:
+    """Return names of this package that decisions name and that do not exist."""
+    texts = [text for here, remark in DECISIONS.values() for text in (here or "", remark)]
+    places = {place for text in texts for place in _PLACES.findall(text)}
+    return sorted(place for place in places | set(COUNTERPARTS.values()) if _found(place) is None)
+
+
+def page() -> str:
+    """Return the text of the page."""
+    found, undecided = rows()
+    assert undecided == []
+    by_owner: dict[str, list[Row]] = {}
+    for row in found:
+        by_owner.setdefault(row.name.owner, []).append(row)
+    lines = [_INTRODUCTION.format(release=lance.__version__), *_summary(found), ""]
+    for owner, group in by_owner.items():
+        shown = [row for row in group if not _is_covered(row, by_owner)]
+        if not shown:
+            continue
+        lines += [f"## {owner}", "", "| pylance | here | remark |", "|---|---|---|"]
+        lines += _table(shown, by_owner)
+        lines.append("")
+    lines += [
+        "## Modules for pylance itself",
+        "",
+        "Helpers of pylance's installation, imports and tests are not listed:",
+        f"{', '.join(f'`{module}`' for module in INTERNAL)}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(found: list[Row]) -> Iterator[str]:
+    counts: dict[str, Counter[str]] = {}
+    for row in found:
+        module = next(part for part in (row.name.owner, row.name.path) if part.startswith("lance"))
+        head = _module_of(module)
+        counts.setdefault(head, Counter())[row.state] += 1
+    yield "| names of | same name | another name | not here |"
+    yield "|---|---|---|---|"
+    for module, states in [*counts.items(), ("**all**", sum(counts.values(), Counter()))]:
+        yield f"| {module} | {states[SAME]} | {states[OTHER]} | {states[ABSENT]} |"
+
+
+def _module_of(path: str) -> str:
+    parts = path.split(".")
+    if parts[:2] == ["lance", "LanceDataset"]:
+        return "`LanceDataset`"
+    return f"`{'.'.join(parts[:2])}`" if len(parts) > 1 and parts[1].islower() else "`lance`"
+
+
+def _table(group: list[Row], by_owner: dict[str, list[Row]]) -> Iterator[str]:
+    together: dict[str, list[Row]] = {}
+    for row in group:
+        if row.inherited:
+            together.setdefault(row.inherited, []).append(row)
+    for row in group:
+        if not row.inherited:
+            members = [
+                inner.name.name
+                for inner in by_owner.get(row.name.path, [])
+                if _is_covered(inner, by_owner)
+            ]
+            yield _line(row, [row.name.name], members)
+    for inherited in together.values():
+        names = [row.name.name for row in inherited]
+        members = [
+            f"{row.name.name}.{inner.name.name}"
+            for row in inherited
+            for inner in by_owner.get(row.name.path, [])
+            if _is_covered(inner, by_owner)
+        ]
+        yield _line(inherited[0], names, members)
+
+
+def _line(row: Row, names: list[str], members: list[str]) -> str:
+    text = ", ".join(f"`{name}`" for name in names)
+    if members:
+        text += ": " + ", ".join(f"`{member}`" for member in members)
+    return f"| {text} | {row.here} | {row.remark} |"
+
+
+def _is_covered(row: Row, by_owner: dict[str, list[Row]]) -> bool:
+    """Return whether the row of the class says the same of all its members."""
+    return (
+        bool(row.inherited)
+        and all(other.inherited == row.inherited for other in by_owner[row.name.owner])
+        and row.name.owner.rpartition(".")[0] in by_owner
+    )
+
+
+def _row(name: Name) -> Row | None:
+    value = _own(name)
+    if value is not None:
+        return Row(name, SAME, "same", "; ".join(_remarks(name, value)))
+    if name.path in DECISIONS:
+        return _decided(name, *DECISIONS[name.path])
+    if name.path in COUNTERPARTS:
+        place = COUNTERPARTS[name.path]
+        same = place.rpartition(".")[2] == name.name
+        return Row(name, SAME if same else OTHER, f"`{place}`", REMARKS.get(name.path, ""))
+    owner = name.owner
+    while owner:
+        if owner in DECISIONS:
+            return _decided(name, *DECISIONS[owner], inherited=owner)
+        owner = owner.rpartition(".")[0]
+    return None
+
+
+def _decided(name: Name, here: str | None, remark: str, inherited: str = "") -> Row:
+    state = ABSENT if here is None else OTHER
+    return Row(name, state, here or "no", remark, inherited)
+
+
+def _own(name: Name) -> Any:
+    """Return what has the same name here; None if nothing has."""
+    place = COUNTERPARTS.get(name.owner)
+    if place is None:
+        return _argument(name)
+    if name.path in COUNTERPARTS and _found(COUNTERPARTS[name.path]) is not None:
+        return None
+    counterpart = _found(place)
+    if inspect.ismodule(counterpart):
+        return getattr(counterpart, name.name) if name.name in counterpart.__all__ else None
+    value = inspect.getattr_static(counterpart, name.name, None)
+    if value is None and name.name in getattr(counterpart, "__annotations__", ()):
+        return name
+    return value
+
+
+def _argument(name: Name) -> Any:
+    """Return the parameter of that name of a function that is here in place of a class."""
+    above, _, function_name = name.owner.rpartition(".")
+    place = COUNTERPARTS.get(above)
+    function = None if place is None else getattr(_found(place), function_name, None)
+    if not inspect.isfunction(function):
+        return None
+    return inspect.signature(function).parameters.get(name.name)
+
+
+def _found(place: str) -> Any:
+    try:
+        return import_module(place)
+    except ModuleNotFoundError:
+        module, _, name = place.rpartition(".")
+        return getattr(_found(module), name, None) if module else None
+
+
+def _remarks(name: Name, value: Any) -> Iterator[str]:
+    if name.path in REMARKS:
+        yield REMARKS[name.path]
+    own = getattr(value, "__func__", value)
+    if not callable(name.value) or not inspect.isfunction(own) or inspect.isclass(name.value):
+        return
+    theirs, ours = _parameters(name.value), _parameters(own)
+    if theirs is None or ours is None or "**" in ours:
+        return
+    renamed = RENAMED.get(name.path, {})
+    for parameter, other in renamed.items():
+        yield f"`{other}` for `{parameter}`"
+    missing = [parameter for parameter in theirs if parameter not in (*ours, *renamed, "**")]
+    if missing:
+        yield f"without {', '.join(f'`{parameter}`' for parameter in missing)}"
+
+
+def _parameters(function: Any) -> list[str] | None:
+    """Return the names of parameters, with "**" for any others; None if they are not known."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return [
+        "**" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+        for parameter in parameters
+        if parameter.kind is not parameter.VAR_POSITIONAL and parameter.name not in ("self", "cls")
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"wrote {PAGE}")

@@ -1,0 +1,64 @@
+"""`make test-long`: tables of 100,000 versions and of 1 million fragments, which consist of metadata.
+
+Ten times the versions or fragments take about ten times the processor time, with every operation
+of `benchmarks/table.py`. The processor time is that of all threads of this process; the test prints
+it. `LANCE_SPARK_TEST_VERSIONS` and `LANCE_SPARK_TEST_FRAGMENTS` are the larger counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.table import Operation, fragment_operations, version_operations
+
+COUNTS = {
+    "versions": int(os.environ.get("LANCE_SPARK_TEST_VERSIONS", "100000")),
+    "fragments": int(os.environ.get("LANCE_SPARK_TEST_FRAGMENTS", "1000000")),
+}
+TIMES = 10
+#: The noise of a busy machine. An operation that looks at each pair has a hundred times the time.
+ALLOWED = 2.5
+#: Seconds that every operation may take.
+LEAST = 0.02
+
+
+def processor_seconds(action: Callable[[], object]) -> float:
+    """Return the shorter of two runs."""
+    seconds = []
+    for _ in range(2):
+        gc.collect()
+        start = time.process_time()
+        action()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+@pytest.mark.parametrize(
+    ("unit", "make"), [("versions", version_operations), ("fragments", fragment_operations)]
+)
+def test_time_grows_as_the_table(
+    unit: str, make: Callable[[Path, int], dict[str, Operation]], tmp_path: Path
+) -> None:
+    large = COUNTS[unit]
+    measured = [
+        {
+            name: processor_seconds(own)
+            for name, (own, _) in make(tmp_path / str(count), count).items()
+        }
+        for count in (large // TIMES, large)
+    ]
+    print(f"\n| {unit} | {large // TIMES:,} | {large:,} |\n|---|---:|---:|")
+    for name, few in measured[0].items():
+        print(f"| {name} | {few:.3f} s | {measured[1][name]:.3f} s |")
+    slow = {
+        name: (few, measured[1][name])
+        for name, few in measured[0].items()
+        if measured[1][name] > ALLOWED * TIMES * max(few, LEAST)
+    }
+    assert slow == {}

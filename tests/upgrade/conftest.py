@@ -1,0 +1,5 @@
+"""The session that continues a stream."""
+
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]
