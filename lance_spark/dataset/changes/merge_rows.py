@@ -32,6 +32,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import at_version, retry_on_conflict
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
@@ -269,8 +270,13 @@ def _struct(table: pa.Table, names: Iterable[str], rows: _Indexes) -> pa.StructA
         return pa.array([{}] * len(rows), pa.struct([]))
     batches = part.to_batches()
     if not batches:
-        return pa.array([], pa.struct(list(part.schema)))
-    return batches[0].to_struct_array()
+        fields = [field.with_type(storage_type(field.type)) for field in part.schema]
+        return pa.array([], pa.struct(fields))
+    columns = [
+        column.storage if isinstance(column, pa.ExtensionArray) else column
+        for column in batches[0].columns
+    ]
+    return pa.StructArray.from_arrays(columns, names=part.column_names)
 
 
 def _check(

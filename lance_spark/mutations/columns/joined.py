@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.logical_types import storage_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +54,28 @@ class JoinedColumns:
             )
         if rows.num_columns == 1:
             raise InvalidInputError(f"the rows to merge have no column other than {key!r}")
-        if rows.schema.field(key).type != dtype:
+        own = rows.schema.field(key).type
+        if storage_type(own) != storage_type(dtype):
             raise InvalidInputError(
-                f"column {key!r} must have the type {dtype}, as the existing rows have, not "
-                f"{rows.schema.field(key).type}"
+                f"column {key!r} must have the type {dtype}, as the existing rows have, not {own}"
             )
         last_first = pa.array(range(rows.num_rows - 1, -1, -1), pa.int64())
         rows = rows.take(last_first).combine_chunks()
         others = rows.drop_columns([key])
         batches = others.to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], others.schema)
-        keys = rows[key].combine_chunks()
-        return cls(keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys, batch)
+        return cls(_storage(rows[key].combine_chunks()), batch)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new columns of some rows, whose only column is the key."""
-        found = pc.index_in(rows.column(0), value_set=self.keys)
+        found = pc.index_in(_storage(rows.column(0)), value_set=self.keys)
         return self.columns.take(found)
+
+
+def _storage(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values of one chunk, without an extension type."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0)
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array

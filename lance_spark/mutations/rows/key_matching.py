@@ -90,6 +90,8 @@ def _numbered(left: pa.ChunkedArray, right: pa.ChunkedArray) -> _Codes:
 
 
 def _comparable(array: pa.Array) -> pa.Array:
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
     if pat.is_dictionary(array.type):
         array = array.dictionary_decode()
     if not pat.is_floating(array.type):

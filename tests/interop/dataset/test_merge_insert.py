@@ -407,3 +407,29 @@ def test_target_bases(tmp_path: Path) -> None:
     assert {file.base_id for file in moved.fragments[-1].files} == {1}
     assert any((tmp_path / "base").iterdir())
     assert rows_of(lance.dataset(str(tmp_path / "t")).to_table()) == rows_of(moved.to_table())
+
+
+def uuids(*numbers: int) -> pa.Array:
+    storage = pa.array([number.to_bytes(16, "big") for number in numbers], pa.binary(16))
+    return pa.ExtensionArray.from_storage(pa.uuid(), storage)
+
+
+def test_extension_types(tmp_path: Path) -> None:
+    """Keys, new values and new columns of uuids, and documents of JSON."""
+    json = pa.json_(pa.utf8())
+    table = pa.table({"u": uuids(1, 2, 3), "j": pa.array(['{"a":1}', None, "[]"], json)})
+    source = pa.table({"u": uuids(3, 4), "j": pa.array(['{"a":7}', '{"a":8}'], json)})
+    other = pa.table({"u": uuids(1, 9), "z": uuids(10, 90)})
+    tables = []
+    for name in ("theirs", "ours"):
+        lance.write_dataset(table, str(tmp_path / name), data_storage_version="2.2")
+    theirs, ours = lance.dataset(str(tmp_path / "theirs")), open_dataset(tmp_path / "ours")
+    upsert(theirs.merge_insert("u")).execute(source)
+    theirs.merge(other, "u")
+    merge = ours.merge_insert("u").when_matched_update_all("source.u = target.u")
+    dataset = merge.when_not_matched_insert_all().execute(source)["dataset"]
+    dataset = dataset.merge(other, "u")
+    tables = [dataset.to_table(), lance.dataset(str(tmp_path / "ours")).to_table()]
+    for found in tables:
+        assert found.schema == theirs.schema
+        assert rows_of(found) == rows_of(theirs.to_table())
