@@ -28,6 +28,9 @@ COUNTERPARTS = {
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
+    "lance.ShardWriter": "lance_spark.dataset.ShardWriter",
+    "lance.ShardingField": "lance_spark.dataset.ShardingField",
+    "lance.ShardingSpec": "lance_spark.dataset.ShardingSpec",
     "lance.ScanStatistics": "lance_spark.dataset.ScanStatistics",
     "lance.dataset.ColumnOrdering": "lance_spark.dataset.ColumnOrdering",
     "lance.fragment.DataFile": "lance_spark.dataset.DataFile",
@@ -59,6 +62,7 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.LanceDataset.initialize_mem_wal": "sharding columns must be in the primary key",
     "lance.batch_udf": "the checkpoint has a form of its own",
     "lance.LanceDataset.add_columns": "texts are values, not SQL; readers are not taken: `merge`",
     "lance.LanceDataset.delete": "the condition is in Spark's SQL",
@@ -261,12 +265,16 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.blob": (None, "see [blobs](../howto/blobs.md)"),
     # MemWAL.
-    "lance.MergeInsertBuilder.mark_sstables_as_compacted": (None, "MemWAL"),
-    "lance.CompactedSsTable": (None, "MemWAL"),
-    "lance.ShardWriter": (None, "MemWAL"),
-    "lance.ShardingField": (None, "MemWAL"),
-    "lance.ShardingSpec": (None, "MemWAL"),
-    "lance.evaluate_sharding_spec": (None, "MemWAL"),
+    "lance.MergeInsertBuilder.mark_sstables_as_compacted": (
+        "`Dataset.compact_mem_wal`",
+        "reads, merges and marks the SSTables of all shards",
+    ),
+    "lance.evaluate_sharding_spec": (
+        "`lance_spark.dataset.evaluate_sharding_spec`",
+        "takes a `Dataset` in place of its schema",
+    ),
+    "lance.CompactedSsTable": (None, "an argument of `mark_sstables_as_compacted`"),
+    "lance.ShardWriter.lsm_scanner": ("`Dataset.lsm_scanner`", "reads the logs of all shards"),
     # Text.
     "lance.tokenize": (None, "an `INVERTED` index tokenizes; the tokens are not shown"),
     "lance.FtsToken": (None, "as `tokenize`"),
