@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
     from lance_spark.scan.blob_files import BlobFile
     from lance_spark.scan.task import ScanTask
+    from lance_spark.storage.io_counts import IOStats
     from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
@@ -89,6 +90,7 @@ __all__ = [
     "MergeResult",
     "Fragment",
     "FreshRows",
+    "IOStats",
     "IndexCheck",
     "IndexDescription",
     "IndexSegment",
@@ -144,6 +146,7 @@ if not TYPE_CHECKING:
             "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
             "FreshRows": "lance_spark.dataset.fresh.rows",
+            "IOStats": "lance_spark.storage.io_counts",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
