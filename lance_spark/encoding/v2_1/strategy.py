@@ -93,9 +93,8 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     UnsupportedTypeError
         The version has no encoding for the type.
     """
-    dtype = column.values.type
-    if pat.is_struct(dtype) and not dtype.num_fields:
-        return _empty_struct(column, version)
+    if is_empty_struct(column):
+        return write_all_null(column, version)
     if is_blob(column.leaf.field) and version < (2, 2):
         return write_blob(column, lambda plain: _encode_values(plain, version))
     return _encode_values(column, version)
@@ -138,13 +137,23 @@ def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
     return not has_levels and is_inline(scalar)
 
 
-def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+def is_empty_struct(column: LeafColumn) -> bool:
+    """Return whether a column has structs without fields; refuse those that cannot be stored.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Some are null, or in lists.
+    """
+    dtype = column.values.type
+    if not pat.is_struct(dtype) or dtype.num_fields:
+        return False
     if column.levels.definition is not None or column.levels.repetition is not None:
         raise UnsupportedTypeError(
             f"column {column.leaf.path!r}: a struct without fields can be stored only at the top "
             "or below structs, and without nulls"
         )
-    return write_all_null(column, version)
+    return True
 
 
 def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:

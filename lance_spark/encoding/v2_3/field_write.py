@@ -19,11 +19,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.shred import LeafColumn, shred
-from lance_spark.encoding.v2_1.strategy import encode_leaf
+from lance_spark.encoding.v2_1.strategy import encode_leaf, is_empty_struct
 from lance_spark.encoding.v2_3.sparse_write import write_without_values
 from lance_spark.proto import encodings_v2_1_pb2 as pb21
 from lance_spark.proto import encodings_v2_3_pb2 as pb
@@ -35,9 +34,7 @@ def encode_field(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> 
 
 
 def _encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
-    dtype = column.values.type
-    is_empty_struct = pat.is_struct(dtype) and not dtype.num_fields
-    if is_empty_struct or not (column.has_values or column.has_one_level):
+    if is_empty_struct(column) or not (column.has_values or column.has_one_level):
         return write_without_values(column)
     page = encode_leaf(column, version)
     layout = pb21.PageLayout.FromString(page.encoding)

@@ -470,7 +470,7 @@ def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     The last column of a search is that of scores or distances. The first column of a search for
     several vectors is that of their numbers.
     """
-    schema = dataset.schema_of(blob_handling=options.blob_handling)
+    schema = dataset._stored_schema(blob_handling=options.blob_handling)
     if options.nearest is not None:
         from lance_spark.dataset.nearest import search_fields
 

@@ -113,7 +113,7 @@ def set_unenforced_primary_key(
 ) -> tuple[str, str]:
     """Declare the columns of the primary key. No write checks that keys are unique."""
     dataset = table.dataset()
-    schema = dataset.schema
+    schema = dataset._stored_schema()
     label = f"table {table.path}"
     current = [field.name for field in schema if _is_key(field)]
     if current:
