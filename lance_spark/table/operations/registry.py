@@ -57,15 +57,15 @@ class UnknownOperation(Operation):
 
     @property
     def name(self) -> str:
-        known = self.message.WhichOneof("operation")
+        known: str | None = self.message.WhichOneof("operation")
         if known is not None:
             return known
-        numbers = [
-            part.field_number
-            for part in UnknownFieldSet(self.message)
-            if part.field_number >= _FIRST_NUMBER
-        ]
-        return _LATER.get(numbers[0], f"unknown operation {numbers[0]}") if numbers else ""
+        unknown = UnknownFieldSet(self.message)
+        numbers = [unknown[position].field_number for position in range(len(unknown))]
+        number = max(numbers, default=0)
+        if number < _FIRST_NUMBER:
+            return ""
+        return _LATER.get(number, f"unknown operation {number}")
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
         operation = transaction_pb2.Transaction()
