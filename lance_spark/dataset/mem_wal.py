@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lance_spark.mem_wal.cleanup import MemWalCleanup
     from lance_spark.mem_wal.setup.shards import ShardDescription
     from lance_spark.mem_wal.writing.writer import ShardWriter
+    from lance_spark.table.mem_wal.details import ShardingSpec
 
 
 class MemWalMethods(HistoryMethods):
@@ -383,3 +384,41 @@ stats_log_interval_ms, hnsw_params
 
         options = CommitOptions.of(commit_message, None, max_retries=max_retries)
         return self._committed(disable_mem_wal(self._table, options, compact=compact))
+
+
+def evaluate_sharding_spec(
+    batch: pa.RecordBatch | pa.Table,
+    spec: ShardingSpec | Mapping[str, Any],
+    schema: HistoryMethods,
+) -> pa.RecordBatch:
+    """Compute the values by which rows are dealt out to shards.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch or pyarrow.Table
+        Rows with the columns that the spec uses.
+    spec : ShardingSpec or mapping
+        A mapping is one of the values ``sharding_specs`` of `Dataset.mem_wal_index_details`.
+    schema : Dataset
+        The table whose field ids the spec has.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        One column for each sharding field, with its name.
+
+    Raises
+    ------
+    InvalidInputError
+        The spec or the rows lack a column or a parameter.
+    UnsupportedError
+        The transform is unknown, or not defined for the type of the column.
+
+    Examples
+    --------
+    >>> (spec,) = dataset.mem_wal_index_details()["sharding_specs"]  # doctest: +SKIP
+    >>> evaluate_sharding_spec(rows, spec, dataset)["bucket"]  # doctest: +SKIP
+    """
+    from lance_spark.mem_wal import sharding
+
+    return sharding.evaluate_sharding_spec(batch, spec, schema._table.schema)

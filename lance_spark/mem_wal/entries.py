@@ -48,8 +48,10 @@ _TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 _EPOCH, _GENERATION, _SENTINEL = b"writer_epoch", b"generation", b"fence_sentinel"
 _NUMBER = re.compile(rb"[0-9]{1,20}")
 _MAX_NUMBER = 2**64 - 1
-#: Compressed buffers of an entry can claim any size. A writer appends some ten megabytes at once.
-_MAX_BYTES = 1024**3
+#: Compressed buffers of an entry can claim any size, and columns without buffers any number of
+#: rows. No client is known to compress; others have at most eight rows a byte.
+_LEAST_BYTES, _MOST_TIMES = 64 * 1024 * 1024, 20
+_LEAST_ROWS, _ROWS_A_BYTE = 1_000_000, 8
 #: Entries that are requested at the same time at the end of a log.
 _MOST_AT_ONCE = 16
 
@@ -204,7 +206,7 @@ def decode_entry(data: bytes, name: str, position: int) -> Entry:
     CorruptFileError
     """
     try:
-        check_decompressed_stream(data, _MAX_BYTES)
+        check_decompressed_stream(data, _LEAST_BYTES + _MOST_TIMES * len(data))
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             metadata = dict(reader.schema.metadata or {})
             is_sentinel = metadata.get(_SENTINEL) == b"true"
@@ -219,6 +221,9 @@ def decode_entry(data: bytes, name: str, position: int) -> Entry:
                     properties.update(custom)
                 rows = pa.Table.from_batches(batches, reader.schema)
         if rows is not None:
+            most = _LEAST_ROWS + _ROWS_A_BYTE * len(data)
+            if rows.num_rows > most:
+                raise ValueError(f"it has {rows.num_rows} rows in {len(data)} bytes")
             rows.validate(full=True)
             rows = _with_tombstones(rows).replace_schema_metadata(None)
     except (ValueError, pa.ArrowException, MemoryError, OSError) as error:

@@ -70,6 +70,7 @@ def run(path: Path) -> list[list[list[Any]]]:
     return accounts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stable_row_ids", [False, True])
 def test_every_acknowledged_change_is_committed_once(tmp_path: Path, stable_row_ids: bool) -> None:
     path = tmp_path / "table"

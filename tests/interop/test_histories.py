@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.histories.run import run
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "8"))
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
 GROUP = 4
 
 

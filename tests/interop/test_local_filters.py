@@ -151,6 +151,7 @@ def theirs(path: str, text: str) -> list[int]:
     return rows
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("text", SAME)
 def test_rows_are_those_of_pylance(path: str, text: str) -> None:
     rows = theirs(path, text)

@@ -61,6 +61,7 @@ def content(path: Path) -> dict[int, bytes | None]:
     return by_id(dataset.to_table(["id", "b"], blob_handling="all_binary").to_pylist())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("version", "mark"), [*((version, "option") for version in VERSIONS), ("2.2", "metadata")]
 )
@@ -132,6 +133,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("made", list(MADE))
 def test_appends_to_tables_of_pylance(
     read: Read, write: Write, frame: Any, tmp_path: Path, made: str

@@ -175,6 +175,7 @@ def test_windows_of_text_are_fetched_before_they_are_decoded(
     assert SlowFileSystem.requests <= 26
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.2", "2.3"])
 def test_rows_are_those_of_a_near_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str

@@ -45,6 +45,7 @@ def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     check_reads(tmp_path / "t")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("gone", ["i % 3 = 1", "i > 4 and i != 97", "i < 60", "i >= 0"])
 def test_deleted_rows(tmp_path: Path, version: str, gone: str) -> None:

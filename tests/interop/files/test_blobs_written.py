@@ -86,6 +86,7 @@ def test_limits(tmp_path: Path) -> None:
     assert content(tmp_path / "t") == values
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "limits",
     [

@@ -110,6 +110,7 @@ def plain(dtype: pa.DataType) -> str:
     return str(dtype).replace("extension<arrow.json>", "string")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "version"), [*PAIRS, ("plain", "0.1"), ("plain", "2.3")])
 def test_pylance_wrote(tmp_path: Path, name: str, version: str) -> None:
     path = str(tmp_path / "t.lance")

@@ -147,6 +147,7 @@ def check(path: Path, expected: pa.Table) -> None:
     assert_same(pa.Table.from_batches(batches), expected, "batches")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("case", "version"), PAIRS, ids=NAMES)
 def test_pylance_wrote(tmp_path: Path, case: Callable[[], pa.Array], version: str) -> None:
     table = pa.table({"c": case()})

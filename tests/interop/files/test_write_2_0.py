@@ -260,6 +260,7 @@ def test_indices_that_have_no_room_for_a_null(tmp_path: Path) -> None:
     check(tmp_path / "g.lance", table)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("first", range(0, TABLES, 25))
 def test_random_tables_in_small_pages(tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + 25, TABLES)):
@@ -275,6 +276,7 @@ def test_random_tables_in_small_pages(tmp_path: Path, first: int) -> None:
             assert_same(taken_rows, table.take(rows), f"take, seed {seed}")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("nulls", ["none", "some"])
 @pytest.mark.parametrize("pattern", ["constant", "low", "random", "long"])
 def test_files_are_no_larger_than_those_of_pylance(

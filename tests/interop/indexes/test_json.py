@@ -150,6 +150,7 @@ def test_details_are_those_of_pylance(tmp_path: Path, target: str) -> None:
     assert details[0] == details[1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("json_path", "texts", "others"),
     [

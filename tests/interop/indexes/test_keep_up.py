@@ -152,6 +152,7 @@ STEPS: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("builder", "stable"), CELLS)
 def test_answers_after_each_change(tmp_path: Path, builder: str, stable: bool) -> None:
     path = tmp_path / "t.lance"

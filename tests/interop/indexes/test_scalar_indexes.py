@@ -122,6 +122,7 @@ def test_both_clients_use_an_index(indexed: Indexed, column: str) -> None:
             assert pylance_ids(path, text) == expected, text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("column", OWN_FILTERS)
 def test_conditions_of_this_package(indexed: Indexed, column: str) -> None:
     for text in every_other(OWN_FILTERS[column], indexed.number):

@@ -30,7 +30,7 @@ from tests.interop.mem_wal.shards import (
     pylance_snapshots,
 )
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_MEM_WAL_HISTORIES", "8"))
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "8"))
 _KEYS = 25
 
 

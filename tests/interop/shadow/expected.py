@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _NESTED = "a filter of pylance cannot name a child by an expression of Arrow"
+_TEXT = "a text is a value, and not an expression of SQL: give a function of the rows"
 
 EXPECTED: dict[str, tuple[str, str]] = {
     "datasets: batches": ("more", "the first batch has the schema"),
@@ -18,5 +19,9 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "filters: int = '5'": ("more", "Spark's SQL casts the text"),
     "filters: expression child": ("more", _NESTED),
     "filters: expression day": ("more", _NESTED),
+    "datasets: batches of another type than the schema": ("refused", "values are not cast"),
+    "merges: update by an expression": ("refused", _TEXT),
+    "merges: update text by an expression": ("different", _TEXT),
+    "evolution: add by an expression": ("different", _TEXT),
     "filters: expression cast": ("more", "pylance cannot pass a safe cast on"),
 }

@@ -9,13 +9,10 @@ import pytest
 from tests.interop.shadow.cases import CASES
 from tests.interop.shadow.expected import EXPECTED
 from tests.interop.shadow.outcomes import FINE, SAME, Case, compare
-from tests.support.cells import ALL_CELLS
-
-#: A third of the cases, and all that are not the same.
-CHOSEN = CASES if ALL_CELLS else [*CASES[::3], *(case for case in CASES if str(case) in EXPECTED)]
 
 
-@pytest.mark.parametrize("case", CHOSEN, ids=str)
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, tmp_path: Path) -> None:
     result, theirs, own = compare(case, tmp_path)
     wanted, _ = EXPECTED.get(str(case), (SAME, ""))

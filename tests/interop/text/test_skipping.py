@@ -67,6 +67,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_best_rows(query: Any, path: Path, decoded: list[float]) -> None:
     every = own_scores(path, query)

@@ -152,6 +152,7 @@ def _check_extra(
     assert own < angles(level) * (1.05 if quantizer.num_bits < 7 else 1.25) + 1e-6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("metric", "num_bits"), every_other(itertools.product(METRICS, [1, 5, 9]), 0)
 )

@@ -342,6 +342,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("index_type", "name", "edit", "text"), EDITS, ids=[f"{edit[0]}: {edit[3]}" for edit in EDITS]
 )

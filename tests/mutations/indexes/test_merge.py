@@ -117,6 +117,7 @@ def compare(path: Path, name: str) -> None:
         assert sorted(found) == expected, text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(("index_type", "name"), CASES)
 def test_an_index_of_parts_is_that_of_all_rows(
@@ -197,6 +198,7 @@ def test_segments_are_merged_without_rows(
     compare(path, name)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("defer", [False, True], ids=["remapped", "reused"])
 @pytest.mark.parametrize(

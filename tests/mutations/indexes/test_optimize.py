@@ -61,6 +61,7 @@ def test_parameters_are_kept(tmp_path: Path, index_type: str, merged: int, retra
         assert dataset.to_table(["id"], full_text_query=query)["id"].to_pylist() == [3500]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("merged", [0, 1])
 @pytest.mark.parametrize("index_type", list(OPTIONS))
 def test_moved_rows_are_covered(tmp_path: Path, index_type: str, merged: int) -> None:

@@ -109,6 +109,7 @@ def test_equal_vectors_have_clusters_too(metric: Metric) -> None:
     assert cluster(few, 16, Metric.L2).loss == pytest.approx(0, abs=1e-3)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("rows", "count"), [(300, 300), (1000, 999), (20_000, 300), (2, 2)])
 def test_many_clusters(rows: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = clustered(rows, 8, 50)

@@ -103,6 +103,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize(
     "text",

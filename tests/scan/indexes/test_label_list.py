@@ -158,6 +158,7 @@ def test_both_clients_use_an_index(table: Path, condition: str) -> None:
         assert "ScalarIndexQuery" in oracle.scanner(filter=condition).explain_plan()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "condition",
     [

@@ -135,6 +135,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_type(path: Path, column: str) -> None:
     assert check(path, column) == (True, True)
@@ -360,6 +361,7 @@ def test_btree_and_zone_map_together(tmp_path: Path) -> None:
     assert check(path, "sparse") == (True, False)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_random_changes(tmp_path: Path, seed: int) -> None:

@@ -103,6 +103,7 @@ def rows_of(frame: Any) -> list[str]:
     return sorted(map(repr, frame.collect()))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("ansi", "on_driver"), [("true", False), ("false", True)])
 def test_values_are_those_of_parquet(
     spark: Any,
@@ -142,6 +143,7 @@ def test_tasks_return_groups(
     assert counted(frame) == [3 * PARTS]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("on_driver", [False, True], ids=["tasks", "driver"])
 def test_sums_that_do_not_fit(

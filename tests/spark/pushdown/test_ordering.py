@@ -118,6 +118,7 @@ QUERIES: list[tuple[str, Callable[[Any], Any], int]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("query", "saved"), [query[1:] for query in QUERIES], ids=[query[0] for query in QUERIES]
 )
@@ -161,6 +162,7 @@ TOPS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("query", "scan"), TOPS)
 def test_first_rows(
     spark: Any,
@@ -224,6 +226,7 @@ def changed_table(spark: Any, sorted_table: Path, tmp_path_factory: pytest.TempP
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SCANS)
 def test_scans_return_rows_in_order(spark: Any, changed_table: Path, name: str) -> None:
     reader = spark.read.format("lance").option("target_rows_per_partition", 300)

@@ -105,6 +105,7 @@ def expected(path: str, columns: list[str], **chosen: Any) -> list[str]:
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("item", [str(item) for item in [*NUMBERS, *WIDER]])
 def test_items_equal_the_items_that_pylance_reads(
     spark: Any, frame: Any, path: str, item: str

@@ -151,6 +151,7 @@ def test_first_rows_are_read_on_the_driver(
         assert list(map(repr, top.collect())) == list(map(repr, other.collect()))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "query",
     [

@@ -124,6 +124,7 @@ def test_an_error_leaves_no_files(spark: Any, root: Path, table: str) -> None:
     assert files(root, table.partition(".")[2]) == files_before
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("statement", "moves"),
     [

@@ -28,6 +28,9 @@ COUNTERPARTS = {
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
+    "lance.ShardWriter": "lance_spark.dataset.ShardWriter",
+    "lance.ShardingField": "lance_spark.dataset.ShardingField",
+    "lance.ShardingSpec": "lance_spark.dataset.ShardingSpec",
     "lance.ScanStatistics": "lance_spark.dataset.ScanStatistics",
     "lance.dataset.ColumnOrdering": "lance_spark.dataset.ColumnOrdering",
     "lance.fragment.DataFile": "lance_spark.dataset.DataFile",
@@ -44,6 +47,7 @@ COUNTERPARTS = {
     "lance.dataset.Version": "lance_spark.dataset.VersionInfo",
     "lance.indices.IndexConfig": "lance_spark.IndexConfig",
     "lance.indices.IndexSegmentDescription": "lance_spark.dataset.IndexSegment",
+    "lance.lance.IOStats": "lance_spark.dataset.IOStats",
     "lance.lance.CompactionMetrics": "lance_spark.dataset.CompactionMetrics",
     "lance.query.BooleanQuery": "lance_spark.query.BooleanQuery",
     "lance.query.BoostQuery": "lance_spark.query.BoostQuery",
@@ -59,11 +63,14 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.LanceDataset.initialize_mem_wal": "sharding columns must be in the primary key",
     "lance.batch_udf": "the checkpoint has a form of its own",
     "lance.LanceDataset.add_columns": "texts are values, not SQL; readers are not taken: `merge`",
     "lance.LanceDataset.delete": "the condition is in Spark's SQL",
     "lance.LanceDataset.update": "new values are values or functions, not texts of SQL",
     "lance.LanceDataset.delta": "refuses tables without stable row ids; pylance returns no rows",
+    "lance.LanceDataset.io_stats_incremental": "counts of the table in this process",
+    "lance.LanceDataset.io_stats_snapshot": "counts of the table in this process",
     "lance.LanceDataset.join": "as in pyarrow, in memory; pylance refuses it",
     "lance.LanceDataset.join_asof": "as in pyarrow, in memory; pylance ends the process",
     "lance.LanceDataset.sort_by": "as in pyarrow, in memory; pylance ends the process",
@@ -186,12 +193,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.dataset.serialize_row_addrs": (None, "`scanner` refuses lists of addresses"),
     "lance.dataset.VectorSearchQuery": ("`dict`", "`nearest` takes a mapping"),
     "lance.FFILanceTableProvider": (None, "an interface of DataFusion in Rust"),
-    "lance.LanceDataset.io_stats_snapshot": (None, "Spark shows the metrics of scans"),
-    "lance.LanceDataset.io_stats_incremental": (None, "Spark shows the metrics of scans"),
-    "lance.lance.IOStats": (None, "Spark shows the metrics of scans"),
-    "lance.io": (None, "counters of pylance's own reads"),
-    "lance.bytes_read_counter": (None, "counters of pylance's own reads"),
-    "lance.iops_counter": (None, "counters of pylance's own reads"),
+    "lance.io": ("`Dataset.io_stats_snapshot`", "counts are kept by table"),
+    "lance.bytes_read_counter": ("`Dataset.io_stats_snapshot`", "counts are kept by table"),
+    "lance.iops_counter": ("`Dataset.io_stats_snapshot`", "counts are kept by table"),
     # Fragments, transactions.
     "lance.LanceOperation.BaseOperation": ("`lance_spark.table.operations.base.Operation`", ""),
     "lance.LanceOperation.Clone": (None, "`shallow_clone`, `deep_clone`"),
@@ -261,12 +265,16 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.blob": (None, "see [blobs](../howto/blobs.md)"),
     # MemWAL.
-    "lance.MergeInsertBuilder.mark_sstables_as_compacted": (None, "MemWAL"),
-    "lance.CompactedSsTable": (None, "MemWAL"),
-    "lance.ShardWriter": (None, "MemWAL"),
-    "lance.ShardingField": (None, "MemWAL"),
-    "lance.ShardingSpec": (None, "MemWAL"),
-    "lance.evaluate_sharding_spec": (None, "MemWAL"),
+    "lance.MergeInsertBuilder.mark_sstables_as_compacted": (
+        "`Dataset.compact_mem_wal`",
+        "reads, merges and marks the SSTables of all shards",
+    ),
+    "lance.evaluate_sharding_spec": (
+        "`lance_spark.dataset.evaluate_sharding_spec`",
+        "takes a `Dataset` in place of its schema",
+    ),
+    "lance.CompactedSsTable": (None, "an argument of `mark_sstables_as_compacted`"),
+    "lance.ShardWriter.lsm_scanner": ("`Dataset.lsm_scanner`", "reads the logs of all shards"),
     # Text.
     "lance.tokenize": (None, "an `INVERTED` index tokenizes; the tokens are not shown"),
     "lance.FtsToken": (None, "as `tokenize`"),
@@ -298,9 +306,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.LanceSchema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
     "lance.lance": (None, "compiled code behind the other names"),
     # Loaders.
-    "lance.hf": (None, "not yet"),
+    "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     "lance.sampler": (None, "`Dataset.plan` splits a table into tasks"),
-    "lance.torch": (None, "not yet"),
+    "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     # Namespaces.
     "lance.namespace": (
         None,

@@ -142,6 +142,7 @@ def test_statistics(table: Table, policy: dict[str, Any]) -> None:
     assert stats.first_failure is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "policy",
     [

@@ -10,6 +10,7 @@ from tests.interop.shadow.cases import (
     fragments,
     merges,
     scanners,
+    searches,
 )
 
 CASES = [
@@ -20,4 +21,5 @@ CASES = [
     *merges.CASES,
     *evolution.CASES,
     *blobs.CASES,
+    *searches.CASES,
 ]

@@ -119,6 +119,25 @@ RUNS: dict[str, Run] = {
     "small files": written((ROWS, "create"), max_rows_per_file=1),
     "batches": written((ROWS.to_batches(max_chunksize=2), "create")),
     "reader": lambda c, p: written((ROWS.to_reader(), "create"))(c, p),  # noqa: PLW0108 - a reader is read once
+    "a record batch": written((ROWS.to_batches()[0], "create")),
+    "pandas rows": written((ROWS.to_pandas(), "create")),
+    "batches with a schema": written((ROWS.to_batches(), "create"), schema=ROWS.schema),
+    "batches of another type than the schema": written(
+        (ROWS.to_batches(), "create"),
+        schema=pa.schema([pa.field("a", pa.float64()), pa.field("b", pa.string())]),
+    ),
+    "nothing with a schema": written(([], "create"), schema=ROWS.schema),
+    "dataset": lambda c, p: [
+        c.write(made(c, p), str(p) + "_2"),
+        c.rows(Path(str(p) + "_2")),
+    ][1],
+    "stable row ids": lambda c, p: [
+        c.write(ROWS, p, enable_stable_row_ids=True),
+        c.open(p).delete("a = 1"),
+        c.write(MORE, p, mode="append"),
+        c.rows(p, with_row_id=True, with_row_address=True),
+    ][3],
+    "version 0.1": written((ROWS.select(["a"]), "create"), data_storage_version="legacy"),
     "name with a dot": written((pa.table({"a.b": [1]}), "create")),
     "empty name": written((pa.table({"": [1]}), "create")),
     "same name twice": written((pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]), "create")),

@@ -70,6 +70,7 @@ RUNS: dict[str, Run] = {
     ),
     "add an existing column": changed(lambda d: d.add_columns(pa.field("a", pa.int64()))),
     "add by a function": changed(lambda d: d.add_columns(doubled, read_columns=["a"])),
+    "add by an expression": changed(lambda d: d.add_columns({"n": "a + 1"})),
     "add, then append": changed(
         lambda d: d.add_columns(pa.field("n", pa.int64())),
         lambda d: d.insert(

@@ -91,6 +91,8 @@ RUNS: dict[str, Run] = {
     "delete nothing": changed(lambda d: d.delete("a > 100")),
     "delete all": changed(lambda d: d.delete("true")),
     "delete by a bad condition": changed(lambda d: d.delete("q > 100")),
+    "update by an expression": changed(lambda d: d.update({"b": "b + 1"})),
+    "update text by an expression": changed(lambda d: d.update({"c": "upper(c)"})),
     "insert": changed(lambda d: d.insert(NEW)),
     "insert other columns": changed(lambda d: d.insert(pa.table({"q": [1]}))),
     "insert some columns": changed(lambda d: d.insert(NEW.select(["a"]))),

@@ -220,6 +220,7 @@ def _texts(dtype: pa.DataType) -> pa.Array:
     return pa.array(texts, mask=rng.random(ROWS) < 0.1).cast(dtype)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.list_(pa.string())], ids=str)
 def test_rows_that_pylance_wrote_as_fsst(
