@@ -109,7 +109,7 @@ class SqlQuery:
             raise UnsupportedFeatureError(
                 "Dataset.sql needs DuckDB; install lance-spark[sql]"
             ) from None
-        connection = duckdb.connect(config=_CONFIG)
+        connection = duckdb.connect(config={**_CONFIG})
         try:
             connection.register(self._name, self._source)
             if int(duckdb.__version__.split(".")[0]) < _FIRST_WITH_NAN and self._source.has_floats:
