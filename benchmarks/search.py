@@ -1,7 +1,7 @@
 """Vector search: builds, single queries, joins of many queries, exact search, recall against time.
 
     python benchmarks/search.py [--data DIR] [--scale 1.0] [--rounds 5] [--only PART ...]
-        [--sizes 1 2 5] [--update]
+        [--sizes 1 2 5] [--dimension 128] [--partitions N] [--update]
 
 One table has a million vectors of 128 items, another one 200,000 of 768 items, both in clusters of
 different sizes. The same rows are in Parquet. All clients take turns, and use indexes that pylance
@@ -14,7 +14,8 @@ built, with the same numbers of partitions. Parts:
 | `join` | many queries: `nearestJoin`, beside pylance in a loop and in a Python UDF |
 | `exact` | exact search: in process beside pylance; Spark beside a UDF over Parquet |
 | `curves` | recall and time by types and parameters; `--update` puts them into the docs |
-| `growth` | builds, their memory, and searches of `--sizes` million vectors |
+| `growth` | builds, their memory, and searches of `--sizes` million vectors; with `--rounds 0`, |
+| | no searches |
 
 `growth` runs only if `--only` names it. Processor times are those of the process and all its
 threads.
@@ -347,6 +348,10 @@ def main() -> None:
     parser.add_argument(
         "--sizes", nargs="+", type=float, default=(1, 2, 5), help="millions of vectors of `growth`"
     )
+    parser.add_argument("--dimension", type=int, default=128, help="items of vectors of `growth`")
+    parser.add_argument(
+        "--partitions", type=int, help="of indexes of `growth`; by default, more for more rows"
+    )
     arguments = parser.parse_args()
     folder, scale, rounds = arguments.data, arguments.scale, arguments.rounds
     compared = [part for part in TABLES if part in arguments.only]
@@ -357,7 +362,13 @@ def main() -> None:
         recall_curves.measure(folder, rows, rounds, update=arguments.update)
     if "growth" in arguments.only:
         sizes = [int(millions * 1e6 * scale) for millions in arguments.sizes]
-        vector_growth.measure(folder, sizes, rounds)
+        vector_growth.measure(
+            folder,
+            sizes,
+            rounds,
+            dimension=arguments.dimension,
+            num_partitions=arguments.partitions,
+        )
 
 
 def compare(folder: Path, scale: float, rounds: int, parts: Sequence[str]) -> None:

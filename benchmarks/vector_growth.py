@@ -23,13 +23,9 @@ from lance_spark.mutations.indexes.create import IndexRequest, commit_index
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit.options import CommitOptions
 
-_DIMENSION, _QUERIES, _FRAGMENTS, _TASKS = 128, 50, 8, 2
-REQUEST = IndexRequest(
-    column="v",
-    index_type="IVF_PQ",
-    num_segments=_TASKS,
-    options={"distance_type": "l2", "num_sub_vectors": 16},
-)
+_QUERIES, _FRAGMENTS, _TASKS = 50, 8, 2
+#: Items of a sub-vector.
+_SUB_VECTOR_ITEMS = 8
 _MEASURED = """
 import pickle, sys, time
 from pathlib import Path
@@ -43,9 +39,9 @@ memory = memory_of(Path("/proc/self"), "VmHWM") / 2**20
 print(time.perf_counter() - begun, time.process_time() - used, memory)
 """
 _TRAIN = _MEASURED.format(
-    prepare="from benchmarks.vector_growth import REQUEST\n"
-    "from lance_spark.mutations.indexes.create import plan_index",
-    action="tasks = plan_index(lance_spark.open_dataset(sys.argv[2])._table, REQUEST)\n"
+    prepare="from lance_spark.mutations.indexes.create import plan_index\n"
+    "request = pickle.loads(Path(sys.argv[1]).read_bytes())",
+    action="tasks = plan_index(lance_spark.open_dataset(sys.argv[2])._table, request)\n"
     "Path(sys.argv[1]).write_bytes(pickle.dumps(tasks))",
 )
 _TASK = _MEASURED.format(
@@ -71,7 +67,14 @@ class Measured(NamedTuple):
         return [f"{self.wall:.1f} s", f"{self.processor:.1f} s", f"{self.memory:.0f} MiB"]
 
 
-def measure(folder: Path, sizes: Sequence[int], rounds: int) -> None:
+def measure(
+    folder: Path,
+    sizes: Sequence[int],
+    rounds: int,
+    *,
+    dimension: int = 128,
+    num_partitions: int | None = None,
+) -> None:
     """Build an index on a table of each size, search it, and print a table.
 
     Parameters
@@ -81,26 +84,46 @@ def measure(folder: Path, sizes: Sequence[int], rounds: int) -> None:
     sizes : sequence of int
         Numbers of vectors.
     rounds : int
-        Repetitions of searches; times are medians.
+        Repetitions of searches; times are medians. 0: no searches.
+    dimension : int
+    num_partitions : int, optional
+        The same of all indexes; by default, it grows with the rows.
     """
+    request = IndexRequest(
+        column="v",
+        index_type="IVF_PQ",
+        num_segments=_TASKS,
+        options={
+            "distance_type": "l2",
+            "num_sub_vectors": dimension // _SUB_VECTOR_ITEMS,
+            **({} if num_partitions is None else {"num_partitions": num_partitions}),
+        },
+    )
     lines = []
     for rows in sizes:
-        lines.append(_measured_size(folder, rows, rounds))
+        path = folder / f"growth-{dimension}-{rows}.lance"
+        write_once(path, partial(_write, rows=rows, dimension=dimension))
+        lines.append(_built(path, rows, request))
+        if rounds:
+            lines[-1] += _searched(path, dimension, rounds)
         print(" | ".join(lines[-1]), flush=True)
-    print(f"\n{report.table(HEADER, lines)}\n")
+    print(f"\n{report.table(HEADER[: len(lines[0])], lines)}\n")
 
 
-def _measured_size(folder: Path, rows: int, rounds: int) -> list[str]:
-    path = write_once(folder / f"growth-{_DIMENSION}-{rows}.lance", partial(_write, rows=rows))
-    training, tasks = _build(path)
-    dataset = lance_spark.open_dataset(str(path))
-    segments = dataset.index_statistics("v_idx")["indices"]
-    queries = queries_of(_QUERIES, _DIMENSION)
-    exact = searches(dataset, queries, nprobes=None, use_index=False)
+def _built(path: Path, rows: int, request: IndexRequest) -> list[str]:
+    training, tasks = _build(path, request)
+    segments = lance_spark.open_dataset(str(path)).index_statistics("v_idx")["indices"]
     largest = Measured(*map(max, zip(*tasks, strict=True)))
     per_vector = sum(task.processor for task in tasks) / rows
     cells = [f"{rows:,}", f"{segments[0]['num_partitions']:,}", *training.cells()]
-    cells += [str(len(tasks)), *largest.cells(), f"{per_vector * 1e6:.1f} µs"]
+    return [*cells, str(len(tasks)), *largest.cells(), f"{per_vector * 1e6:.1f} µs"]
+
+
+def _searched(path: Path, dimension: int, rounds: int) -> list[str]:
+    dataset = lance_spark.open_dataset(str(path))
+    queries = queries_of(_QUERIES, dimension)
+    exact = searches(dataset, queries, nprobes=None, use_index=False)
+    cells = []
     for factor in (None, 5):
         search = partial(searches, dataset, queries, refine_factor=factor)
         used = median_used({"search": search}, rounds)["search"]
@@ -111,14 +134,15 @@ def _measured_size(folder: Path, rows: int, rounds: int) -> list[str]:
     return cells
 
 
-def _write(path: Path, rows: int) -> None:
+def _write(path: Path, rows: int, dimension: int) -> None:
     size = -(-rows // _FRAGMENTS)
-    lance.write_dataset(batch_reader(batches(rows, _DIMENSION)), str(path), max_rows_per_file=size)
+    lance.write_dataset(batch_reader(batches(rows, dimension)), str(path), max_rows_per_file=size)
 
 
-def _build(path: Path) -> tuple[Measured, list[Measured]]:
+def _build(path: Path, request: IndexRequest) -> tuple[Measured, list[Measured]]:
     """Create the index; return what the training and each task used."""
     planned = path.with_name(f"{path.stem}-tasks.pickle")
+    planned.write_bytes(pickle.dumps(request))
     training = Measured(*map(float, run_python(_TRAIN, str(planned), str(path)).split()))
     num_tasks = len(pickle.loads(planned.read_bytes()))
     results = [planned.with_suffix(f".{number}") for number in range(num_tasks)]
@@ -128,7 +152,7 @@ def _build(path: Path) -> tuple[Measured, list[Measured]]:
     ]
     segments = [table_pb2.IndexMetadata.FromString(result.read_bytes()) for result in results]
     dataset = lance_spark.open_dataset(str(path))
-    commit_index(dataset._table, REQUEST, segments, CommitOptions())
+    commit_index(dataset._table, request, segments, CommitOptions())
     for file in (planned, *results):
         file.unlink()
     return training, tasks

@@ -19,6 +19,7 @@ PACKAGES = [
     "pyspark_lance",
     "lance_spark.spark",
     "lance_spark.inspect",
+    "lance_spark.loaders",
     "lance_spark.namespace",
     "lance_spark.dataset",
     "lance_spark.mem_wal",

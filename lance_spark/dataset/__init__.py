@@ -29,28 +29,42 @@ if TYPE_CHECKING:
         ExecutionPlan,
         LsmPointLookupPlanner,
         LsmScanner,
+        LsmVectorSearchPlanner,
         ShardSnapshot,
     )
+    from lance_spark.dataset.mem_wal import evaluate_sharding_spec
+    from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
     from lance_spark.dataset.scanning.scanner import Scanner
     from lance_spark.dataset.scanning.statistics import ScanStatistics
     from lance_spark.dataset.tags import TagInfo, Tags
     from lance_spark.dataset.write import write_dataset
+    from lance_spark.mem_wal.cleanup import MemWalCleanup
+    from lance_spark.mem_wal.setup.shards import ShardDescription
+    from lance_spark.mem_wal.writing.writer import ShardWriter
     from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.mutations.indexes.check import IndexCheck
     from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
     from lance_spark.scan.blob_files import BlobFile
     from lance_spark.scan.task import ScanTask
+    from lance_spark.storage.io_counts import IOStats
     from lance_spark.table.cleanup.run import CleanupStats, RemovedFile
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
     from lance_spark.table.manifest.history import VersionInfo
+    from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
     from lance_spark.table.open import Reference
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "MemWalCleanup",
+    "ShardDescription",
+    "ShardWriter",
+    "ShardingField",
+    "ShardingSpec",
+    "evaluate_sharding_spec",
     "DeletionFile",
     "DataFile",
     "write_fragments",
@@ -76,15 +90,19 @@ __all__ = [
     "MergeResult",
     "Fragment",
     "FreshRows",
+    "IOStats",
     "IndexCheck",
     "IndexDescription",
     "IndexSegment",
     "LsmPointLookupPlanner",
     "LsmScanner",
+    "LsmVectorSearchPlanner",
     "Reference",
     "RemovedFile",
     "ScanTask",
     "ShardSnapshot",
+    "SqlQuery",
+    "SqlQueryBuilder",
     "TagInfo",
     "Tags",
     "Transaction",
@@ -97,6 +115,12 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "MemWalCleanup": "lance_spark.mem_wal.cleanup",
+            "ShardDescription": "lance_spark.mem_wal.setup.shards",
+            "ShardWriter": "lance_spark.mem_wal.writing.writer",
+            "ShardingField": "lance_spark.table.mem_wal.details",
+            "ShardingSpec": "lance_spark.table.mem_wal.details",
+            "evaluate_sharding_spec": "lance_spark.dataset.mem_wal",
             "DeletionFile": "lance_spark.table.fragments.files",
             "DataFile": "lance_spark.table.fragments.files",
             "write_fragments": "lance_spark.dataset.fragments.write",
@@ -122,15 +146,19 @@ if not TYPE_CHECKING:
             "MergeResult": "lance_spark.dataset.changes.merge_rows",
             "Fragment": "lance_spark.table.fragments.fragment",
             "FreshRows": "lance_spark.dataset.fresh.rows",
+            "IOStats": "lance_spark.storage.io_counts",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",
             "LsmPointLookupPlanner": "lance_spark.dataset.fresh.scanners",
             "LsmScanner": "lance_spark.dataset.fresh.scanners",
+            "LsmVectorSearchPlanner": "lance_spark.dataset.fresh.scanners",
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
             "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
+            "SqlQuery": "lance_spark.dataset.rows.sql",
+            "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
             "TagInfo": "lance_spark.dataset.tags",
             "Tags": "lance_spark.dataset.tags",
             "Transaction": "lance_spark.table.commit.transaction",

@@ -41,6 +41,7 @@ class HistoryMethods:
         # Internal: other modules of this project use it as well, users must not.
         self._table = table
         self._storage_options = dict(storage_options or {})
+        self._io_before = table.store.io_counts.stats()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._table.store.display!r}, version={self.version})"

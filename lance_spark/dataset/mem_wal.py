@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.dataset.history import HistoryMethods
@@ -11,8 +12,10 @@ from lance_spark.table.commit.options import CommitOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lance_spark.mem_wal.cleanup import MemWalCleanup
     from lance_spark.mem_wal.setup.shards import ShardDescription
     from lance_spark.mem_wal.writing.writer import ShardWriter
+    from lance_spark.table.mem_wal.details import ShardingSpec
 
 
 class MemWalMethods(HistoryMethods):
@@ -261,6 +264,84 @@ stats_log_interval_ms, hnsw_params
 
         return split_rows(self._table, data, schema)
 
+    def compact_mem_wal(
+        self,
+        *,
+        flush: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Self:
+        """Bring the rows of all SSTables of the MemWAL into the table, in one commit.
+
+        Parameters
+        ----------
+        flush : bool
+            Whether to make SSTables of rows that only the logs have. This ends the writers of their
+            shards.
+        commit_message, transaction_properties
+            Stored in the transaction.
+        conflict_retries : int
+            Maximum number of times to start again after another client changed the same rows.
+        max_retries : int
+            Maximum number of times to retry the commit after other clients committed first.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed; the newest version if no SSTable was left to compact.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has no MemWAL, or no primary key.
+        CommitConflictError, CorruptTableError, CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset = dataset.compact_mem_wal()  # doctest: +SKIP
+        """
+        from lance_spark.mem_wal.compaction import compact_mem_wal
+        from lance_spark.mem_wal.writing.flush import flush_logs
+        from lance_spark.mutations.commits import at_version
+        from lance_spark.table.open import read_latest
+
+        options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+        )
+        newest = at_version(self._table, read_latest(self._table.store))
+        if flush:
+            flush_logs(newest)
+        compact_mem_wal(newest, options)
+        return self._committed(at_version(newest, read_latest(newest.store)))
+
+    def clean_mem_wal(self, older_than: timedelta = timedelta(days=7)) -> MemWalCleanup:
+        """Remove files of the MemWAL that no reader or writer needs any more.
+
+        Parameters
+        ----------
+        older_than : timedelta
+            Keep files that were needed within this time. It must be longer than any fresh read, and
+            any write, takes.
+
+        Returns
+        -------
+        MemWalCleanup
+            Numbers of removed files and bytes.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has no MemWAL, or the time is negative.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        from lance_spark.mem_wal.cleanup import clean_mem_wal
+        from lance_spark.mutations.commits import at_version
+        from lance_spark.table.open import read_latest
+
+        return clean_mem_wal(at_version(self._table, read_latest(self._table.store)), older_than)
+
     def disable_mem_wal(
         self,
         *,
@@ -303,3 +384,41 @@ stats_log_interval_ms, hnsw_params
 
         options = CommitOptions.of(commit_message, None, max_retries=max_retries)
         return self._committed(disable_mem_wal(self._table, options, compact=compact))
+
+
+def evaluate_sharding_spec(
+    batch: pa.RecordBatch | pa.Table,
+    spec: ShardingSpec | Mapping[str, Any],
+    schema: HistoryMethods,
+) -> pa.RecordBatch:
+    """Compute the values by which rows are dealt out to shards.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch or pyarrow.Table
+        Rows with the columns that the spec uses.
+    spec : ShardingSpec or mapping
+        A mapping is one of the values ``sharding_specs`` of `Dataset.mem_wal_index_details`.
+    schema : Dataset
+        The table whose field ids the spec has.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        One column for each sharding field, with its name.
+
+    Raises
+    ------
+    InvalidInputError
+        The spec or the rows lack a column or a parameter.
+    UnsupportedError
+        The transform is unknown, or not defined for the type of the column.
+
+    Examples
+    --------
+    >>> (spec,) = dataset.mem_wal_index_details()["sharding_specs"]  # doctest: +SKIP
+    >>> evaluate_sharding_spec(rows, spec, dataset)["bucket"]  # doctest: +SKIP
+    """
+    from lance_spark.mem_wal import sharding
+
+    return sharding.evaluate_sharding_spec(batch, spec, schema._table.schema)

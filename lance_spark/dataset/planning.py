@@ -15,6 +15,7 @@ from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.schema.extension_types import extended_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.plan import (
@@ -70,7 +71,7 @@ class PlanMethods(HistoryMethods):
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the table, with the metadata of the schema and of its fields."""
-        return self._table.schema.to_arrow()
+        return extended_schema(self._table.schema.to_arrow())
 
     def schema_of(
         self,
@@ -81,7 +82,15 @@ class PlanMethods(HistoryMethods):
         with_row_address: bool = False,
     ) -> pa.Schema:
         """Return the Arrow schema of a read with these arguments; see `to_batches`."""
-        return self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
+        return extended_schema(
+            self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
+        )
+
+    def _stored_schema(
+        self, columns: Sequence[str] | None = None, blob_handling: str | None = None
+    ) -> pa.Schema:
+        """Return the Arrow schema of a read, with stored types in place of extension types."""
+        return self._select(columns, blob_handling).to_arrow()
 
     @property
     def data_storage_version(self) -> str:
@@ -105,6 +114,10 @@ class PlanMethods(HistoryMethods):
     def _max_rows(self) -> int:
         """The maximum number of rows, without reading any."""
         return sum(fragment.num_rows for fragment in self.fragments)
+
+    def __len__(self) -> int:
+        """Return the number of live rows."""
+        return self.count_rows()
 
     def count_rows(
         self,

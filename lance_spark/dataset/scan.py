@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lance_spark.dataset.nearest import NearestMethods
 from lance_spark.errors import CorruptError, MissingFileError
+from lance_spark.file.schema.extension_types import extended_table
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.predicates.conditions import Condition
@@ -94,7 +95,7 @@ class ScanMethods(NearestMethods):
         unique, inverse = np.unique(positions, return_inverse=True)
         batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
         table = pa.Table.from_batches(batches, schema.to_arrow())
-        table = row_meta.with_repeats(table, columns)
+        table = extended_table(row_meta.with_repeats(table, columns))
         if np.array_equal(inverse, np.arange(len(unique))):
             return table
         return table.take(pa.array(inverse))
@@ -135,7 +136,7 @@ class ScanMethods(NearestMethods):
         table = take_addresses(
             self._table.paths, self.fragments, schema, addresses[is_live], self._open_files
         )
-        return row_meta.with_repeats(table, columns)
+        return extended_table(row_meta.with_repeats(table, columns))
 
     def take_blobs(
         self,

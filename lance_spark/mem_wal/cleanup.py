@@ -4,7 +4,7 @@
 | --- | --- |
 | SSTable | no newest shard manifest listed it: it was compacted, or its flush failed |
 | WAL entry with rows | it was at or before `replay_after` of the newest shard manifest |
-| temporary file | it was there: its writer was killed |
+| temporary file, staged rows | it was there: its writer was killed |
 
 A fresh read goes on with the shard manifest that it has read. So a file stays until all shard
 manifests that list it, or that do not cover it, were replaced a grace time ago.
@@ -26,6 +26,7 @@ from itertools import pairwise
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.mem_wal.compaction import mem_wal_of
 from lance_spark.mem_wal.entries import read_entry
+from lance_spark.mem_wal.staging import STAGED
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import TEMPORARY
@@ -79,9 +80,11 @@ def clean_mem_wal(table: OpenTable, older_than: timedelta = DEFAULT_GRACE) -> Me
         raise InvalidInputError(f"older_than must not be negative, but is {older_than}")
     mem_wal_of(table)
     cutoff = time.time() - older_than.total_seconds()
+    staged = [info for info in table.store.list_tree(STAGED) if _is_old(info, cutoff)]
+    table.store.delete([info.path for info in staged])
     parts = [_clean_shard(table.store, shard, cutoff) for shard in list_shards(table.store)]
     return MemWalCleanup(
-        sum(part.bytes_removed for part in parts),
+        sum(part.bytes_removed for part in parts) + sum(info.size for info in staged),
         sum(part.sstables_removed for part in parts),
         sum(part.entries_removed for part in parts),
     )

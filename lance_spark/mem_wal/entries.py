@@ -48,8 +48,10 @@ _TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 _EPOCH, _GENERATION, _SENTINEL = b"writer_epoch", b"generation", b"fence_sentinel"
 _NUMBER = re.compile(rb"[0-9]{1,20}")
 _MAX_NUMBER = 2**64 - 1
-#: Compressed buffers of an entry can claim any size. A writer appends some ten megabytes at once.
-_MAX_BYTES = 1024**3
+#: Compressed buffers of an entry can claim any size, and columns without buffers any number of
+#: rows. No client is known to compress; others have at most eight rows a byte.
+_LEAST_BYTES, _MOST_TIMES = 64 * 1024 * 1024, 20
+_LEAST_ROWS, _ROWS_A_BYTE = 1_000_000, 8
 #: Entries that are requested at the same time at the end of a log.
 _MOST_AT_ONCE = 16
 
@@ -68,7 +70,7 @@ class Entry:
     rows : pyarrow.Table, optional
         The rows in the order of the writer, `_tombstone` last; None for a sentinel.
     properties : mapping of str to str
-        Other metadata of the schema.
+        Metadata of the messages with the batches. pylance refuses further metadata of the schema.
     """
 
     position: int
@@ -172,10 +174,7 @@ def delete_rows(schema: Schema, keys: pa.Table) -> pa.Table:
 
 def encode_entry(entry: Entry) -> bytes:
     """Return the bytes of an entry."""
-    metadata: dict[bytes, bytes] = {
-        key.encode(): value.encode() for key, value in entry.properties.items()
-    }
-    metadata[_EPOCH] = str(entry.writer_epoch).encode()
+    metadata = {_EPOCH: str(entry.writer_epoch).encode()}
     if entry.generation is not None:
         metadata[_GENERATION] = str(entry.generation).encode()
     if entry.is_sentinel:
@@ -184,8 +183,10 @@ def encode_entry(entry: Entry) -> bytes:
     schema = rows.schema.with_metadata({**(rows.schema.metadata or {}), **metadata})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
+        properties = dict(entry.properties) or None
         for batch in rows.to_batches() if rows.num_columns else ():
-            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+            copy = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            writer.write_batch(copy, custom_metadata=properties)
     return bytes(sink.getvalue())
 
 
@@ -205,18 +206,26 @@ def decode_entry(data: bytes, name: str, position: int) -> Entry:
     CorruptFileError
     """
     try:
-        check_decompressed_stream(data, _MAX_BYTES)
+        check_decompressed_stream(data, _LEAST_BYTES + _MOST_TIMES * len(data))
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             metadata = dict(reader.schema.metadata or {})
-            is_sentinel = metadata.pop(_SENTINEL, b"") == b"true"
-            epoch = _number(metadata.pop(_EPOCH, None), "writer_epoch")
-            recorded = metadata.pop(_GENERATION, None)
+            is_sentinel = metadata.get(_SENTINEL) == b"true"
+            epoch = _number(metadata.get(_EPOCH), "writer_epoch")
+            recorded = metadata.get(_GENERATION)
             generation = None if recorded is None else _number(recorded, "generation")
-            rows = None if is_sentinel else reader.read_all()
+            rows, properties = None, {}
+            if not is_sentinel:
+                batches = []
+                for batch, custom in _batches(reader):
+                    batches.append(batch)
+                    properties.update(custom)
+                rows = pa.Table.from_batches(batches, reader.schema)
         if rows is not None:
+            most = _LEAST_ROWS + _ROWS_A_BYTE * len(data)
+            if rows.num_rows > most:
+                raise ValueError(f"it has {rows.num_rows} rows in {len(data)} bytes")
             rows.validate(full=True)
             rows = _with_tombstones(rows).replace_schema_metadata(None)
-        properties = {key.decode(): value.decode() for key, value in metadata.items()}
     except (ValueError, pa.ArrowException, MemoryError, OSError) as error:
         raise CorruptFileError(f"{name}: the WAL entry cannot be read: {error}") from error
     return Entry(position, epoch, generation, is_sentinel, rows, properties)
@@ -280,6 +289,18 @@ def read_tail(store: ObjectStore, shard: uuid.UUID, after: int) -> Iterator[Entr
         position = positions.stop
         if not store.is_local:
             at_once = min(2 * at_once, _MOST_AT_ONCE)
+
+
+def _batches(
+    reader: pa.RecordBatchStreamReader,
+) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+    """Yield the batches of a stream, and the metadata of their messages."""
+    while True:
+        try:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            return
+        yield batch, {key.decode(): value.decode() for key, value in dict(metadata or {}).items()}
 
 
 def _number(text: bytes | None, key: str) -> int:

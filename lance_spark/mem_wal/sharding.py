@@ -132,12 +132,15 @@ def split_by_shard(spec: ShardingSpec, schema: Schema, rows: pa.Table) -> list[S
                 f"{column.null_count} rows have null as sharding field {name!r}, so that they "
                 "belong to no shard"
             )
-    keys = pa.Table.from_batches([values]).append_column("row", pa.array(np.arange(len(values))))
-    groups = keys.group_by(values.schema.names, use_threads=False).aggregate([("row", "list")])
+    # The names of sharding fields need not be different.
+    names = [str(number) for number in range(values.num_columns)]
+    keys = pa.table([*values.columns, pa.array(np.arange(len(values)))], [*names, "row"])
+    groups = keys.group_by(names, use_threads=False).aggregate([("row", "list")])
     result = []
     for number in range(groups.num_rows):
         entries = tuple(
-            (part.field_id, entry_bytes(groups[part.field_id][number])) for part in spec.fields
+            (part.field_id, entry_bytes(groups[name][number]))
+            for name, part in zip(names, spec.fields, strict=True)
         )
         chosen = rows.take(groups["row_list"][number].values)
         result.append(ShardRows(shard_uuid(spec, entries), entries, chosen))

@@ -29,9 +29,10 @@ import pyarrow.compute as pc
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.mem_wal.compaction import mem_wal_of
-from lance_spark.mem_wal.entries import delete_rows, put_rows
+from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows, read_entry
 from lance_spark.mem_wal.sharding import ShardRows, split_by_shard
 from lance_spark.mem_wal.sstable import write_sstable
+from lance_spark.mem_wal.writing.open import spec_of
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.publishing import publish_sstable
 from lance_spark.mem_wal.writing.writer import ShardWriter
@@ -52,8 +53,8 @@ _ATTEMPTS = 10
 _AT_ONCE = 16
 
 
-#: Writers of this process, by table, shard and stream.
-_WRITERS: dict[tuple[str, uuid.UUID, str], ShardWriter] = {}
+#: Writers of this process, by table, shard and stream, and the last batch that each has written.
+_WRITERS: dict[tuple[str, uuid.UUID, str], tuple[ShardWriter, int]] = {}
 
 
 class StreamMode(enum.Enum):
@@ -146,33 +147,16 @@ def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uu
         The same holds.
     """
     details = mem_wal_of(table)
+    if not primary_key(table.schema):
+        raise InvalidInputError(
+            f"{table.store.display}: the table has no primary key, which upserts need; set the "
+            "metadata lance-schema:unenforced-primary-key of its key columns"
+        )
     spec = spec_of(table, details)
     parts = split_by_shard(spec, table.schema, rows)
     writers = [_ShardOfStream(table, details, spec, part, batch) for part in parts]
     written = read_all(_ShardOfStream.write, writers, local=table.store.is_local)
     return [part.shard for part, is_written in zip(parts, written, strict=True) if is_written]
-
-
-def spec_of(table: OpenTable, details: MemWalDetails) -> ShardingSpec:
-    """Return the sharding by which rows are dealt out.
-
-    Raises
-    ------
-    InvalidInputError
-        The table has no primary key, or its shards are made by hand.
-    """
-    name = table.store.display
-    if not primary_key(table.schema):
-        raise InvalidInputError(
-            f"{name}: the table has no primary key, which upserts need; set the metadata "
-            "lance-schema:unenforced-primary-key of its key columns"
-        )
-    if len(details.sharding_specs) != 1:
-        raise InvalidInputError(
-            f"{name}: the MemWAL has {len(details.sharding_specs)} sharding specs, so rows cannot "
-            "be dealt out to shards; initialise it with buckets, an identity column, or unsharded"
-        )
-    return details.sharding_specs[0]
 
 
 def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
@@ -213,6 +197,40 @@ def _number_in(manifests: Sequence[ShardManifest | None], batch: StreamBatch) ->
     return None
 
 
+def _log_has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
+    """Return whether entries that SSTables cover have the rows of a batch.
+
+    Needed if a client that does not keep `stream_progress` has made these SSTables.
+    """
+    if progress_of(newest, batch.query_id) is not None:
+        return False
+    last = newest.replay_after
+    first = max(last - batch.lookback, 0)
+    while last > first:
+        positions = range(last, max(last - _AT_ONCE, first), -1)
+        entries = read_all(
+            lambda position: read_entry(store, newest.shard, position),
+            positions,
+            local=store.is_local,
+        )
+        numbers = _numbers_in([entry for entry in entries if entry is not None], batch)
+        if numbers or None in entries:
+            # Cleanup has removed the entries before.
+            return max(numbers, default=-1) >= batch.number
+        last -= len(positions)
+    return False
+
+
+def _numbers_in(entries: Sequence[Entry], batch: StreamBatch) -> list[int]:
+    """Return the numbers of the batches of a stream that entries have."""
+    known = (progress_in(entry.properties, entry.writer_epoch) for entry in entries)
+    return [
+        progress.batch
+        for progress in known
+        if progress is not None and progress.query_id == batch.query_id
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _ShardOfStream:
     """The rows of a batch that belong to one shard."""
@@ -225,49 +243,49 @@ class _ShardOfStream:
 
     def write(self) -> bool:
         """Write the rows, unless the shard has them; return whether they were written."""
-        store, shard, batch = self.table.store, self.part.shard, self.batch
+        is_log = self.batch.mode is StreamMode.LOG
         for attempts_left in range(_ATTEMPTS - 1, -1, -1):
-            newest = read_latest(store, shard)
-            if newest is not None and has_batch(store, newest, batch):
-                return False
             try:
-                if batch.mode is StreamMode.LOG:
-                    return self._append()
-                self._write(newest)
+                return self._append() if is_log else self._write()
             except CommitConflictError:
                 # Another writer has claimed the shard.
                 if not attempts_left:
                     raise
-            else:
-                return True
         raise AssertionError("the last attempt returns or raises")
 
     def _append(self) -> bool:
-        """Append the rows to the log, unless it has them."""
+        """Append the rows to the log, unless the shard has them."""
+        number = self.batch.number
         key = (self.table.store.uri, self.part.shard, self.batch.query_id)
-        writer = _WRITERS.pop(key, None) or self._writer()
-        known = (progress_in(entry.properties, entry.writer_epoch) for entry in writer.entries)
-        is_new = not any(
-            progress is not None
-            and progress.query_id == self.batch.query_id
-            and progress.batch >= self.batch.number
-            for progress in known
-        )
-        if is_new:
-            properties = {QUERY_ID: self.batch.query_id, BATCH: str(self.batch.number)}
+        # Only a writer that does not fail is used again.
+        writer, last = _WRITERS.pop(key, (None, -1))
+        if writer is None:
+            store = self.table.store
+            newest = read_latest(store, self.part.shard)
+            if newest is not None and (
+                has_batch(store, newest, self.batch) or _log_has_batch(store, newest, self.batch)
+            ):
+                return False
+            writer = self._writer()
+            last = max(_numbers_in(writer.entries, self.batch), default=-1)
+        if number > last:
+            properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
-        # Only a writer that has not failed is used again.
-        _WRITERS[key] = writer
-        return is_new
+        _WRITERS[key] = writer, max(last, number)
+        return number > last
 
     def _writer(self) -> ShardWriter:
         """Claim the shard."""
-        options = WriterOptions().changed(self.details.writer_defaults)
+        options = WriterOptions.from_text(self.details.writer_defaults)
         part = self.part
         return ShardWriter(self.table, self.details, part.shard, options, self.spec, part.entries)
 
-    def _write(self, newest: ShardManifest | None) -> None:
+    def _write(self) -> bool:
+        """Write the rows as an SSTable, unless the shard has them."""
         store, shard = self.table.store, self.part.shard
+        newest = read_latest(store, shard)
+        if newest is not None and has_batch(store, newest, self.batch):
+            return False
         progress = None if newest is None else progress_of(newest, self.batch.query_id)
         if newest is None or progress is None or progress.writer_epoch != newest.writer_epoch:
             newest = self._claimed()
@@ -277,6 +295,7 @@ class _ShardOfStream:
             query_id=self.batch.query_id, batch=self.batch.number, writer_epoch=epoch
         )
         publish_sstable(store, shard, epoch, sstable, newest.replay_after, [recorded])
+        return True
 
     def _claimed(self) -> ShardManifest:
         """Claim the shard, and flush the rows of its log."""

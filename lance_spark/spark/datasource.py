@@ -179,9 +179,12 @@ class LanceDataSource(DataSource):
         InvalidOptionError
         """
         from lance_spark.spark.options.options import WriteOptions
+        from lance_spark.spark.streaming.upserts import LanceUpsertWriter
         from lance_spark.spark.streaming.writer import LanceStreamWriter
 
-        return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite)
+        options = WriteOptions.parse(self.options)
+        writer = LanceUpsertWriter if options.upsert else LanceStreamWriter
+        return writer(options, schema, overwrite)
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lance_spark.errors import CorruptFileError
+from lance_spark.storage.io_counts import IoCounts
 
 T = TypeVar("T")
 
@@ -46,12 +47,16 @@ class ReadCounts:
     bytes: int = 0
     nanoseconds: int = 0
     files: int = 1
+    #: The counts of all files of a root.
+    total: IoCounts | None = field(default=None, repr=False, compare=False)
 
     def add(self, reads: int, size: int) -> None:
         """Count one request."""
         self.requests += 1
         self.reads += reads
         self.bytes += size
+        if self.total is not None:
+            self.total.add_reads(reads, size)
 
     def clear(self) -> None:
         """Set all counts to zero."""

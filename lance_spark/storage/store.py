@@ -16,6 +16,7 @@ from lance_spark.storage.commit.manifest_store import ManifestStore, load
 from lance_spark.storage.connect import check_conditional_put, connect, connect_renewing, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.google import is_google, is_zonal
+from lance_spark.storage.io_counts import CountedOutput, counts_of
 from lance_spark.storage.listing import Folders
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.remote import (
@@ -80,6 +81,8 @@ class ObjectStore(Folders):
             self._secrets["renewed"] = self._credentials.secrets
             options = {**of_uri(self._objects), **self._options}
             self._renewed = RenewedArguments(self._credentials, self._objects.scheme, options)
+        #: Shared by all stores of this root.
+        self.io_counts = counts_of(self._objects.uri)
         self._fs: Any = None
         self._io_threads = parse_io_threads(self._arguments)
         if not location.is_local:
@@ -232,11 +235,16 @@ class ObjectStore(Folders):
         StorageError
         """
         full = self._full(path)
+        source: local.LocalSource | RemoteSource
         if self._fs is None:
-            return local.LocalSource(full, size)
-        return RemoteSource(
-            self._fs, full, self.name(path), size, self._secrets, self._io_threads, self._retries
-        )
+            source = local.LocalSource(full, size)
+        else:
+            options, threads = self._secrets, self._io_threads
+            source = RemoteSource(
+                self._fs, full, self.name(path), size, options, threads, self._retries
+            )
+        source.counts.total = self.io_counts
+        return source
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
@@ -261,6 +269,7 @@ class ObjectStore(Folders):
             else:
                 with local.open_file(full) as file:
                     data = file.read() if limit is None else file.read(limit + 1)
+        self.io_counts.add_reads(1, len(data))
         if limit is not None and len(data) > limit:
             raise CorruptFileError(f"{self.name(path)}: the file has more than {limit} bytes")
         return data
@@ -280,9 +289,10 @@ class ObjectStore(Folders):
         full = self._full(path)
         if self._fs is None:
             local.write_whole(full, data, durable=durable)
-            return
-        with translated(self.name(path), self._secrets):
-            self._retries.call(self._fs.pipe_file, full, data)
+        else:
+            with translated(self.name(path), self._secrets):
+                self._retries.call(self._fs.pipe_file, full, data)
+        self.io_counts.add_write(len(data))
 
     def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
         """Open a new file for sequential writes.
@@ -299,9 +309,9 @@ class ObjectStore(Folders):
         """
         full = self._full(path)
         if self._fs is None:
-            return LocalOutput(full, replace=replace)
+            return CountedOutput(LocalOutput(full, replace=replace), self.io_counts)
         with translated(self.name(path), self._secrets):
-            return outputs.start(
+            output = outputs.start(
                 self.scheme,
                 self._fs,
                 full,
@@ -311,6 +321,7 @@ class ObjectStore(Folders):
                 self._secrets,
                 replace=replace,
             )
+        return CountedOutput(output, self.io_counts)
 
     def remove_folder(self, folder: str) -> None:
         """Remove an empty folder on a local disk. Errors are ignored."""
@@ -386,6 +397,7 @@ class ObjectStore(Folders):
 
     def _create(self, handler: CommitHandler, path: str, data: bytes) -> bool:
         full = self._full(path)
+        self.io_counts.add_write(len(data))
         with translated(self.name(path), self._secrets):
             if self._fs is None:
                 return handler.put_if_absent(full, data)

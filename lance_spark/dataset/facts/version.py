@@ -14,6 +14,7 @@ from lance_spark.errors import InvalidInputError
 if TYPE_CHECKING:
     from lance_spark.dataset.facts.delta import DatasetDelta
     from lance_spark.dataset.facts.statistics import DatasetStatistics
+    from lance_spark.storage.io_counts import IOStats
     from lance_spark.table.manifest.history import VersionInfo
 
 
@@ -50,6 +51,32 @@ class FactMethods(ScannerMethods):
         Credentials of a namespace are renewed before they expire.
         """
         return dict(self._table.store.options) or None
+
+    def io_stats_snapshot(self) -> IOStats:
+        """Return the reads and writes of the table since the last call of `io_stats_incremental`.
+
+        The first count begins when this object is made. All reads and writes of files below the
+        root of the table by this process count, also those by other objects.
+
+        Returns
+        -------
+        IOStats
+            `read_iops`, `read_bytes`, `write_iops` and `written_bytes`.
+        """
+        return self._table.store.io_counts.stats() - self._io_before
+
+    def io_stats_incremental(self) -> IOStats:
+        """Return the counts of `io_stats_snapshot`, and begin again with zero.
+
+        Examples
+        --------
+        >>> dataset.io_stats_incremental()
+        >>> table = dataset.to_table()
+        >>> print(dataset.io_stats_incremental().read_bytes)
+        """
+        before, now = self._io_before, self._table.store.io_counts.stats()
+        self._io_before = now
+        return now - before
 
     @property
     def stats(self) -> DatasetStatistics:

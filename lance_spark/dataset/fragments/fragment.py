@@ -239,12 +239,12 @@ class DatasetFragment:
 
     def _without(self, rows: BitMap) -> Fragment | None:
         """Return the fragment without some live rows."""
-        from lance_spark.mutations.commits import check_rows_writable
+        from lance_spark.mutations.mem_wal import check_rows_changeable
         from lance_spark.mutations.rows.delete import delete_offsets
         from lance_spark.table.operations.data.row_deletions import with_deletion_file
 
         table = self._dataset._table
-        check_rows_writable(table, data_files=False)
+        check_rows_changeable(table, data_files=False)
         if not rows:
             return self._fragment if self._fragment.num_rows else None
         parts = {self.fragment_id: rows}

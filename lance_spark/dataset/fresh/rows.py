@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.fresh.scan import FreshScan
 from lance_spark.mem_wal.snapshot import FreshState, read_state
 from lance_spark.scan.fragment.row_meta import META_FIELDS
@@ -17,12 +19,13 @@ from lance_spark.scan.task import ScanTask
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lance_spark.dataset.planning import Filter
-    from lance_spark.file.schema.schema import Schema
 
 _SEARCH = (
-    "{}: searches do not read the rows of a MemWAL yet: read without fresh rows, or compact the "
-    "rows into the table"
+    "{}: full-text queries do not read the rows of a MemWAL: read without fresh rows, or compact "
+    "the rows into the table"
 )
 
 
@@ -193,8 +196,45 @@ class FreshRows(ScannerMethods):
             "MemWAL have no row ids, addresses, positions and versions"
         )
 
-    def _plan_nearest(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise UnsupportedFeatureError(_SEARCH.format(self._table.store.display))
+    def _nearest_rows(
+        self,
+        nearest: Mapping[str, Any],
+        limit: int | None,
+        columns: Sequence[str] | None,
+        conditions: tuple[Condition, ...],
+        blob_handling: str | None,
+        with_row_id: bool,
+        with_row_address: bool,
+        *,
+        prefilter: bool,
+        fast_search: bool,
+        use_scalar_index: bool,
+    ) -> pa.Table:
+        from lance_spark.dataset.fresh.nearest import FreshNearest, read_fields
+        from lance_spark.scan.vectors.query import parse_nearest
+
+        query = parse_nearest(nearest)
+        if limit and nearest.get("k") is None:
+            query = replace(query, k=limit)
+        before, after = (conditions, ()) if prefilter else ((), conditions)
+        search = self._plan_nearest(query, fast_search=fast_search)
+        fresh = self._scan.sources_of(before)
+        schema = self._nearest_schema(
+            columns,
+            blob_handling,
+            with_row_id,
+            with_row_address,
+            is_batch=search.query.is_batch,
+        )
+        read = Schema(read_fields(schema, search, after))
+        self._check(read, conditions, None)
+        tasks = fresh.fresh_tasks(read, before, DEFAULT_BATCH_SIZE)
+        if tasks:
+            search = replace(search, measures_again=True)
+        task = self._nearest_task(
+            search, schema, fresh.unshadowed(before), (), use_scalar_index=use_scalar_index
+        )
+        return FreshNearest(search, task, tasks, after).rows(self._opened_rows(), limit)
 
     def _plan_text(self, *arguments: Any, **options: Any) -> NoReturn:
         raise UnsupportedFeatureError(_SEARCH.format(self._table.store.display))

@@ -7,10 +7,11 @@ reads them, and then returns old rows.
 
 from __future__ import annotations
 
+import math
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from lance_spark.dataset.planning import PlanMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.mem_wal.fresh.tasks import LogTask, SsTableTask
 from lance_spark.mem_wal.snapshot import FreshState, ShardState
-from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.scan.fragment.row_meta import DISTANCE, ROW_ADDRESS
 from lance_spark.scan.predicates.tuples import Comparison
 from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.mem_wal.names import is_sstable_folder
@@ -268,20 +269,25 @@ class LsmScanner:
 class ExecutionPlan:
     """A planned lookup or search. Each call reads the rows again."""
 
-    def __init__(self, rows: FreshRows, tasks: Sequence[ScanTask], schema: Schema) -> None:
-        self._rows = rows
-        self._planned = tuple(tasks)
-        self._schema = schema
+    def __init__(
+        self,
+        schema: pa.Schema,
+        dataset_schema: pa.Schema,
+        tasks: Sequence[ScanTask],
+        read: Callable[[], Iterator[pa.RecordBatch]],
+    ) -> None:
+        self._schema, self._dataset_schema = schema, dataset_schema
+        self._planned, self._batches = tuple(tasks), read
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        return self._schema.to_arrow()
+        return self._schema
 
     @property
     def dataset_schema(self) -> pa.Schema:
         """The Arrow schema of the table."""
-        return self._rows.schema
+        return self._dataset_schema
 
     def explain(self) -> str:
         """Return what is read, a line for each source."""
@@ -306,10 +312,6 @@ class ExecutionPlan:
     def to_table(self) -> pa.Table:
         """Return the rows as a table."""
         return pa.Table.from_batches(self._batches(), self.schema)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        for task in self._planned:
-            yield from task.batches(prefetch=False)
 
 
 class LsmPointLookupPlanner:
@@ -363,7 +365,114 @@ class LsmPointLookupPlanner:
         )
         names = None if columns is None else [*dict.fromkeys([*columns, *rows.key_columns])]
         schema = rows._select(names, None)
-        return ExecutionPlan(rows, rows._tasks(schema.names, conditions), schema)
+        tasks = rows._tasks(schema.names, conditions)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for task in tasks:
+                yield from task.batches(prefetch=False)
+
+        return ExecutionPlan(schema.to_arrow(), rows.schema, tasks, read)
+
+
+class LsmVectorSearchPlanner:
+    """Plans vector searches in a table and in rows of its MemWAL.
+
+    All vectors of SSTables, and of rows of the table that no index covers, are measured. pylance
+    searches by indexes only.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    shard_snapshots : sequence of ShardSnapshot
+    vector_column : str
+    pk_columns : sequence of str, optional
+        The columns of the key; by default those of the primary key of the table.
+    distance_type : str, optional
+        The metric: ``l2``, ``cosine``, ``dot`` or ``hamming``; by default that of the index, or
+        ``l2``.
+    filter : str, optional
+        Only rows that meet this condition are searched.
+
+    Examples
+    --------
+    >>> planner = LsmVectorSearchPlanner(dataset, [snapshot], "vector")
+    >>> planner.plan_search(pa.array([0.5, 0.1], pa.float32()), k=10).to_table()
+    """
+
+    def __init__(
+        self,
+        dataset: PlanMethods,
+        shard_snapshots: Sequence[ShardSnapshot],
+        vector_column: str,
+        pk_columns: Sequence[str] | None = None,
+        distance_type: str | None = None,
+        filter: str | None = None,
+    ) -> None:
+        self._rows = rows_of(dataset, shard_snapshots, pk_columns)
+        self._column, self._metric, self._filter = vector_column, distance_type, filter
+
+    def plan_search(
+        self,
+        query: pa.Array,
+        k: int = 10,
+        nprobes: int = 20,
+        columns: Sequence[str] | None = None,
+        refine_base_table: bool = False,
+        overfetch_factor: float = 1.0,
+    ) -> ExecutionPlan:
+        """Plan the search of the rows that are nearest to a vector.
+
+        Parameters
+        ----------
+        query : pyarrow.Array
+            The numbers of the vector.
+        k : int
+            Number of rows.
+        nprobes : int
+            Number of partitions of an index that are searched.
+        columns : sequence of str, optional
+            Columns to read besides those of the key and ``_distance``; all columns by default.
+        refine_base_table : bool
+            Whether rows that an index finds are measured by their vectors. They are, if SSTables
+            have rows.
+        overfetch_factor : float
+            At least 1. Ignored: hidden rows are left out before the search, so that they take no
+            place of other rows.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        for name, value in (("k", k), ("nprobes", nprobes)):
+            check_least(name, value, 1)
+        if not 1 <= overfetch_factor < math.inf:
+            raise InvalidInputError(f"overfetch_factor must be at least 1, not {overfetch_factor}")
+        rows = self._rows
+        nearest: dict[str, Any] = {"column": self._column, "q": query, "k": k, "nprobes": nprobes}
+        if self._metric is not None:
+            nearest["metric"] = self._metric
+        if refine_base_table:
+            nearest["refine_factor"] = 1
+        names = None if columns is None else [*dict.fromkeys([*columns, *rows.key_columns])]
+        schema = rows._select(names, None).to_arrow().append(DISTANCE.arrow_field)
+        conditions = rows._conditions(None, self._filter)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            found = rows._nearest_rows(
+                nearest,
+                None,
+                names,
+                conditions,
+                None,
+                False,
+                False,
+                prefilter=True,
+                fast_search=False,
+                use_scalar_index=True,
+            )
+            yield from found.to_batches()
+
+        return ExecutionPlan(schema, rows.schema, rows._tasks([self._column], conditions), read)
 
 
 def _key_columns(pk_value: pa.Array, rows: FreshRows) -> list[pa.Array]:

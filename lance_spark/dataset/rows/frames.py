@@ -56,6 +56,8 @@ def _blob_columns(dataset: ScannerMethods, scan: Mapping[str, Any]) -> list[str]
     """Return the blob columns of a scan, which are top-level columns."""
     schema = dataset._table.schema
     names = scan.get("columns")
+    if isinstance(names, Mapping):
+        names = [name for name, text in names.items() if name == text]
     return [
         field.name
         for field in schema.fields

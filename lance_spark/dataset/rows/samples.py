@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset as pads
 
+    from lance_spark.dataset.planning import Columns, Filter
+    from lance_spark.dataset.rows.sql import SqlQueryBuilder
+
 
 class SampleMethods(ScannerMethods):
     """Methods of `Dataset` that return rows in other forms."""
@@ -73,7 +76,7 @@ class SampleMethods(ScannerMethods):
         positions = random.sample(range(total), num_rows)
         return self.take(positions if randomize_order else sorted(positions), columns, **options)
 
-    def slice(self, start: int, end: int, columns: Sequence[str] | None = None) -> pa.Table:
+    def slice(self, start: int, end: int, columns: Columns | None = None) -> pa.Table:
         """Return the rows at some positions of the table's order. Deleted rows are not counted.
 
         Parameters
@@ -82,8 +85,8 @@ class SampleMethods(ScannerMethods):
             Position of the first row, from 0 on.
         end : int
             Position after the last row. Positions after the end of the table have no rows.
-        columns : sequence of str, optional
-            As in `take`.
+        columns : sequence of str or mapping, optional
+            As in `to_table`.
 
         Raises
         ------
@@ -94,14 +97,12 @@ class SampleMethods(ScannerMethods):
         check_least("start", start, 0)
         if end < start:
             raise InvalidInputError(f"end must be at least start, {start}, not {end}")
-        # The type of an empty range is not known.
-        positions = range(start, max(min(end, self.count_rows()), start))
-        return self.take(pa.array(positions, pa.int64()), columns)
+        return self.to_table(columns, limit=end - start, offset=start)
 
     def to_pandas(
         self,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
+        columns: Columns | None = None,
+        filter: Filter | None = None,
         limit: int | None = None,
         *,
         blob_mode: str = "lazy",
@@ -134,6 +135,29 @@ class SampleMethods(ScannerMethods):
         return to_pandas(
             self, {"columns": columns, "filter": filter, "limit": limit, **options}, blob_mode
         )
+
+    def sql(self, sql: str) -> SqlQueryBuilder:
+        """Query this version in SQL. Needs DuckDB: ``lance-spark[sql]``.
+
+        The table has the name ``dataset``. The language is DuckDB's, that of pylance DataFusion's.
+
+        Parameters
+        ----------
+        sql : str
+            A `SELECT` statement.
+
+        Returns
+        -------
+        SqlQueryBuilder
+
+        Examples
+        --------
+        >>> query = dataset.sql("SELECT name, count(*) FROM dataset GROUP BY name").build()
+        >>> query.to_batch_records()
+        """
+        from lance_spark.dataset.rows.sql import SqlQueryBuilder
+
+        return SqlQueryBuilder(self, sql)
 
     def sort_by(self, sorting: str | list[tuple[str, str]], **options: Any) -> pads.InMemoryDataset:
         """Return all rows, sorted in memory; see `pyarrow.dataset.Dataset.sort_by`.

@@ -85,12 +85,16 @@ class ScanRequest:
         if self.nearest is not None and self.full_text_query is not None:
             raise InvalidInputError("give nearest or full_text_query, not both")
         if self.is_search:
-            for name in ("order", "fragment_ids", "include_deleted_rows", "computed"):
-                if getattr(self, name) not in (None, (), False):
-                    argument = {"order": "order_by", "fragment_ids": "fragments"}.get(name, name)
+            given = {
+                "order_by": bool(self.order),
+                "fragments": self.fragment_ids is not None,
+                "include_deleted_rows": self.include_deleted_rows,
+                "columns as a mapping": self.computed is not None,
+            }
+            for argument, is_given in given.items():
+                if is_given:
                     raise InvalidInputError(
-                        f"{argument.replace('computed', 'columns as a mapping')} cannot be "
-                        "combined with nearest or full_text_query"
+                        f"{argument} cannot be combined with nearest or full_text_query"
                     )
         if self.include_deleted_rows:
             if not self.with_row_id:

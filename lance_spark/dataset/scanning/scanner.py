@@ -18,6 +18,11 @@ from lance_spark.dataset.scanning.ordered import key_names
 from lance_spark.dataset.scanning.request import ScanRequest
 from lance_spark.dataset.scanning.statistics import ScanStatistics
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.extension_types import (
+    extended_batches,
+    extended_schema,
+    extended_table,
+)
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
@@ -66,9 +71,13 @@ class Scanner:
     @property
     def projected_schema(self) -> pa.Schema:
         """The Arrow schema of the rows that are read."""
+        return extended_schema(self._stored_schema())
+
+    def _stored_schema(self) -> pa.Schema:
+        """Return the schema of the rows, with stored types."""
         request = self._request
         if request.is_search:
-            return replace_limit(self, 0).to_table().schema
+            return replace_limit(self, 0)._searched().schema
         if request.computed is None:
             return self._read_schema(request.columns)
         flags = self._read_schema([])
@@ -85,10 +94,10 @@ class Scanner:
         metrics = ScanMetrics()
         batches = self._batches(metrics)
         if request.strict_batch_size:
-            batches = of_rows(batches, self.projected_schema, request.batch_size)
+            batches = of_rows(batches, self._stored_schema(), request.batch_size)
         elif request.batch_size_bytes is not None:
             batches = of_bytes(batches, request.batch_size_bytes)
-        yield from batches
+        yield from extended_batches(batches)
         if request.scan_stats_callback is not None:
             try:
                 request.scan_stats_callback(ScanStatistics.of(metrics))
@@ -98,13 +107,13 @@ class Scanner:
     def to_table(self) -> pa.Table:
         """Return the rows as an Arrow table."""
         if self._request.is_search:
-            return self._searched()
+            return extended_table(self._searched())
         return pa.Table.from_batches(self.to_batches(), self.projected_schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a reader, which reads them as they are asked for."""
         if self._request.is_search:
-            return self._searched().to_reader(max_chunksize=self._request.batch_size)
+            return self.to_table().to_reader(max_chunksize=self._request.batch_size)
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_pandas(self, **kwargs: Any) -> Any:
@@ -248,7 +257,7 @@ class Scanner:
         if request.computed is None:
             yield from rows
             return
-        schema = self.projected_schema
+        schema = self._stored_schema()
         for batch in rows:
             yield request.computed.of_batch(batch, schema)
 

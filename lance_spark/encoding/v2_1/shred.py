@@ -243,6 +243,11 @@ class LeafColumn(NamedTuple):
         """Whether the values are in no list, and in no struct."""
         return self.levels.repetition is None and len(self.levels.layers) == 1
 
+    @property
+    def has_values(self) -> bool:
+        """Whether some value is not null."""
+        return len(self.values) > 0 and (self.live is None or bool(self.live.any()))
+
 
 def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     """Return the leaf columns of `array`, in column order.

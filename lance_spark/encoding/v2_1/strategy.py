@@ -93,9 +93,8 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     UnsupportedTypeError
         The version has no encoding for the type.
     """
-    dtype = column.values.type
-    if pat.is_struct(dtype) and not dtype.num_fields:
-        return _empty_struct(column, version)
+    if is_empty_struct(column):
+        return write_all_null(column, version)
     if is_blob(column.leaf.field) and version < (2, 2):
         return write_blob(column, lambda plain: _encode_values(plain, version))
     return _encode_values(column, version)
@@ -104,11 +103,8 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     dtype, path = column.values.type, column.leaf.path
     live = column.live
-    is_constant = version < _SEPARATE_PLANES or column.has_one_level
-    if not len(column.values) or (live is not None and not live.any()):
-        if is_constant:
-            return write_all_null(column, version)
-        return _all_null_with_levels(column, version)
+    if not column.has_values:
+        return write_all_null(column, version)
     if live is not None and live.all():
         live = None
     hints = Hints.of(column.leaf.field, path)
@@ -135,45 +131,29 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         raise type(error)(f"column {path!r}: {error}") from None
 
 
-def _all_null_with_levels(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
-    """Return the page of values that are all null, with lists or structs around them, in 2.3.
-
-    Constant pages have no levels there.
-    """
-    if pat.is_null(column.values.type):
-        raise UnsupportedTypeError(
-            f"column {column.leaf.path!r}: files of version 2.3 are not written with columns of "
-            "type null in lists and structs; use data storage version 2.2"
-        )
-    values = column.values
-    if len(values):
-        block = to_block(_without_garbage(values, column.live), column.live)
-        return _encode_block(column, block, NO_HINTS, version)
-    # No list has an item, and mini-blocks have at least one value.
-    block = to_block(values.dictionary_decode() if pat.is_dictionary(values.type) else values)
-    if isinstance(block, VariableWidthBlock):
-        return write_full_zip(column, *variable.encode_values(block))
-    if isinstance(block, FixedSizeListBlock):
-        return write_full_zip(column, *fixed_size_list.encode_values(block))
-    if isinstance(block, FixedWidthBlock):
-        return write_full_zip(column, *flat.encode_values(_in_bytes(block)))
-    assert isinstance(block, StructBlock)
-    return _packed(column, block, Hints(structural="fullzip"), version)
-
-
 def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
     """Return whether a page of one value has no levels, and the value is in its description."""
     has_levels = column.levels.repetition is not None or column.levels.definition is not None
     return not has_levels and is_inline(scalar)
 
 
-def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+def is_empty_struct(column: LeafColumn) -> bool:
+    """Return whether a column has structs without fields; refuse those that cannot be stored.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Some are null, or in lists.
+    """
+    dtype = column.values.type
+    if not pat.is_struct(dtype) or dtype.num_fields:
+        return False
     if column.levels.definition is not None or column.levels.repetition is not None:
         raise UnsupportedTypeError(
             f"column {column.leaf.path!r}: a struct without fields can be stored only at the top "
             "or below structs, and without nulls"
         )
-    return write_all_null(column, version)
+    return True
 
 
 def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
@@ -273,7 +253,11 @@ def _fixed(
     bits = block.bits_per_value
 
     def full_zip() -> EncodedPage:
-        return write_full_zip(column, *flat.encode_values(_in_bytes(block)))
+        byte_block = block
+        if bits == 1:
+            flags = np.unpackbits(block.data, count=block.num_values, bitorder="little")
+            byte_block = FixedWidthBlock(flags, 8, block.num_values)
+        return write_full_zip(column, *flat.encode_values(byte_block))
 
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if bits > 1 and (wide or hints.structural == "fullzip"):
@@ -283,14 +267,6 @@ def _fixed(
     if dictionary is not None:
         return _dictionary(column, dictionary, hints, version)
     return _mini_block_or(column, choose_fixed(block, hints, limits, column), version, full_zip)
-
-
-def _in_bytes(block: FixedWidthBlock) -> FixedWidthBlock:
-    """Return the block with a byte for each value, if it has bits."""
-    if block.bits_per_value != 1:
-        return block
-    flags = np.unpackbits(block.data, count=block.num_values, bitorder="little")
-    return FixedWidthBlock(flags, 8, block.num_values)
 
 
 def _variable(

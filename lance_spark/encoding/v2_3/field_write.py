@@ -5,14 +5,13 @@ page of version 2.2  written as
 ===================  ===============================================
 mini-block           dense structure, chunked values
 full-zip             dense structure, zipped values
-constant             dense structure, a constant or no values
-struct w/o fields    sparse structure without nulls, no values
+one scalar           dense structure, a constant
+all null             dense structure, no values
 ===================  ===============================================
 
-Other sparse structures are read (`lance_spark.encoding.v2_3.field`), and not written: pylance
-chooses them for most nulls, and reads dense ones as well. A dense structure needs values, unless
-all rows of a column without lists and structs are null. So constant pages of version 2.2 with
-levels are written with values (`lance_spark.encoding.v2_1.strategy`).
+A dense structure without values has no levels. So a page without values below lists and structs has
+a sparse structure (`lance_spark.encoding.v2_3.sparse_write`). Other sparse structures are read, and
+not written: pylance chooses them for most nulls, and reads dense ones as well.
 """
 
 from __future__ import annotations
@@ -22,21 +21,24 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1 import field_write as v2_1
+from lance_spark.encoding.v2_1.shred import LeafColumn, shred
+from lance_spark.encoding.v2_1.strategy import encode_leaf, is_empty_struct
+from lance_spark.encoding.v2_3.sparse_write import write_without_values
 from lance_spark.proto import encodings_v2_1_pb2 as pb21
 from lance_spark.proto import encodings_v2_3_pb2 as pb
 
 
 def encode_field(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[EncodedPage]:
     """Return one page for each leaf column of a field; see `v2_1.field_write.encode_field`."""
-    return [_separated(page) for page in v2_1.encode_field(array, field, version)]
+    return [_encode_leaf(column, version) for column in shred(array, field)]
 
 
-def _separated(page: EncodedPage) -> EncodedPage:
+def _encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+    if is_empty_struct(column) or not (column.has_values or column.has_one_level):
+        return write_without_values(column)
+    page = encode_leaf(column, version)
     layout = pb21.PageLayout.FromString(page.encoding)
-    # Version 2.2 has buffers for levels in pages of structs without fields, too.
-    buffers = () if layout.HasField("constant_layout") else page.buffers
-    return replace(page, buffers=buffers, encoding=_planar(layout))
+    return replace(page, encoding=_planar(layout))
 
 
 def _planar(page: pb21.PageLayout) -> bytes:
@@ -50,13 +52,6 @@ def _planar(page: pb21.PageLayout) -> bytes:
         planar.values.constant.scalar = page.constant_layout.inline_value
     else:
         planar.values.no_values.SetInParent()
-        if page.constant_layout.layers[0] == pb21.REPDEF_ALL_VALID_ITEM:
-            for _ in page.constant_layout.layers:
-                validity = planar.structure.sparse.layers.add().validity
-                validity.meaning = pb.SparseValiditySet.SPARSE_VALIDITY_NULL_POSITIONS
-                # An encoding that has no numbers.
-                validity.positions.constant.SetInParent()
-            return planar.SerializeToString()
     planar.structure.dense.layers.extend(getattr(page, name).layers)
     return planar.SerializeToString()
 

@@ -112,9 +112,15 @@ class KeySet:
             )
             return found
         numbers = keys.to_numpy(zero_copy_only=False)
-        places = np.searchsorted(self._numbers, numbers)
-        places[places == len(self._numbers)] = 0
-        return np.asarray(self._numbers[places] == numbers)
+        # Keys of rows that are near one another are often near one another, too.
+        first = np.searchsorted(self._numbers, numbers.min())
+        stop = np.searchsorted(self._numbers, numbers.max(), side="right")
+        candidates = self._numbers[first:stop]
+        if not len(candidates):
+            return np.zeros(len(keys), np.bool_)
+        places = np.searchsorted(candidates, numbers)
+        places[places == len(candidates)] = 0
+        return np.asarray(candidates[places] == numbers)
 
     def has_any(self, columns: Sequence[pa.Array]) -> bool:
         """Return whether the set has one of some keys, given by the columns of the key."""

@@ -181,11 +181,17 @@ class FreshScan:
         tasks : sequence of ScanTask
             Planned with the conditions.
         """
+        unshadowed = self.unshadowed(conditions)
+        if unshadowed == conditions:
+            return list(tasks)
+        return [replace(task, filters=unshadowed) for task in tasks]
+
+    def unshadowed(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        """Return conditions which rows of the base table that are not hidden have to meet, too."""
         sources = tuple(keys for shard in self._shards for keys in shard.keys)
         if not sources:
-            return list(tasks)
-        unshadowed = Unshadowed(KeySet(sources, self.paths), conditions=conditions)
-        return [replace(task, filters=(unshadowed,)) for task in tasks]
+            return conditions
+        return (Unshadowed(KeySet(sources, self.paths), conditions=conditions),)
 
     def fresh_tasks(
         self, schema: Schema, conditions: tuple[Condition, ...], batch_size: int

@@ -60,11 +60,11 @@ class WriterOptions:
             An option is unknown, or its value is invalid.
         """
         options = self
-        for name, value in given.items():
-            if value is None:
+        for name, given_value in given.items():
+            if given_value is None:
                 continue
             if name == "hnsw_params":
-                options = replace(options, hnsw_params=_checked_hnsw(value))
+                options = replace(options, hnsw_params=_checked_hnsw(given_value))
                 continue
             default = _DEFAULTS.get(name)
             if default is None:
@@ -72,6 +72,9 @@ class WriterOptions:
                     f"option {name!r} of a MemWAL is unknown; the options are "
                     f"{', '.join(_DEFAULTS)} and hnsw_params"
                 )
+            # Options of SQL are text.
+            is_text = isinstance(given_value, str)
+            value = _parsed(given_value, default) if is_text else given_value
             if type(value) is not type(default) or not 0 <= value <= _MAX_U64:
                 expected = "True or False" if type(default) is bool else "a whole number, 0 or more"
                 raise InvalidOptionError(f"{name} must be {expected}, not {value!r}")
@@ -114,6 +117,12 @@ _DEFAULTS: dict[str, Any] = {
 
 def _as_text(value: bool | int) -> str:
     return str(value).lower()
+
+
+def _parsed(text: str, default: bool | int) -> Any:
+    if type(default) is bool:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def _number(name: str, text: str) -> int:

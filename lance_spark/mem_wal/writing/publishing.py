@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from lance_spark.errors import CommitConflictError, InvalidInputError, LanceError, StorageError
 from lance_spark.mem_wal.sstable import delete_sstable
 from lance_spark.mem_wal.writing.claims import fenced
+from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.names import sstable_path
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, SsTable, publish, read_latest
+from lance_spark.table.mem_wal.stream_progress import with_progress
 
 #: Attempts while a compaction changes the shard manifest.
 _ATTEMPTS = 10
 
 
 def publish_sstable(
-    store: ObjectStore, shard: uuid.UUID, epoch: int, sstable: SsTable, covered: int
+    store: ObjectStore,
+    shard: uuid.UUID,
+    epoch: int,
+    sstable: SsTable,
+    covered: int,
+    progress: Sequence[table_pb2.StreamProgress] = (),
 ) -> ShardManifest:
     """Add an SSTable to the manifest of a shard.
 
@@ -32,6 +40,8 @@ def publish_sstable(
         Of the current generation of the shard.
     covered : int
         The last position of the log whose rows are in SSTables then.
+    progress : sequence of StreamProgress
+        Batches of streams whose rows the SSTable has.
 
     Returns
     -------
@@ -41,10 +51,10 @@ def publish_sstable(
     Raises
     ------
     CommitConflictError
-        The claim has ended, or others changed the manifest many times. The files of the SSTable are
-        deleted as far as possible.
+        The claim has ended, the shard is at another generation, or others changed the manifest
+        many times. The files of the SSTable are deleted as far as possible.
     InvalidInputError
-        The shard is gone, or at another generation. The files are deleted as well.
+        The shard is gone. The files are deleted as well.
     StorageError
         The SSTable may be published or not.
     """
@@ -63,7 +73,7 @@ def publish_sstable(
             current_generation=sstable.generation + 1,
             sstables=(*newest.sstables, sstable),
         )
-        if publish(store, new):
+        if publish(store, with_progress(new, progress)):
             return new
     raise CommitConflictError(
         f"{store.display}: other clients changed the manifest of shard {shard} {_ATTEMPTS} times; "
@@ -84,9 +94,10 @@ def _refusal(
     if newest.writer_epoch != epoch:
         return fenced(store, shard, epoch, newest.writer_epoch)
     if newest.current_generation != sstable.generation:
-        return InvalidInputError(
+        return CommitConflictError(
             f"{store.display}: shard {shard} is at generation {newest.current_generation}, not at "
-            f"{sstable.generation}; open a new writer"
+            f"{sstable.generation}; open a new writer",
+            retryable=False,
         )
     return None
 

@@ -52,6 +52,7 @@ from lance_spark.mem_wal.writing.log import Log
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.publishing import publish_sstable
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
+from lance_spark.table.mem_wal.stream_progress import progress_in
 from lance_spark.table.open import OpenTable
 from lance_spark.table.open import read_latest as read_latest_version
 from lance_spark.table.paths import TablePaths
@@ -128,6 +129,16 @@ class ShardWriter:
     def shard_id(self) -> str:
         """The UUID of the shard."""
         return str(self._shard)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the claim of this writer."""
+        return self._epoch
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries of the log whose rows are in memory, in order."""
+        return tuple(self._memtable)
 
     def put(self, data: Any, *, schema: pa.Schema | None = None) -> None:
         """Insert rows, or replace rows of the same keys.
@@ -419,9 +430,11 @@ class ShardWriter:
         table = OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
         rows = LogRows.of(store, self._shard, self._memtable).read(table.schema.fields)
         covered = self._memtable[-1].position
+        batches = [progress_in(entry.properties, entry.writer_epoch) for entry in self._memtable]
+        progress = [batch for batch in batches if batch is not None]
         sstable = write_sstable(table, self._shard, self._generation, rows)
         try:
-            publish_sstable(store, self._shard, self._epoch, sstable, covered)
+            publish_sstable(store, self._shard, self._epoch, sstable, covered, progress)
         except LanceError:
             self._counts["memtable_flush_failures"] += 1
             raise

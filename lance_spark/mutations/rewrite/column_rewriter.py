@@ -27,7 +27,7 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.overlay_files import (
     OverlayFile,
     check_null_structs,
@@ -104,7 +104,7 @@ class ColumnRewriter:
     def __init__(
         self, table: OpenTable, schema: Schema, *, target: ColumnTarget, tag: bytes = b""
     ) -> None:
-        check_rows_writable(table, data_files=True)
+        check_rows_changeable(table, data_files=True)
         check_types(schema, table.manifest.data_storage_version)
         if target == "old":
             check_first_field(table, {node.id for node in schema.walk()})

@@ -2,7 +2,8 @@
 
 Codes are collected until they have some bytes. Then they are sorted by their partitions, and become
 a *run*: a file of Arrow in a temporary folder. The rows of a partition are in one place of each
-run, and are read without the rest of the file.
+run, and are read without the rest of the file. The memory does not grow with the number of runs:
+pages of their files that have been read are released.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ import pyarrow as pa
 
 from lance_spark.mutations.indexes.segment_files import local_folder
 from lance_spark.scan.vectors.assignment import Numbers
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.source import ByteRange
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Bytes of a run.
-_RUN_BYTES = 64 * 1024 * 1024
+#: Bytes of a run. The memory has it three times, while it is sorted.
+_RUN_BYTES = 32 * 1024 * 1024
+#: Bytes of all runs that are read before pages of their files are released.
+_READ_BYTES = 32 * 1024 * 1024
 _ID = "_rowid"
 
 
@@ -62,7 +67,8 @@ class CodeRuns:
         self._size = 0
         self._runs: list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._files: list[pa.MemoryMappedFile] = []
+        self._files: list[LocalSource] = []
+        self._num_read = 0
 
     def __enter__(self) -> CodeRuns:
         return self
@@ -98,8 +104,14 @@ class CodeRuns:
             start, stop = int(bounds[number]), int(bounds[number + 1])
             if start < stop:
                 rows = run.slice(start, stop - start)
+                self._num_read += rows.nbytes
                 codes = pa.RecordBatch.from_arrays(rows.columns[1:], schema=self._schema)
                 pieces.append((rows.column(0).to_numpy(), codes))
+        if self._num_read > _READ_BYTES:
+            # The pieces stay valid.
+            for file in self._files:
+                file.release_pages()
+            self._num_read = 0
         return pieces
 
     def _sorted(self) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
@@ -124,6 +136,7 @@ class CodeRuns:
         with pa.OSFile(path, "wb") as output, pa.ipc.new_file(output, rows.schema) as writer:
             writer.write_batch(rows)
         del rows
-        file = pa.memory_map(path)
+        file = LocalSource(path)
         self._files.append(file)
-        self._runs.append((pa.ipc.open_file(file).get_batch(0), bounds))
+        (content,) = file.read([ByteRange(0, file.size)])
+        self._runs.append((pa.ipc.open_file(pa.py_buffer(content)).get_batch(0), bounds))

@@ -15,6 +15,7 @@ files decide whether it is null. Lists, maps and packed structs are cells as a w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,22 +115,25 @@ class Overlays:
             ]
             mask = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
-        for patch in self._patches_of(field):
-            array = self._patched(path, array, rows, patch)
-        return array
+        return self._patched(path, array, rows, self._patches_of(field))
 
     def _patched(
-        self, path: tuple[Field, ...], array: pa.Array, rows: Rows, patch: _Patch
+        self, path: tuple[Field, ...], array: pa.Array, rows: Rows, patches: Sequence[_Patch]
     ) -> pa.Array:
-        covered, stored = _intersect(rows, patch.offsets)
-        if not len(covered):
-            return array
-        values = self._read(path, patch.overlay, stored)
-        if values.type != array.type:
-            values = values.cast(array.type)
-        source = np.arange(len(array), dtype=np.int64)
-        source[covered] = np.arange(len(array), len(array) + len(covered))
-        return pa.concat_arrays([array, values]).take(pa.array(source))
+        parts, count = [array], len(array)
+        # The place of each row's value in all parts; later overlays come last.
+        source: _Offsets | None = None
+        for patch in patches:
+            covered, stored = _intersect(rows, patch.offsets)
+            if not len(covered):
+                continue
+            values = self._read(path, patch.overlay, stored)
+            if source is None:
+                source = np.arange(count, dtype=np.int64)
+            source[covered] = np.arange(count, count + len(covered))
+            count += len(covered)
+            parts.append(values if values.type == array.type else values.cast(array.type))
+        return array if source is None else pa.concat_arrays(parts).take(pa.array(source))
 
     def _read(self, path: tuple[Field, ...], number: int, rows: RowNumbers) -> pa.Array:
         file = self._overlays[number].data_file

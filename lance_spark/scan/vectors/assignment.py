@@ -11,9 +11,7 @@ same for all centroids, and a number that is the product of two longer vectors:
 
 So one product of matrices has the numbers of all vectors and centroids. With `l2`, the mean of the
 centroids is taken from both sides first: far from 0, the numbers would lose their digits. Pieces of
-the product stay in the caches until their smallest numbers are found. Short vectors are multiplied
-in stacks of such small matrices that the library takes one thread for each: its other threads would
-cost more than they save.
+the product stay in the caches until their smallest numbers are found.
 """
 
 from __future__ import annotations
@@ -21,21 +19,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.scan.vectors.distances import products
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.uint32]
 
-#: Products that OpenBLAS computes in one thread have at most so many multiplications.
-_SINGLE_THREAD = 1 << 18
-#: Least number of rows of a matrix in a stack.
-_LEAST_ROWS = 16
-#: Numbers of a piece of a stack, and of a piece of an ordinary product.
-_STACK_NUMBERS = 1 << 18
-_PIECE_NUMBERS = 1 << 22
-#: Most rows of a piece: its copy in 32 bits must be small.
-_MAX_ROWS = 1 << 14
+#: Numbers of a piece of the product, and the most numbers: many centroids need some rows, too.
+_PIECE_NUMBERS, _MAX_NUMBERS = 1 << 18, 1 << 22
+#: Least number of rows of a piece, if these have not too many numbers.
+_LEAST_ROWS = 1 << 10
 
 
 class CentroidAssignment:
@@ -71,9 +65,6 @@ class CentroidAssignment:
             lengths = np.einsum("ij,ij->i", matrix, matrix)[:, None]
             columns = [-2 * matrix, lengths]
         self._factors = np.ascontiguousarray(np.concatenate(columns, axis=1).T)
-        width, count = self._factors.shape
-        rows = _SINGLE_THREAD // (width * count)
-        self._stack_rows = 1 << rows.bit_length() - 1 if rows >= _LEAST_ROWS else 0
 
     def nearest(self, vectors: Vectors) -> tuple[Numbers, Floats]:
         """Return the number of the nearest centroid of each vector, and the distance from it.
@@ -102,26 +93,16 @@ class CentroidAssignment:
         smallest = np.empty(count if measures else 0, np.float32)
         lengths = np.empty(count if measures else 0, np.float32)
         width, num_centroids = self._factors.shape
-        stack_rows = self._stack_rows
-        if stack_rows:
-            rows = max(_STACK_NUMBERS // num_centroids, 1) // stack_rows * stack_rows or stack_rows
-        else:
-            rows = max(min(_PIECE_NUMBERS // num_centroids, _MAX_ROWS), 256)
+        least = min(_LEAST_ROWS, _MAX_NUMBERS // num_centroids)
+        rows = max(_PIECE_NUMBERS // num_centroids, least, 1)
         factors = np.empty((rows, width), np.float32)
         factors[:, -1] = 1
-        products = np.empty((rows, num_centroids), np.float32)
+        numbers_of_piece = np.empty((rows, num_centroids), np.float32)
         for start in range(0, count, rows):
             part = vectors[start : start + rows]
-            used, result = factors[: len(part)], products[: len(part)]
+            used, result = factors[: len(part)], numbers_of_piece[: len(part)]
             self._fill(used[:, :-1], part)
-            if stack_rows and len(part) % stack_rows == 0:
-                np.matmul(
-                    used.reshape(-1, stack_rows, width),
-                    self._factors,
-                    out=result.reshape(-1, stack_rows, num_centroids),
-                )
-            else:
-                np.matmul(used, self._factors, out=result)
+            products(used, self._factors, result)
             places = result.argmin(axis=1)
             numbers[start : start + rows] = places
             if measures:

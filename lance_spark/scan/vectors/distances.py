@@ -38,8 +38,9 @@ _FEW = 8
 #: Products that OpenBLAS computes in one thread have at most so many multiplications. Its threads
 #: wait for each other: small products are quicker, above all on a busy machine.
 _SINGLE_THREAD = 1 << 18
-#: Columns of such a product.
-_COLUMNS = 64
+#: Columns of such a product, more only of short vectors, and fewer only down to a number; and rows
+#: that the loops of OpenBLAS take at once.
+_COLUMNS, _LEAST_COLUMNS, _ROWS_OF_LOOP = 64, 16, 8
 #: Least number of items for which a large product is quicker where there is one thread anyway.
 _WIDE = 256
 _BITS = np.array([bin(number).count("1") for number in range(256)], np.uint8)
@@ -133,24 +134,25 @@ def exact(
     return result
 
 
-def products(vectors: Vectors, factor: Vectors) -> _Floats:
+def products(vectors: Vectors, factor: Vectors, out: _Floats | None = None) -> _Floats:
     """Return a product of matrices, computed in one thread.
 
     Parameters
     ----------
     vectors : array of shape (vectors, dimension)
     factor : array of shape (dimension, columns)
+    out : array of shape (vectors, columns), optional
+        Gets the product. Its rows are contiguous.
     """
     (num_rows, dimension), num_columns = vectors.shape, factor.shape[1]
+    result: _Floats = np.empty((num_rows, num_columns), factor.dtype) if out is None else out
     if num_columns == 1:
-        single: _Floats = np.einsum("ij,j->i", vectors, factor[:, 0])[:, None]
-        return single
+        np.einsum("ij,j->i", vectors, factor[:, 0], out=result[:, 0])
+        return result
     if dimension >= _WIDE and num_threads() == 1:
-        whole_product: _Floats = np.matmul(vectors, factor)
-        return whole_product
-    result: _Floats = np.empty((num_rows, num_columns), factor.dtype)
-    columns = max(1, min(num_columns, _COLUMNS, _SINGLE_THREAD // dimension))
-    rows = max(1, min(num_rows, _SINGLE_THREAD // (dimension * columns)))
+        return np.matmul(vectors, factor, out=result)
+    rows, columns = _single_thread_shape(dimension, num_columns)
+    rows = max(1, min(num_rows, rows))
     whole = num_rows // rows * rows
     stack = vectors[:whole].reshape(-1, rows, dimension)
     for first in range(0, num_columns, columns):
@@ -160,6 +162,17 @@ def products(vectors: Vectors, factor: Vectors) -> _Floats:
         np.matmul(stack, part, out=result[:whole].reshape(-1, rows, num_columns)[:, :, own])
         np.matmul(vectors[whole:], part, out=result[whole:, own])
     return result
+
+
+def _single_thread_shape(dimension: int, num_columns: int) -> tuple[int, int]:
+    """Return the rows and columns of a product that OpenBLAS computes in one thread."""
+    most = max(_SINGLE_THREAD // dimension, 1)
+    columns = max(_COLUMNS, most // _COLUMNS)
+    while columns > _LEAST_COLUMNS and most // columns < _ROWS_OF_LOOP:
+        columns //= 2
+    columns = min(columns, num_columns, most)
+    rows = most // columns
+    return (rows // _ROWS_OF_LOOP * _ROWS_OF_LOOP or rows), columns
 
 
 class Bounds:

@@ -79,8 +79,8 @@ def loaded(
     if blobs is not None:
         # Rows that a statement changes are read with the types that it writes.
         options["blob_handling"] = blobs
-    arrow = dataset.schema_of(blob_handling=blobs)
-    description = described(dataset, catalog_schema(arrow, dataset.schema), options)
+    arrow = dataset._stored_schema(blob_handling=blobs)
+    description = described(dataset, catalog_schema(arrow, dataset._stored_schema()), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
     return description
@@ -97,7 +97,7 @@ def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any])
     return {
         "schema": columns.json(),
         "options": dict(options),
-        "properties": properties.of_table(dataset, dataset.schema),
+        "properties": properties.of_table(dataset, dataset._stored_schema()),
         "version": dataset.version,
         "row_columns": [
             {

@@ -78,6 +78,8 @@ OVERWRITE_NAMES = (
     "partition_by",
     *INTERNAL_NAMES,
 )
+#: Streams of upserts.
+UPSERT_NAMES = ("upsert", "upsert_mode", "sequence_column", "delete_column")
 OUTSIDE_BASES = "allow_external_blob_outside_bases"
 WRITE_NAMES = (
     "data_storage_version",
@@ -92,6 +94,7 @@ WRITE_NAMES = (
     *BASE_PATH_NAMES,
     "streaming_query_id",
     LOOKBACK,
+    *UPSERT_NAMES,
     *OVERWRITE_NAMES,
 )
 LARGE_VAR_TYPES = "use_large_var_types"
@@ -103,7 +106,7 @@ SYNONYMS = {
     "fulltextquery": "full_text_query",
     **{
         name.replace("_", ""): name
-        for name in (*FEED_NAMES, "streaming_query_id", *OVERWRITE_NAMES)
+        for name in (*FEED_NAMES, "streaming_query_id", *UPSERT_NAMES, *OVERWRITE_NAMES)
     },
 }
 #: Tuning of other connectors, which changes no result, and what Spark itself adds to the options of

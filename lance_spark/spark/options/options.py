@@ -35,6 +35,7 @@ from lance_spark.spark.options.names import (
     OVERWRITE_NAMES,
     READ_NAMES,
     SYNONYMS,
+    UPSERT_NAMES,
     WRITE_NAMES,
 )
 from lance_spark.spark.options.values import (
@@ -298,6 +299,12 @@ class WriteOptions:
         Name of the stream in the transactions of its batches; the id of Spark's query if None.
     lookback_versions : int or None
         Maximum number of versions that are searched for a stream's last batch.
+    upsert : bool
+        Whether a stream replaces rows of the same key, by the MemWAL of the table.
+    upsert_mode : str or None
+        What each shard gets for a batch: "sstable" or "log".
+    sequence_column, delete_column : str or None
+        Columns of a stream of upserts.
     overwrite : mapping of str to str
         Options of partial overwrites, schema merging and writes that are made once, which
         `rare_options` parses.
@@ -323,6 +330,10 @@ class WriteOptions:
     target_bases: TargetBases = field(default_factory=TargetBases)
     streaming_query_id: str | None = None
     lookback_versions: int | None = None
+    upsert: bool = False
+    upsert_mode: str | None = None
+    sequence_column: str | None = None
+    delete_column: str | None = None
     overwrite: Mapping[str, str] = field(default_factory=dict)
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -352,6 +363,11 @@ class WriteOptions:
         if parts.path is None:
             raise InvalidOptionError(NO_PATH_ON_WRITE)
         stable_row_ids = plain.get("enable_stable_row_ids")
+        upsert = flag("upsert", plain)
+        if not upsert and (of_upserts := [name for name in UPSERT_NAMES if name in plain]):
+            raise InvalidOptionError(
+                f"option {of_upserts[-1]} applies only to streams with the option upsert=true"
+            )
         return cls(
             path=parts.path,
             branch=non_blank("branch", plain),
@@ -373,6 +389,10 @@ class WriteOptions:
             target_bases=values.target_bases(plain),
             streaming_query_id=non_blank("streaming_query_id", plain),
             lookback_versions=whole_number(LOOKBACK, plain),
+            upsert=upsert,
+            upsert_mode=choice("upsert_mode", plain, ("sstable", "log")),
+            sequence_column=non_blank("sequence_column", plain),
+            delete_column=non_blank("delete_column", plain),
             overwrite=_overwrite_options(plain),
             column_metadata=parts.columns,
             storage_options=parts.storage,

@@ -104,7 +104,9 @@ class LanceReader(TaskObject, DataSourceReader):
         from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request = self.request or Request()
-        dataset = self._dataset or open_table(self.options, request.at)
+        dataset = self._dataset
+        if dataset is None:
+            dataset = open_table(self.options, request.at)
         if self.options.fresh:
             # The rows of a MemWAL belong to the newest version, whatever other scans read. What is
             # returned has all methods of a dataset that plans call.
@@ -468,7 +470,7 @@ def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     The last column of a search is that of scores or distances. The first column of a search for
     several vectors is that of their numbers.
     """
-    schema = dataset.schema_of(blob_handling=options.blob_handling)
+    schema = dataset._stored_schema(blob_handling=options.blob_handling)
     if options.nearest is not None:
         from lance_spark.dataset.nearest import search_fields
 

@@ -103,7 +103,7 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
             A value does not fit the type of the table, or the query id is unknown.
         StorageError
         """
-        query_id = self.options.streaming_query_id or _query_of_task()
+        query_id = self.options.streaming_query_id or query_of_task()
         writer = self._planned()
         written = writer.write(iterator)
         assert isinstance(written, LanceCommitMessage)
@@ -179,7 +179,14 @@ def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[StreamCommitMe
     return [message for message in messages if isinstance(message, StreamCommitMessage)]
 
 
-def _query_of_task() -> str:
+def query_of_task() -> str:
+    """Return the id of the streaming query that a task belongs to.
+
+    Raises
+    ------
+    InvalidInputError
+        The task does not know it.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -17,6 +17,7 @@ from lance_spark.spark.table.history import HistoryMethods
 from lance_spark.spark.table.indexes import IndexMethods
 from lance_spark.spark.table.joins import JoinMethods
 from lance_spark.spark.table.maintenance import MaintenanceMethods
+from lance_spark.spark.table.mem_wal import MemWalMethods
 from lance_spark.spark.table.rows import RowMethods
 from lance_spark.spark.table.searches import SearchMethods
 from lance_spark.storage.uri import parse_uri
@@ -47,6 +48,7 @@ class LanceTable(
     ColumnMethods,
     MaintenanceMethods,
     IndexMethods,
+    MemWalMethods,
     HistoryMethods,
     BaseMethods,
 ):

@@ -105,7 +105,7 @@ def schema_of(
 ) -> StructType:
     """Return the Spark schema of columns. A name that occurs twice is one column."""
     names = list(dict.fromkeys(columns))
-    return to_spark_schema(dataset.schema_of(names, blob_handling=blob_handling))
+    return to_spark_schema(dataset._stored_schema(names, blob_handling=blob_handling))
 
 
 def named_columns(dataset: Dataset, *expressions: str | Column | None) -> list[str]:

@@ -46,6 +46,11 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> L
     SchemaMismatchError
         The columns do not match the table.
     """
+    if options.upsert:
+        raise InvalidOptionError(
+            "option upsert applies only to streams; upsert a DataFrame by LanceTable.upsert or "
+            "MERGE, or compute rows of a stream by foreachBatch"
+        )
     with naming(display(options.path)):
         return _make_writer(options, schema, overwrite)
 
@@ -82,7 +87,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     source = (
         to_arrow_schema(schema, options.column_metadata) if options.large_var_types else data_schema
     )
-    _check_columns(source, columns.names, job.arrow_schema)
+    check_columns(source, columns.names, job.arrow_schema)
     if not partial:
         return LanceWriter(job, columns.names, options.commit_message, effect.write_token)
     from lance_spark.spark.write.partial_overwrite import replacing_writer
@@ -134,7 +139,7 @@ def _new_table_writer(
     arrow = table_schema(schema, options.column_metadata, defaults=False, large_var_types=large)
     job = begin_new_table(options, arrow, new_table)
     source = to_arrow_schema(schema, options.column_metadata) if large else arrow
-    _check_columns(source, arrow.names, job.arrow_schema)
+    check_columns(source, arrow.names, job.arrow_schema)
     return LanceWriter(job, arrow.names, options.commit_message)
 
 
@@ -275,10 +280,11 @@ def check_types(
     ------
     SchemaMismatchError
     """
-    _check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
+    check_columns(to_arrow_schema(schema, options.column_metadata), names, target)
 
 
-def _check_columns(data_schema: pa.Schema, names: list[str], target: pa.Schema) -> None:
+def check_columns(data_schema: pa.Schema, names: list[str], target: pa.Schema) -> None:
+    """Refuse columns whose types cannot be converted; see `check_types`."""
     source = pa.schema(
         field.with_name(name) for field, name in zip(data_schema, names, strict=True)
     )

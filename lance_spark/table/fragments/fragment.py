@@ -270,14 +270,14 @@ class Fragment:
         """Return the fragment as pylance's `FragmentMetadata.to_json` does; see `json_form`."""
         from lance_spark.table.fragments import json_form
 
-        return json_form.to_json(self)
+        return json_form.to_json(self._proto, self.name)
 
     @staticmethod
     def from_json(data: str | Mapping[str, Any]) -> Fragment:
         """Return the fragment of a JSON text, or of its mapping; see `json_form`."""
         from lance_spark.table.fragments import json_form
 
-        return json_form.from_json(data)
+        return Fragment.from_proto(json_form.from_json(data), "JSON")
 
     def to_proto(self) -> table_pb2.DataFragment:
         """Return a copy of the message, with the fields that this release does not know."""

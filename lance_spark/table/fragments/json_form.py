@@ -4,7 +4,7 @@
 | --- | --- |
 | `id`, `physical_rows` | numbers |
 | `files` | list of `path`, `fields`, `column_indices`, `file_size_bytes`, `base_id` and versions |
-| `deletion_file` | `read_version`, `id`, `file_type` (`array` or `bitmap`), rows, or null |
+| `deletion_file` | `read_version`, `id`, `file_type`: `array` or `bitmap`; or null |
 | `row_id_meta` | `Inline`: bytes of the row ids as numbers, or null |
 | `created_at_version_meta`, `last_updated_at_version_meta` | `inline`, or null |
 | `overlays` | empty here |
@@ -19,7 +19,6 @@ from typing import Any
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.table.fragments.files import DataFile, DeletionFile, DeletionFileType, Lineage
-from lance_spark.table.fragments.fragment import Fragment
 
 _TYPES = {DeletionFileType.ARROW: "array", DeletionFileType.BITMAP: "bitmap"}
 _LINEAGES = {
@@ -29,25 +28,31 @@ _LINEAGES = {
 }
 
 
-def to_json(fragment: Fragment) -> dict[str, Any]:
+def to_json(proto: table_pb2.DataFragment, name: str) -> dict[str, Any]:
     """Return a fragment as a mapping that `json.dumps` takes.
+
+    Parameters
+    ----------
+    proto : table_pb2.DataFragment
+    name : str
+        Name of the fragment, for errors.
 
     Raises
     ------
     UnsupportedFeatureError
         The fragment has overlays, or row ids or versions outside of the manifest.
     """
-    if fragment.has_overlays:
-        raise UnsupportedFeatureError(f"{fragment.name} has overlays, which have no JSON form")
+    if proto.overlays:
+        raise UnsupportedFeatureError(f"{name} has overlays, which have no JSON form")
     result: dict[str, Any] = {
-        "id": fragment.id,
-        "files": [_file(file) for file in fragment.files],
+        "id": proto.id,
+        "files": [_file(DataFile.from_proto(file)) for file in proto.files],
         "overlays": [],
-        "physical_rows": fragment.physical_rows,
+        "physical_rows": proto.physical_rows,
         "deletion_file": None,
     }
-    deletions = fragment.deletion_file
-    if deletions is not None:
+    if proto.HasField("deletion_file"):
+        deletions = DeletionFile.from_proto(proto.deletion_file)
         result["deletion_file"] = {
             "read_version": deletions.read_version,
             "id": deletions.id,
@@ -56,12 +61,13 @@ def to_json(fragment: Fragment) -> dict[str, Any]:
             "base_id": deletions.base_id,
         }
     for key, (lineage, form) in _LINEAGES.items():
-        data = fragment.inline_lineage(lineage)
-        if data is None and fragment.has_lineage(lineage):
+        group, inline, _ = lineage.value
+        stored = proto.WhichOneof(group)
+        if stored not in (None, inline):
             raise UnsupportedFeatureError(
-                f"{fragment.name}: {key} is not in the manifest, and has no JSON form"
+                f"{name}: {key} is not in the manifest, and has no JSON form"
             )
-        result[key] = None if data is None else {form: list(data)}
+        result[key] = None if stored is None else {form: list(getattr(proto, inline))}
     return result
 
 
@@ -77,8 +83,8 @@ def _file(file: DataFile) -> dict[str, Any]:
     }
 
 
-def from_json(data: str | bytes | Mapping[str, Any]) -> Fragment:
-    """Return the fragment of a JSON text, or of its mapping.
+def from_json(data: str | bytes | Mapping[str, Any]) -> table_pb2.DataFragment:
+    """Return the message of a fragment, of a JSON text or of its mapping.
 
     Raises
     ------
@@ -91,24 +97,22 @@ def from_json(data: str | bytes | Mapping[str, Any]) -> Fragment:
         value = dict(data) if isinstance(data, Mapping) else json.loads(data)
         if value.get("overlays"):
             raise UnsupportedFeatureError("a fragment with overlays has no JSON form here")
-        deletions = value.get("deletion_file")
-        fragment = Fragment(
-            value["id"],
-            [_data_file(file) for file in value["files"]],
-            value["physical_rows"],
-            None if deletions is None else _deletion_file(deletions),
+        proto = table_pb2.DataFragment(
+            id=value["id"],
+            physical_rows=value["physical_rows"],
+            files=[_data_file(file).to_proto() for file in value["files"]],
         )
-        proto = fragment.to_proto()
+        if value.get("deletion_file") is not None:
+            proto.deletion_file.CopyFrom(_deletion_file(value["deletion_file"]).to_proto())
         for key, (lineage, form) in _LINEAGES.items():
             if value.get(key) is not None:
                 setattr(proto, lineage.value[1], bytes(value[key][form]))
-        # Parses the paths and field ids, which are checked.
-        message = table_pb2.DataFragment.FromString(proto.SerializeToString())
-        fragment = Fragment.from_proto(message, "JSON")
-        _ = fragment.files, fragment.deletion_file
+        for file in proto.files:
+            # Checks the path and the field ids.
+            DataFile.from_proto(file)
     except (ValueError, TypeError, KeyError, AttributeError, CorruptTableError) as error:
         raise InvalidInputError(f"not the JSON form of a fragment: {error!r}") from None
-    return fragment
+    return proto
 
 
 def _data_file(value: Mapping[str, Any]) -> DataFile:

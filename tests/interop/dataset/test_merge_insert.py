@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark import Dataset, open_dataset
+from lance_spark import BasePath, Dataset, open_dataset
 from lance_spark.dataset.changes.merge_rows import _MAX_KEYS
 from lance_spark.errors import (
     AmbiguousMergeError,
@@ -297,3 +297,112 @@ def test_merge_without_rows_adds_nulls(tmp_path: Path) -> None:
     written(tmp_path, "t")
     dataset = open_dataset(tmp_path / "t").merge(RIGHT.slice(0, 0), "id")
     assert dataset.to_table()["z"].to_pylist() == [None] * 5
+
+
+def typed_rows(first: int, count: int) -> pa.Table:
+    """Rows of nested columns, dictionaries, lists, times, decimals and vectors."""
+    numbers = range(first, first + count)
+    struct = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
+    values = {
+        "id": pa.array(numbers, pa.int64()),
+        "s": pa.array([None if i % 5 == 0 else {"x": i, "y": [str(i)] * (i % 3)} for i in numbers], struct),
+        "d": pa.array([f"d{i % 3}" for i in numbers]).dictionary_encode(),
+        "t": pa.array([i * 10**6 for i in numbers], pa.timestamp("us", "UTC")),
+        "m": pa.array([None if i % 4 == 0 else i for i in numbers]).cast(pa.decimal128(23, 2)),
+        "v": pa.array([[float(i)] * 4 for i in numbers], pa.list_(pa.float32(), 4)),
+        "b": pa.array([bytes([i % 256]) * (i % 7) for i in numbers], pa.binary()),
+    }  # fmt: skip
+    return pa.table(values)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("columns", [None, ["id", "s", "v"]])
+def test_types(tmp_path: Path, version: str, columns: list[str] | None) -> None:
+    base, source = typed_rows(0, 60), typed_rows(45, 40)
+    if version == "2.0":
+        # Files of this version cannot store null structs.
+        base, source = (table.drop_columns(["s"]) for table in (base, source))
+        columns = columns and ["id", "v"]
+    source = source if columns is None else source.select(columns)
+    results = []
+    for name in ("theirs", "ours"):
+        lance.write_dataset(
+            base, str(tmp_path / name), max_rows_per_file=25, data_storage_version=version
+        )
+    theirs = lance.dataset(str(tmp_path / "theirs"))
+    upsert(theirs.merge_insert("id")).execute(source)
+    results.append(theirs.to_table())
+    upsert(open_dataset(tmp_path / "ours").merge_insert("id")).execute(source)
+    read = lance.dataset(str(tmp_path / "ours"))
+    read.validate()
+    results += [read.to_table(), open_dataset(tmp_path / "ours").to_table()]
+    assert rows_of(results[1]) == rows_of(results[0])
+    assert rows_of(results[2]) == rows_of(results[0])
+
+
+@pytest.mark.parametrize("key", ["d", "t", "m", "b"])
+def test_keys_of_other_types(tmp_path: Path, key: str) -> None:
+    base = typed_rows(1, 12).select(["id", key])
+    source = typed_rows(5, 20).select(["id", key])
+    if key == "d":
+        base, source = base.slice(0, 2), source.slice(0, 2)
+    for name in ("theirs", "ours"):
+        lance.write_dataset(base, str(tmp_path / name))
+    merge = "when_matched_update_all"
+    theirs, ours = lance.dataset(str(tmp_path / "theirs")), open_dataset(tmp_path / "ours")
+    if key in ("m", "b"):
+        # Values occur several times.
+        source = source.slice(0, 1)
+    expected = getattr(theirs.merge_insert(key), merge)().execute(source)
+    result = getattr(ours.merge_insert(key), merge)().execute(source)
+    dataset = result.pop("dataset")
+    assert result == expected
+    assert rows_of(dataset.to_table()) == rows_of(theirs.to_table())
+
+
+def test_blobs_move_with_their_rows(tmp_path: Path) -> None:
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), blob, pa.field("n", pa.int64())])
+    table = pa.table([[1, 2, 3], [b"one", b"two" * 3000, None], [1, 2, 3]], schema=schema)
+    lance.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.1")
+    dataset = open_dataset(tmp_path / "t")
+    new = pa.table([[2, 9], [20, 90]], schema=schema.remove(1))
+    result = upsert(dataset.merge_insert("id")).execute(new)
+    rows = result["dataset"].to_table(blob_handling="all_binary").to_pylist()
+    assert {row["id"]: (row["b"], row["n"]) for row in rows} == {
+        1: (b"one", 1),
+        2: (b"two" * 3000, 20),
+        3: (None, 3),
+        9: (None, 90),
+    }
+
+
+def test_a_merge_follows_changes_of_other_clients(tmp_path: Path) -> None:
+    """Handles are opened before another client commits."""
+    theirs = written(tmp_path, "t")
+    early = [open_dataset(tmp_path / "t") for _ in range(3)]
+    theirs.update({"v": "'theirs'"}, "id = 2")
+    theirs.delete("id = 4")
+    first = upsert(early[0].merge_insert("id")).execute(SOURCE)
+    assert (first["num_updated_rows"], first["num_inserted_rows"]) == (1, 3)
+    rows = first["dataset"].to_table(filter="id in (2, 4)").to_pylist()
+    assert sorted(row["v"] or "" for row in rows) == ["", "B"]
+    with pytest.raises(CommitConflictError):
+        early[1].merge_insert("id").when_matched_update_all().conflict_retries(0).execute(SOURCE)
+    second = early[1].merge_insert("id").when_matched_delete().execute(SOURCE)
+    assert second["num_deleted_rows"] == 3
+    added = early[2].merge(RIGHT, "id")
+    assert added.to_table(filter="id = 1")["z"].to_pylist() == [None]
+    read = lance.dataset(str(tmp_path / "t"))
+    read.validate()
+    assert rows_of(read.to_table()) == rows_of(added.to_table())
+
+
+def test_target_bases(tmp_path: Path) -> None:
+    written(tmp_path, "t")
+    base = BasePath(0, str(tmp_path / "base"), False, "cold")
+    dataset = open_dataset(tmp_path / "t").add_bases([base])
+    moved = upsert(dataset.merge_insert("id")).target_bases(["cold"]).execute(SOURCE)["dataset"]
+    assert {file.base_id for file in moved.fragments[-1].files} == {1}
+    assert any((tmp_path / "base").iterdir())
+    assert rows_of(lance.dataset(str(tmp_path / "t")).to_table()) == rows_of(moved.to_table())

@@ -21,8 +21,8 @@ import lance_spark
 from tests.support.interop.tables import build
 
 ROWS = 1_200
-BOTH = ("2.1", "2.2")
-NEW = ("2.2",)
+BOTH = ("2.1", "2.2", "2.3")
+NEW = ("2.2", "2.3")
 
 
 def numbers(count: int = ROWS) -> np.ndarray:

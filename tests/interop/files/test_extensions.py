@@ -1,5 +1,5 @@
-"""Extension types, both ways: stored as their storage types, with name and parameters as
-metadata of the field.
+"""Extension types, both ways: files have stored types, with name and parameters as metadata of the
+field, and a `Dataset` gives the extension types as pylance does.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def table_of(name: str) -> pa.Table:
     return pa.table([array], schema=pa.schema([pa.field("c", array.type, metadata=metadata)]))
 
 
-def with_extensions(table: pa.Table) -> pa.Table:
-    """Send a table through Arrow's IPC format, which creates extension types from the metadata."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    with pa.ipc.open_stream(sink.getvalue()) as reader:
-        return reader.read_all()
+def stored(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table whose column of an extension type is one of a stored type with metadata."""
+    column = table["c"]
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return table
+    storage = pa.chunked_array([chunk.storage for chunk in column.chunks], schema.field("c").type)
+    return pa.table([storage], schema=schema)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -103,16 +103,23 @@ def with_extensions(table: pa.Table) -> pa.Table:
 def test_both_ways(tmp_path: Path, name: str, version: str) -> None:
     table = table_of(name)
     theirs = lance.write_dataset(table, str(tmp_path / "theirs"), data_storage_version=version)
-    read = lance_spark.open_dataset(str(tmp_path / "theirs")).to_table()
-    assert not isinstance(read.schema.field("c").type, pa.BaseExtensionType)
+    dataset = lance_spark.open_dataset(str(tmp_path / "theirs"))
     expected = theirs.to_table()
-    extended = with_extensions(read)
-    assert extended.schema.equals(with_extensions(expected).schema, check_metadata=True)
-    assert extended.equals(expected)
+    read = dataset.to_table()
+    for schema in (dataset.schema, dataset.schema_of(), read.schema):
+        assert schema.equals(expected.schema, check_metadata=True)
+    assert read.equals(expected)
+    batches = list(dataset.to_batches(batch_size=7))
+    assert pa.Table.from_batches(batches, expected.schema).equals(expected)
+    rows = [5, 0, 19, 5]
+    assert dataset.take(rows).equals(expected.take(rows))
+    assert dataset.scanner(limit=9, offset=3).to_table().equals(expected.slice(3, 9))
 
-    # The table that was read is written again: its metadata names the extension types.
-    for written in (table, read):
-        path = str(tmp_path / f"ours{written is read}")
+    # The table that was read is written again, also with stored types, whose metadata names the
+    # extension types.
+    tables = (table, read, stored(read, dataset._stored_schema()))
+    for number, written in enumerate(tables):
+        path = str(tmp_path / f"ours{number}")
         lance_spark.write_dataset(written, path, data_storage_version=version)
         ours = lance.dataset(path)
         ours.validate()

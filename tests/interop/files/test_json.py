@@ -155,13 +155,8 @@ def test_schemas_name_the_json_extension(tmp_path: Path) -> None:
     ours = lance_spark.open_dataset(path)
     for schema in (ours.schema, ours.to_table().schema, ours.schema_of(["c", "s.j"])):
         for field in (schema.field("c"), schema.field("s").type.field("j")):
-            assert field.type == pa.string()
-            assert field.metadata[b"ARROW:extension:name"] == b"arrow.json"
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, ours.schema) as writer:
-        writer.write_table(ours.to_table())
-    with pa.ipc.open_stream(sink.getvalue()) as reader:
-        assert reader.read_all().schema.field("c").type == JSON
+            assert field.type == JSON
+    assert ours.to_table().equals(lance.dataset(path).to_table())
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.2"])
@@ -252,7 +247,7 @@ def test_tables_that_hold_json_as_strings_take_json(tmp_path: Path) -> None:
     dataset = lance.dataset(path)
     dataset.update_field_metadata({"c": TAGGED})
     ours = lance_spark.open_dataset(path)
-    assert ours.schema.field("c").metadata[b"ARROW:extension:name"] == b"arrow.json"
+    assert ours.schema.field("c").type == JSON
     lance_spark.write_dataset(
         pa.table({"c": pa.array(['{ "z":1, "a":2}'], JSON)}), path, mode="append"
     )

@@ -16,7 +16,6 @@ import pytest
 from lance.file import LanceFileWriter
 
 import lance_spark
-from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.reader import FileReader
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_3.pages import (
@@ -417,11 +416,24 @@ def test_a_table_is_written_and_changed_by_both(pylance: Pylance, tmp_path: Path
     assert lance.dataset(str(path)).to_table(filter="a = 7").num_rows == 3
 
 
-def test_columns_of_null_in_lists_are_refused(tmp_path: Path) -> None:
-    for dtype in (pa.list_(pa.null()), pa.struct([("n", pa.null())])):
-        table = pa.table({"c": pa.array([None], dtype)})
-        with pytest.raises(UnsupportedTypeError, match=r"'c\..*type null in lists and structs"):
-            lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="2.3")
+def test_pages_without_values(tmp_path: Path) -> None:
+    """They have the structure alone."""
+    lists = pa.list_(pa.struct([("n", pa.null()), ("l", pa.large_list(pa.string()))]))
+    inner = [[{"n": None, "l": []}, None, {"n": None, "l": None}], [], None]
+    cases = [
+        pa.array(inner * 3, lists),
+        pa.array([None, {"n": None}], pa.struct([("n", pa.null())])),
+        pa.array([[], None, []], pa.list_(pa.struct([("x", pa.int8()), ("y", pa.string())]))),
+        pa.array([[None, None], None], pa.list_(pa.struct([("x", pa.int8())]), 2)),
+        pa.array([[]], pa.map_(pa.string(), pa.int32())),
+        pa.array([[]] * 5, pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        pa.array([{}] * 3, pa.struct([])),
+    ]
+    for number, array in enumerate(cases):
+        path = tmp_path / str(number)
+        lance_spark.write_dataset(pa.table({"c": array}), str(path), data_storage_version="2.3")
+        assert lance.dataset(str(path)).to_table()["c"].combine_chunks().equals(array), array.type
+        check(path, pa.table({"c": array}))
 
 
 READS = {

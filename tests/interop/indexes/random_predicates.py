@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ _OPS = ("=", "=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "NOT IN", "IS NUL
 #: Comparisons of floats in which both clients have the same order: pylance takes a NaN of negative
 #: sign for the least value.
 _SAME_FOR_FLOATS = ("=", "IN", "NOT IN", "IS NULL", "IS NOT NULL")
+
+#: The columns that a condition compares with lists of values.
+_IN = re.compile(r"([\w.]+) (?:NOT )?IN \(")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,9 @@ class Predicate:
     def combined(self, word: str, other: Predicate) -> Predicate:
         """Return both conditions joined by AND or OR."""
         text = None
-        if self.pylance is not None and other.pylance is not None:
+        # pylance takes `c NOT IN (1) OR c NOT IN (2)` for true, also where c is null.
+        of_both = set(_IN.findall(self.own)) & set(_IN.findall(other.own))
+        if self.pylance is not None and other.pylance is not None and not of_both:
             text = f"({self.pylance}) {word} ({other.pylance})"
         return Predicate(f"({self.own}) {word} ({other.own})", text)
 

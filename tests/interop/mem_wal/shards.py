@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import lance
 import pyarrow as pa
 
+import lance_spark
 from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows, read_tail, write_entry
 from lance_spark.mem_wal.sstable import write_sstable
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, publish, read_latest
@@ -98,6 +99,22 @@ class StepWriter:
             sstables=(*manifest.sstables, sstable),
         )
         assert publish(self._table.store, flushed)
+
+
+class OwnWriter:
+    """A writer of this package. Without `close`, its rows stay in the log."""
+
+    def __init__(self, path: str, shard: str) -> None:
+        self._writer = lance_spark.open_dataset(path).mem_wal_writer(shard)
+
+    def put(self, rows: pa.Table) -> None:
+        self._writer.put(rows)
+
+    def delete(self, keys: pa.Table) -> None:
+        self._writer.delete(keys)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def pylance_snapshots(path: str) -> list[lance.ShardSnapshot]:

@@ -22,9 +22,15 @@ from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
-from tests.interop.mem_wal.shards import PylanceWriter, StepWriter, key_field, pylance_snapshots
+from tests.interop.mem_wal.shards import (
+    OwnWriter,
+    PylanceWriter,
+    StepWriter,
+    key_field,
+    pylance_snapshots,
+)
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_MEM_WAL_HISTORIES", "8"))
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "8"))
 _KEYS = 25
 
 
@@ -86,7 +92,8 @@ class History:
 
     def session(self) -> None:
         """Let a writer claim the shard, write some rows, and close or be killed."""
-        writer = self.pick.choice([PylanceWriter, StepWriter])(self.path, self.shard)
+        writers: list[Any] = [PylanceWriter, StepWriter, OwnWriter]
+        writer = self.pick.choice(writers)(self.path, self.shard)
         for _ in range(self.pick.randrange(4)):
             numbers = [self.pick.randrange(_KEYS) for _ in range(self.pick.randrange(1, 7))]
             if self.pick.random() < 0.3:

@@ -301,7 +301,7 @@ def test_rows_without_addresses_and_searches_are_refused(path: str) -> None:
             read()
     with pytest.raises(InvalidInputError, match="in no fragment"):
         opened.plan(fragment_ids=[0])
-    with pytest.raises(UnsupportedFeatureError, match="searches do not read the rows of a MemWAL"):
+    with pytest.raises(UnsupportedFeatureError, match="full-text queries do not read the rows"):
         opened.to_table(full_text_query="x")
 
 

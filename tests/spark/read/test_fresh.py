@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
+
+import lance_spark
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read.fresh import unread_rows
+from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.metrics import counted
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
@@ -106,3 +114,46 @@ def test_rows_of_a_mem_wal_have_no_addresses(spark: Any, path: str) -> None:
     frame = spark.read.format("lance").options(fresh="true", with_row_id="true").load(path)
     with pytest.raises(Exception, match="_rowid cannot be used in a fresh read"):
         frame.collect()
+
+
+def test_sql_reads_fresh_rows(spark: Any, path: str, tmp_path: Path) -> None:
+    catalog = TestCatalog.of(spark, "fresh_rows", tmp_path)
+    shutil.copytree(path, catalog.root / "t.lance")
+    assert catalog.sql("SELECT count(*) FROM CAT.t WITH ('fresh' = 'true')") == [(len(EXPECTED),)]
+    assert catalog.sql("SELECT s FROM CAT.t WITH ('fresh' = 'true') WHERE id = 101") == [("log",)]
+    assert catalog.sql("SELECT count(*) FROM CAT.t") == [(40,)]
+    view = f"CREATE TEMPORARY VIEW fresh_view USING lance OPTIONS (path '{path}', fresh 'true')"
+    spark.sql(view)
+    assert spark.sql("SELECT count(*), max(id) FROM fresh_view").collect() == [(len(EXPECTED), 101)]
+    with pytest.raises(Exception, match="options fresh and version exclude each other"):
+        catalog.sql("SELECT count(*) FROM CAT.t WITH ('fresh' = 'true', 'version' = '1')")
+    joined = catalog.sql(
+        "SELECT count(*) FROM CAT.t WITH ('fresh' = 'true') n JOIN CAT.t o ON n.id = o.id "
+        "WHERE n.s <> o.s"
+    )
+    assert joined == [(3,)]
+
+
+def test_a_plain_read_says_that_rows_are_not_read(path: str, tmp_path: Path) -> None:
+    def warning(path: str, **options: Any) -> str | None:
+        return unread_rows(lance_spark.open_dataset(path), ReadOptions(path, **options))
+
+    text = warning(path)
+    assert text is not None
+    assert "the MemWAL of the table has rows that are not in the table yet" in text
+    for options in ({"fresh": False}, {"fresh": True}, {"version": 1}, {"tag": "t"}):
+        assert warning(path, **options) is None
+    other = str(tmp_path / "o.lance")
+    lance.write_dataset(rows_of([1], "base"), other)
+    assert warning(other) is None
+    lance.dataset(other).initialize_mem_wal(unsharded=True)
+    assert warning(other) is None
+
+
+def test_metrics_of_a_fresh_read(spark: Any, path: str) -> None:
+    frame = spark.read.format("lance").options(fresh="true", driver_read_bytes=0).load(path)
+    assert len(frame.where("v < 1000").collect()) == len(EXPECTED)
+    frame = frame.where("v < 1000")
+    frame.collect()
+    assert counted(frame, "numSsTablesRead") == [1]
+    assert counted(frame, "numWalEntriesRead") == [3]

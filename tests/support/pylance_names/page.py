@@ -207,7 +207,7 @@ def _own(name: Name) -> Any:
     """Return what has the same name here; None if nothing has."""
     place = COUNTERPARTS.get(name.owner)
     if place is None:
-        return None
+        return _argument(name)
     if name.path in COUNTERPARTS and _found(COUNTERPARTS[name.path]) is not None:
         return None
     counterpart = _found(place)
@@ -217,6 +217,16 @@ def _own(name: Name) -> Any:
     if value is None and name.name in getattr(counterpart, "__annotations__", ()):
         return name
     return value
+
+
+def _argument(name: Name) -> Any:
+    """Return the parameter of that name of a function that is here in place of a class."""
+    above, _, function_name = name.owner.rpartition(".")
+    place = COUNTERPARTS.get(above)
+    function = None if place is None else getattr(_found(place), function_name, None)
+    if not inspect.isfunction(function):
+        return None
+    return inspect.signature(function).parameters.get(name.name)
 
 
 def _found(place: str) -> Any:

@@ -22,6 +22,8 @@ from lance_spark.spark.catalog.names import Catalog
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from lance_spark.spark.table import ChangeResult, LanceTable
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
@@ -71,6 +73,11 @@ def clone(
     table.clone(target, is_shallow, _reference(version, tag))
 
 
+def mem_wal_shards(table: LanceTable) -> DataFrame:
+    """Return the shards of the MemWAL, with the rows that are not compacted."""
+    return table.shards()
+
+
 def add_columns_from(table: LanceTable, source: str, **options: Any) -> ChangeResult:
     """Add the columns of a table or view, joined by a key."""
     names = {name: options.pop(name, None) for name in ("key", "columns")}
@@ -106,7 +113,7 @@ def set_unenforced_primary_key(
 ) -> tuple[str, str]:
     """Declare the columns of the primary key. No write checks that keys are unique."""
     dataset = table.dataset()
-    schema = dataset.schema
+    schema = dataset._stored_schema()
     label = f"table {table.path}"
     current = [field.name for field in schema if _is_key(field)]
     if current:

@@ -19,6 +19,7 @@ from lance_spark.spark.table.history import (
 )
 from lance_spark.spark.table.indexes import CHECK_COLUMNS, INDEX_COLUMNS
 from lance_spark.spark.table.maintenance import CLEANUP_COLUMNS, VACUUM_COLUMNS
+from lance_spark.spark.table.mem_wal import MEM_WAL_CLEANUP_COLUMNS, SHARD_COLUMNS
 
 #: A changed table: the number of the new version, or of the newest if nothing changed.
 VERSION = "version long"
@@ -226,6 +227,27 @@ PROCEDURES: Mapping[str, Procedure] = {
     ),
     "optimize_index": Procedure(_INDEX, _INDEX_OPTIONS, _COVERAGE, has_jobs=True),
     "refresh_index": Procedure(_INDEX, _INDEX_OPTIONS, _COVERAGE, has_jobs=True),
+    # MemWAL
+    "initialize_mem_wal": Procedure(
+        {},
+        {
+            "bucket_column": "string",
+            "num_buckets": "int",
+            "identity_column": "string",
+            "unsharded": "boolean",
+            "maintained_indexes": "array<string>",
+            "writer_options": "map<string, string>",
+            "commit_message": "string",
+        },
+    ),
+    "mem_wal_shards": Procedure(result=SHARD_COLUMNS),
+    "compact_mem_wal": Procedure({}, {"flush": "boolean", **_CHANGE}, _ROWS, has_jobs=True),
+    "clean_mem_wal": Procedure(
+        {}, {"older_than": "interval day to second"}, MEM_WAL_CLEANUP_COLUMNS
+    ),
+    "disable_mem_wal": Procedure(
+        {}, {"compact": "boolean", "commit_message": "string"}, has_jobs=True
+    ),
     # Names
     "register_table": Procedure({"location": "string"}, result="location string", opens=False),
     "deregister_table": Procedure(result="location string", opens=False),

@@ -72,7 +72,9 @@ class Join:
     def table_columns(self) -> StructType:
         """Return the columns of the table, as Spark has them."""
         dataset = self.dataset()
-        return to_spark_schema(dataset.schema_of(self.columns, blob_handling=self.blob_handling))
+        return to_spark_schema(
+            dataset._stored_schema(self.columns, blob_handling=self.blob_handling)
+        )
 
 
 @dataclass(frozen=True)

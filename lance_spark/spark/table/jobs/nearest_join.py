@@ -74,11 +74,11 @@ def nearest_join(
     query = parse_nearest({**nearest, "column": column, "q": [any_query]})
     search = dataset._plan_nearest(query, fast_search=fast_search)
     if columns is None:
-        every = dataset.schema_of(blob_handling=blob_handling).names
+        every = dataset._stored_schema(blob_handling=blob_handling).names
         columns = [name for name in every if name != column]
     read = [*columns, ROW_ID.name] if with_row_id else list(columns)
     # Paths of children of a struct are one column.
-    found = dataset.schema_of(read, blob_handling=blob_handling).names
+    found = dataset._stored_schema(read, blob_handling=blob_handling).names
     if unknown := aliases.keys() - set(found):
         raise InvalidInputError(
             f"aliases: {min(unknown)!r} is not a column of the result; the columns of the table in "

@@ -1,0 +1,247 @@
+"""Datasets of torch over a version of a table. Needs the package torch.
+
+| class | rows |
+| --- | --- |
+| `LanceDataset` | batches, in the table's order or shuffled; shared by workers and ranks |
+| `SafeLanceDataset` | any row by its position, for a sampler of torch |
+
+Both can be used in forked and spawned workers of a `DataLoader`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import torch
+import torch.distributed as dist
+import torch.utils.data as torch_data
+
+from lance_spark.dataset.dataset import Dataset
+from lance_spark.errors import InvalidInputError
+from lance_spark.loaders.source import Position, Reading, Shard, Source, batches
+from lance_spark.loaders.tensors import to_tensors
+
+__all__ = ["LanceDataset", "SafeLanceDataset", "get_safe_loader"]
+
+#: Rows that are shuffled together by default.
+_SHUFFLED_ROWS = 65_536
+
+
+class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
+    """Batches of the rows of a table, as an `IterableDataset` of torch.
+
+    Give a `DataLoader` ``batch_size=None``, because this dataset makes the batches. The ranks of
+    `torch.distributed`, and the workers of a loader, share the fragments.
+
+    Parameters
+    ----------
+    dataset : Dataset, str or path
+        The version is the one that is opened here, in all workers.
+    batch_size : int
+        Rows of a batch. The last batch of a shard can have fewer.
+    dataset_options : mapping, optional
+        Arguments of `open_dataset`, if a path is given.
+    columns, filter, with_row_id
+        As in `Dataset.scanner`.
+    rank, world_size : int, optional
+        This process, and the number of processes; by default those of torch.
+    shard_granularity : str, optional
+        ``fragment`` (the default): each shard reads every n-th fragment. ``batch``: each shard
+        reads all fragments, and returns every n-th batch; the numbers of batches differ by one at
+        most.
+    to_tensor_fn : callable, optional
+        Makes of a record batch what is returned; by default `tensors.to_tensors`. None returns
+        record batches.
+    auto_detect_rank : bool
+        Whether `rank` and `world_size` are those of torch by default.
+    shuffle : bool
+        Whether the order of the fragments, and of the rows in blocks, is random.
+    seed : int
+        With the epoch, determines the order.
+    shuffle_rows : int, optional
+        Rows of a block; by default 65,536.
+    drop_last : bool
+        Whether a last batch of fewer rows is left out.
+
+    Examples
+    --------
+    >>> rows = LanceDataset("/data/t.lance", batch_size=256, columns=["x", "y"], shuffle=True)
+    >>> loader = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=4)
+    >>> for epoch in range(3):
+    ...     rows.set_epoch(epoch)
+    ...     for batch in loader: ...
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset | str | os.PathLike[str],
+        batch_size: int,
+        *,
+        dataset_options: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: Any = None,
+        with_row_id: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        shard_granularity: str | None = None,
+        to_tensor_fn: Callable[..., Any] | None = to_tensors,
+        auto_detect_rank: bool = True,
+        shuffle: bool = False,
+        seed: int = 0,
+        shuffle_rows: int | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__()
+        if (rank is None) != (world_size is None):
+            raise InvalidInputError("give rank and world_size together")
+        self._source = Source(dataset, dataset_options)
+        self._shard = (rank, world_size, shard_granularity or "fragment", auto_detect_rank)
+        self._order = (shuffle, seed)
+        rows = _SHUFFLED_ROWS if shuffle_rows is None else shuffle_rows
+        self._reading = Reading(
+            {"columns": columns, "filter": filter, "with_row_id": with_row_id},
+            batch_size,
+            max(1, rows // max(batch_size, 1)) if shuffle else 1,
+            drop_last,
+        )
+        self._to_tensor = to_tensor_fn
+        self._epoch = 0
+        self._position = Position()
+        # Arguments are checked now, not by the first worker.
+        self._shard_of(0, 1)
+        self._source.dataset.scanner(columns, filter, with_row_id=with_row_id)
+
+    def __repr__(self) -> str:
+        return f"LanceDataset({self._source.uri!r}, version={self._source.version})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the record batches."""
+        return self._source.dataset.scanner(**self._reading.arguments).projected_schema
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of another epoch, and begin with its first row."""
+        self._epoch = epoch
+        self._position = Position()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this process is, for `load_state_dict` of a dataset with equal arguments.
+
+        In workers of a loader, each worker has a state of its own: a `StatefulDataLoader` of
+        torchdata collects them.
+        """
+        return {
+            "version": self._source.version,
+            "epoch": self._epoch,
+            **self._position.as_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after the batch that was returned last when the state was made.
+
+        Raises
+        ------
+        InvalidInputError
+            The state is of another version.
+        """
+        values = dict(state)
+        if values.pop("version", None) != self._source.version:
+            raise InvalidInputError(
+                f"the state is of version {state.get('version')} of the table, not of "
+                f"{self._source.version}; open that version"
+            )
+        self._epoch = values.pop("epoch")
+        self._position = Position(**values)
+
+    def __iter__(self) -> Iterator[Any]:
+        info = torch_data.get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        shard = self._shard_of(worker, workers)
+        found = batches(self._source.dataset, shard, self._reading, self._position)
+        for batch, position in found:
+            self._position = position
+            yield batch if self._to_tensor is None else self._to_tensor(batch)
+        self._position = Position()
+
+    def _shard_of(self, worker: int, workers: int) -> Shard:
+        rank, world_size, granularity, detect = self._shard
+        if rank is None or world_size is None:
+            is_distributed = detect and dist.is_available() and dist.is_initialized()
+            rank = dist.get_rank() if is_distributed else 0
+            world_size = dist.get_world_size() if is_distributed else 1
+        shuffle, seed = self._order
+        return Shard(
+            rank * workers + worker,
+            world_size * workers,
+            granularity,
+            shuffle,
+            seed,
+            self._epoch,
+        )
+
+
+class SafeLanceDataset(torch_data.Dataset):  # type: ignore[misc]
+    """Rows of a table by position, as a map-style dataset of torch: dictionaries of values.
+
+    Each worker opens the version for itself.
+
+    Parameters
+    ----------
+    uri : Dataset, str or path
+    dataset_options : mapping, optional
+        Arguments of `open_dataset`, if a path is given.
+    columns : sequence of str, optional
+        By default all columns.
+    """
+
+    def __init__(
+        self,
+        uri: Dataset | str | os.PathLike[str],
+        *,
+        dataset_options: Mapping[str, Any] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._source = Source(uri, dataset_options)
+        self._columns = columns
+        self._num_rows = self._source.dataset.count_rows()
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several rows, which are read together."""
+        rows: list[dict[str, Any]] = self._source.dataset.take(indices, self._columns).to_pylist()
+        return rows
+
+
+def get_safe_loader(
+    dataset: torch_data.Dataset,
+    batch_size: int | None = 32,
+    num_workers: int = 4,
+    **options: Any,
+) -> torch_data.DataLoader:
+    """Return a loader whose workers are spawned, and so share nothing with this process.
+
+    Parameters
+    ----------
+    dataset : LanceDataset, SafeLanceDataset or another dataset
+    batch_size : int, optional
+        None for a `LanceDataset`, which makes the batches.
+    num_workers : int
+    options
+        Other arguments of `torch.utils.data.DataLoader`.
+    """
+    if isinstance(dataset, LanceDataset):
+        batch_size = None
+    arguments: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
+    if num_workers:
+        arguments["persistent_workers"] = True
+        arguments["multiprocessing_context"] = torch.multiprocessing.get_context("spawn")
+    return torch_data.DataLoader(dataset, **{**arguments, **options})

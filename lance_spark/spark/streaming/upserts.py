@@ -1,0 +1,272 @@
+"""A table with a MemWAL as the sink of a stream of upserts.
+
+    frame.writeStream.format("lance").option("upsert", "true").start(path)
+
+Rows replace rows of the same key, also within a batch. Tasks only stage their rows
+(`mem_wal/staging`): Spark cannot distribute rows of a Python source by shard. The driver reads the
+rows of a batch, and writes them to the shards that they belong to (`mem_wal/stream_batches`), each
+batch once. A batch must fit into the memory of the process that commits it.
+
+| option | meaning |
+| --- | --- |
+| `upsert` | `true` |
+| `upsert_mode` | `sstable`: an SSTable per shard and batch; `log`: a WAL entry |
+| `sequence_column` | of rows of a batch with the same key, the one with the greatest value counts |
+| `delete_column` | a column of booleans: the rows to delete |
+
+The last two columns need not be columns of the table. A later batch counts more than an earlier
+one, whatever its sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+
+from lance_spark.errors import (
+    InvalidOptionError,
+    LanceError,
+    SchemaMismatchError,
+    StorageError,
+    naming,
+)
+from lance_spark.mem_wal.compaction import mem_wal_of
+from lance_spark.mem_wal.staging import read_staged, stage
+from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
+from lance_spark.mem_wal.writing.open import spec_of
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.reader import display
+from lance_spark.spark.streaming.writer import query_of_task
+from lance_spark.spark.types.mapping import to_arrow_schema
+from lance_spark.spark.write.batches import received
+from lance_spark.spark.write.input import InputConverter
+from lance_spark.spark.write.planning import check_columns
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK
+from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.primary_key import primary_key
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class StagedMessage(WriterCommitMessage):
+    """The staged rows of one task.
+
+    Parameters
+    ----------
+    path : str, optional
+        The file with the rows; None without rows.
+    """
+
+    def __init__(self, path: str | None, query_id: str) -> None:
+        self.path = path
+        self.query_id = query_id
+
+
+class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWriter):
+    """Writes the batches of a stream of upserts.
+
+    Parameters
+    ----------
+    schema : StructType
+        Columns of the stream.
+
+    Raises
+    ------
+    InvalidOptionError
+        An option does not apply.
+    SchemaMismatchError
+        The columns do not fit the table.
+    InvalidInputError
+        The table has no MemWAL, or no key.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        self.options = options
+        self.spark_schema = schema
+        if overwrite:
+            raise InvalidOptionError(
+                "option upsert does not apply to the output mode complete, which replaces the "
+                "table; use the output mode append"
+            )
+        if options.overwrite:
+            raise InvalidOptionError(
+                f"option {next(iter(options.overwrite))} does not apply to streams of upserts"
+            )
+        with naming(display(options.path)):
+            self._columns = _StreamColumns.of(self._open(), schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of one task.
+
+        Raises
+        ------
+        InvalidInputError
+            A value does not fit the type of the table, or the query id is unknown.
+        StorageError
+        """
+        query_id = self.options.streaming_query_id or query_of_task()
+        convert = InputConverter(self._columns.target, self._columns.names)
+        with naming(display(self.options.path)):
+            batches = (
+                piece
+                for batch in received(iterator, self.spark_schema)
+                if batch.num_rows
+                for piece in convert(batch)
+            )
+            return StagedMessage(stage(self._open().store, batches), query_id)
+
+    def commit(  # type: ignore[override]
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Write the rows of a batch to the shards that do not have them.
+
+        Raises
+        ------
+        CommitConflictError
+            Other writers claimed a shard again and again.
+        """
+        if any(message is None for message in messages):
+            raise LanceError(
+                f"a task of batch {batchId} sent no result: nothing was written; start the query "
+                "again"
+            )
+        paths, query_ids = _staged(messages)
+        if not paths:
+            return
+        with naming(display(self.options.path)):
+            table = self._open()
+            parts = read_staged(table.store, paths)
+            rows = self._columns.rows(table, pa.concat_tables(parts))
+            lookback = self.options.lookback_versions or DEFAULT_LOOKBACK
+            mode = StreamMode(self.options.upsert_mode or StreamMode.SSTABLE.value)
+            write_batch(table, rows, StreamBatch(query_ids[0], batchId, lookback, mode))
+        with suppress(StorageError):
+            table.store.delete(paths)
+
+    def abort(  # type: ignore[override]
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Delete the staged rows of all tasks. The next run of the batch stages them again."""
+        with suppress(LanceError):
+            self._open().store.delete(_staged(messages)[0])
+
+    def _open(self) -> OpenTable:
+        options = self.options
+        return open_table(
+            options.path, branch=options.branch, storage_options=options.storage_options or None
+        )
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], list[str]]:
+    """Return the staged files, and the query of each."""
+    ours = [message for message in messages if isinstance(message, StagedMessage)]
+    pairs = [(message.path, message.query_id) for message in ours if message.path is not None]
+    return [path for path, _ in pairs], [query_id for _, query_id in pairs]
+
+
+class _StreamColumns:
+    """The columns of a stream, and what they are for.
+
+    Attributes
+    ----------
+    names : list of str
+        For each column of the stream, the table's column, or its own name.
+    target : pyarrow.Schema
+        The columns that are staged.
+    """
+
+    def __init__(self, names: list[str], target: pa.Schema, sequence: str, delete: str) -> None:
+        self.names = names
+        self.target = target
+        self._sequence = sequence
+        self._delete = delete
+
+    @classmethod
+    def of(cls, table: OpenTable, schema: StructType, options: WriteOptions) -> _StreamColumns:
+        """Match the columns of a stream to those of the table."""
+        spec_of(table, mem_wal_of(table))
+        source = to_arrow_schema(schema, options.column_metadata)
+        sequence = _named(source.names, options.sequence_column, "sequence_column")
+        delete = _named(source.names, options.delete_column, "delete_column")
+        if delete and not pa.types.is_boolean(source.field(delete).type):
+            raise SchemaMismatchError(
+                f"delete_column {delete!r} must be boolean, not {source.field(delete).type}"
+            )
+        arrow = table.schema.to_arrow()
+        key = {path[0].name for path in primary_key(table.schema)}
+        names, fields = [], []
+        for field in source:
+            index = find(arrow.names, field.name)
+            if index < 0 and field.name not in (sequence, delete):
+                raise SchemaMismatchError(
+                    f"the table has no column {field.name!r}; its columns are "
+                    f"{', '.join(arrow.names[:50])}. Select these, or name the column by the "
+                    "option sequence_column or delete_column"
+                )
+            target = field if index < 0 else arrow.field(index)
+            # Rows to delete have nulls outside of the key; others are checked by the commit.
+            is_nullable = target.nullable or target.name not in key
+            names.append(target.name)
+            fields.append(target.with_nullable(is_nullable))
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise SchemaMismatchError(f"two columns match the column {repeated!r} of the table")
+        missing = [
+            field.name
+            for field in arrow
+            if field.name not in names and (not field.nullable or field.name in key)
+        ]
+        if missing:
+            raise SchemaMismatchError(
+                f"the stream has no column {missing[0]!r}, which must not be null"
+            )
+        target_schema = pa.schema(fields)
+        check_columns(source, names, target_schema)
+        by_source = dict(zip(source.names, names, strict=True))
+        return cls(names, target_schema, by_source.get(sequence, ""), by_source.get(delete, ""))
+
+    def rows(self, table: OpenTable, staged: pa.Table) -> pa.Table:
+        """Return the staged rows of a batch in the shape of a log."""
+        order = staged.column(self._sequence) if self._sequence else None
+        deleted = staged.column(self._delete) if self._delete else None
+        arrow = table.schema.to_arrow()
+        columns = [
+            staged.column(field.name)
+            if field.name in staged.column_names
+            else pa.chunked_array([pa.nulls(staged.num_rows, field.type)])
+            for field in arrow
+        ]
+        given = pa.schema(
+            [
+                field.with_type(column.type).with_nullable(True)
+                for field, column in zip(arrow, columns, strict=True)
+            ]
+        )
+        return shaped_rows(table, pa.Table.from_arrays(columns, schema=given), deleted, order)
+
+
+def _named(names: Sequence[str], wanted: str | None, option: str) -> str:
+    """Return the column of the stream that an option names; empty without the option."""
+    if wanted is None:
+        return ""
+    index = find(list(names), wanted)
+    if index < 0:
+        raise InvalidOptionError(
+            f"option {option}: the stream has no column {wanted!r}, only {', '.join(names)}"
+        )
+    return names[index]

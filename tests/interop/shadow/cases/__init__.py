@@ -1,0 +1,25 @@
+"""All cases. Each module of this package has `CASES`, of one topic."""
+
+from __future__ import annotations
+
+from tests.interop.shadow.cases import (
+    blobs,
+    datasets,
+    evolution,
+    filters,
+    fragments,
+    merges,
+    scanners,
+    searches,
+)
+
+CASES = [
+    *datasets.CASES,
+    *scanners.CASES,
+    *filters.CASES,
+    *fragments.CASES,
+    *merges.CASES,
+    *evolution.CASES,
+    *blobs.CASES,
+    *searches.CASES,
+]

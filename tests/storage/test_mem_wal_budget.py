@@ -1,0 +1,60 @@
+"""The number of requests to S3 of operations of a MemWAL: the table in docs/howto/mem-wal.md."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import lance_spark
+from tests.support.stores.aws import BUCKET, Aws
+
+DOCS = Path(__file__).parents[2] / "docs" / "howto" / "mem-wal.md"
+_ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<requests>\d+) \|")
+KEY = {"lance-schema:unenforced-primary-key": "true"}
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("name", pa.string())])
+
+
+def rows_of(ids: list[int]) -> pa.Table:
+    return pa.table({"id": ids, "name": [str(number) for number in ids]}, schema=SCHEMA)
+
+
+def test_requests_of_a_mem_wal(aws: Aws) -> None:
+    uri = f"s3://{BUCKET}/mem-wal"
+
+    def opened() -> lance_spark.Dataset:
+        return lance_spark.open_dataset(uri, storage_options=aws.ours)
+
+    measured: dict[str, int] = {}
+
+    def measure(name: str, act: Any) -> Any:
+        with aws.counted() as requests:
+            result = act()
+        measured[name] = len(requests)
+        return result
+
+    lance_spark.write_dataset(rows_of([1, 2, 3]), uri, storage_options=aws.ours)
+    opened().initialize_mem_wal(unsharded=True)
+    shard = str(uuid.uuid4())
+    # The first claim of a shard is another one than those that follow.
+    opened().mem_wal_writer(shard).close()
+    dataset = opened()
+    writer = measure("claim a shard without rows in its log", lambda: dataset.mem_wal_writer(shard))
+    measure("put rows, durably", lambda: writer.put(rows_of([1])))
+    measure("flush the rows as an SSTable", writer.close)
+    writer = opened().mem_wal_writer(shard)
+    for number in range(3):
+        writer.put(rows_of([2 + number]))
+    dataset = opened()
+    fresh = measure("`fresh()` of a shard with an SSTable and 3 WAL entries", dataset.fresh)
+    assert (fresh.num_sstables, fresh.num_entries) == (1, 3)
+    ids = measure("its scan, with 1 fragment", fresh.to_table)["id"].to_pylist()
+    assert sorted(ids) == [1, 2, 3, 4]
+    found = measure("the search of a key in the table", lambda: fresh.to_table(filter="id = 77"))
+    assert found.num_rows == 0
+    table = DOCS.read_text().partition("### Requests")[2].partition("\n## ")[0]
+    documented = {row["what"]: int(row["requests"]) for row in _ROW.finditer(table)}
+    assert measured == documented
