@@ -51,7 +51,6 @@ COMPATIBLE, RETRYABLE, INCOMPATIBLE = "ok", "retry", "refused"
 _UNSURE = "the transaction does not record which rows moved: a retry is always right"
 DIFFERENCES: dict[tuple[str, str], str] = {
     ("update another row of fragment 0", "overlay row 1 of fragment 0"): _UNSURE,
-    ("overlay row 1 of fragment 0", "update another row of fragment 0"): _UNSURE,
 }
 #: Pairs with the same outcome as in pylance, but another table, with the reason.
 _LOST = "pylance loses the metadata that was set meanwhile"

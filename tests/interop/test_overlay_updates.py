@@ -337,6 +337,20 @@ MEANWHILE: dict[str, tuple[Change, bool]] = {
 }
 
 
+def test_updates_that_move_rows_beside_overlays(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    stale = written(path, stable=True)
+    lance_spark.open_dataset(str(path)).update({"number": 8}, "id IN (5, 6)", mode="overlay")
+    before = {row["id"]: row for row in same(path)}
+    stale.update({"word": "moved"}, "id IN (7, 8, 40)", conflict_retries=0)
+    with pytest.raises(CommitConflictError):
+        stale.update({"word": "lost"}, "id = 6", conflict_retries=0)
+    for row_id in (7, 8, 40):
+        before[row_id]["word"] = "moved"
+    assert {row["id"]: row for row in same(path)} == before
+    compare(path, ["number = 8", "word = 'moved'"])
+
+
 @pytest.mark.parametrize("name", MEANWHILE)
 def test_changes_meanwhile(tmp_path: Path, name: str) -> None:
     """An update of the same row is planned again, or refused without attempts; nothing is lost."""

@@ -150,10 +150,7 @@ class SelectiveReader:
             for rows_at_once in self._scattered(candidates.numbers()):
                 yield from self._read_window(rows_at_once, self._taken)
             return
-        parts = candidates.joined(_MAX_GAP)
-        is_scattered = candidates.num_rows < _SCATTERED * candidates.num_ranges
-        if parts.num_ranges > 1 and (is_scattered or parts.num_ranges > _MAX_PARTS):
-            parts = candidates.joined(1 << 62)
+        parts = self._joined(candidates)
         is_sparse = candidates.num_rows * _SPARSE < parts.num_rows
         windows: Iterator[range] = (window for part in parts for window in self._windows(part))
         first_read = self._first_read()
@@ -183,9 +180,14 @@ class SelectiveReader:
             for rows_at_once in self._scattered(candidates.numbers()):
                 yield self._select_taken(rows_at_once)[0]
             return
-        for part in candidates:
-            for window in self._windows(part):
-                yield from self._read_window(window, self._matching)
+        parts = self._joined(candidates)
+        excluded = parts.num_ranges != candidates.num_ranges
+        for window in (window for part in parts for window in self._windows(part)):
+            for offsets in self._read_window(window, self._matching):
+                if excluded:
+                    yield offsets[candidates.mask(window)[offsets - window.start]]
+                else:
+                    yield offsets
 
     def window_rows(self) -> int:
         """Return the rows of a window of the columns."""
@@ -201,6 +203,14 @@ class SelectiveReader:
 
     def _candidates(self, rows: RowRanges) -> RowRanges:
         return rows if self._filter is None else self._filter.candidates(rows)
+
+    def _joined(self, rows: RowRanges) -> RowRanges:
+        """Return the ranges to read for some rows, with the rows between if the gaps are small."""
+        parts = rows.joined(_MAX_GAP)
+        is_scattered = rows.num_rows < _SCATTERED * rows.num_ranges
+        if parts.num_ranges > 1 and (is_scattered or parts.num_ranges > _MAX_PARTS):
+            return rows.joined(1 << 62)
+        return parts
 
     def _windows(self, rows: range) -> Iterator[range]:
         return cut(rows, self._first_read().window_rows())

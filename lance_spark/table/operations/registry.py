@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
@@ -35,6 +37,12 @@ OPERATIONS: dict[str, type[Operation]] = {
 }  # fmt: skip
 
 
+#: The first field number of an operation in a transaction, and the names of operations that came
+#: after pylance 14.
+_FIRST_NUMBER = 100
+_LATER = {116: "append_fri_transitions"}
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownOperation(Operation):
     """An operation that another client committed and that this release does not implement.
@@ -49,7 +57,15 @@ class UnknownOperation(Operation):
 
     @property
     def name(self) -> str:
-        return self.message.WhichOneof("operation") or ""
+        known: str | None = self.message.WhichOneof("operation")
+        if known is not None:
+            return known
+        unknown = UnknownFieldSet(self.message)
+        numbers = [unknown[position].field_number for position in range(len(unknown))]
+        number = max(numbers, default=0)
+        if number < _FIRST_NUMBER:
+            return ""
+        return _LATER.get(number, f"unknown operation {number}")
 
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
         operation = transaction_pb2.Transaction()

@@ -19,7 +19,6 @@ from lance_spark.errors import (
     SchemaMismatchError,
     StorageError,
     TableExistsError,
-    UnsupportedFeatureError,
 )
 from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
 from lance_spark.table.commit.write_plan import begin_write
@@ -263,27 +262,12 @@ def test_nulls_where_none_must_be(path: Path) -> None:
     assert data_files(path) == before
 
 
-@pytest.mark.parametrize("version", ["2.3"])
-def test_tables_whose_files_are_not_written(path: Path, version: str) -> None:
-    new_table(path, data_storage_version=version)
-    with pytest.raises(UnsupportedFeatureError, match=rf", not {version}"):
-        begin_write(str(path), rows(0).schema)
-    with pytest.raises(UnsupportedFeatureError, match=r"set data storage version 2\.2"):
-        begin_write(str(path), rows(0).schema, mode="overwrite")
-    write(path, rows(7), mode="overwrite", data_storage_version="2.2")
-    assert ids(path) == [7, 8, 9]
-
-
 def test_versions_of_files() -> None:
     assert parse_version("2.0") == parse_version("0.3") == (2, 0)
     assert parse_version("2.1") == (2, 1)
     assert parse_version("2.2") == parse_version("stable") == parse_version(" Stable ") == (2, 2)
     assert parse_version("legacy") == parse_version("0.1") == (0, 1)
-    for text in ("2.3", "next"):
-        with pytest.raises(
-            InvalidOptionError, match=r"is not written .* choose 0\.1, 2\.0, 2\.1 or 2\.2"
-        ):
-            parse_version(text)
+    assert parse_version("2.3") == parse_version("next") == (2, 3)
     with pytest.raises(InvalidOptionError, match="'3' is not a version of data files"):
         parse_version("3")
 

@@ -26,14 +26,32 @@ from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMem
 from lance_spark.table.operations.registry import OPERATIONS, UnknownOperation, operation_of
 from tests.support.tables.pylance_written import new_table, rows
 
-#: Field 116, wire type 2: a composite transaction.
-COMPOSITE = bytes([0xA2, 0x07, 2, 0x0A, 0])
+#: Field 117, wire type 2: an operation that nobody knows yet, such as a composite one.
+COMPOSITE = bytes([0xAA, 0x07, 2, 0x0A, 0])
+#: Field 116, which pylance 14 does not know.
+FRI_TRANSITIONS = bytes([0xA2, 0x07, 0])
 
 
-def composite() -> UnknownOperation:
-    made = operation_of(transaction_pb2.Transaction.FromString(COMPOSITE), "file")
+def composite(data: bytes = COMPOSITE) -> UnknownOperation:
+    made = operation_of(transaction_pb2.Transaction.FromString(data), "file")
     assert isinstance(made, UnknownOperation)
     return made
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (FRI_TRANSITIONS, "append_fri_transitions"),
+        (COMPOSITE, "unknown operation 117"),
+        (b"", ""),
+    ],
+)
+def test_later_operations_have_names(data: bytes, name: str) -> None:
+    operation = composite(data)
+    assert operation.name == name
+    again = transaction_pb2.Transaction()
+    operation.write_to(again)
+    assert again.SerializeToString() == data
 
 
 @pytest.mark.parametrize("operation_name", OPERATIONS)
@@ -68,7 +86,7 @@ def test_commits_after_an_unknown_operation(tmp_path: Path) -> None:
     operation = OPERATIONS["update_config"].from_proto(
         transaction_pb2.Transaction.UpdateConfig(), "test"
     )
-    with pytest.raises(CommitConflictError, match="unknown operation") as raised:
+    with pytest.raises(CommitConflictError, match="unknown operation 117") as raised:
         commit(store, Transaction.new(1, operation), base)
     assert raised.value.retryable
     assert commit(store, Transaction.new(2, operation), read_latest(store)).version == 3

@@ -16,7 +16,6 @@ from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     SchemaMismatchError,
-    UnsupportedFeatureError,
 )
 from lance_spark.mutations.columns.assignments import parse_assignments
 from lance_spark.mutations.rows.delete import deletion_effects
@@ -416,10 +415,11 @@ def test_invalid_updates_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "_deletions").exists() or not list((tmp_path / "_deletions").iterdir())
 
 
-def test_version_2_3_is_not_written(tmp_path: Path) -> None:
+def test_version_2_3_is_written(tmp_path: Path) -> None:
     new_table(tmp_path, data_storage_version="2.3")
-    with pytest.raises(UnsupportedFeatureError, match=r"2\.3"):
-        lance_spark.open_dataset(str(tmp_path)).update({"word": "x"})
+    dataset = lance_spark.open_dataset(str(tmp_path)).update({"word": "x"})
+    assert set(dataset.to_table()["word"].to_pylist()) == {"x"}
+    assert lance.dataset(str(tmp_path)).to_table().equals(dataset.to_table())
 
 
 def test_tasks_can_be_pickled(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from lance_spark.table.operations.data.row_deletions import (
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
-from lance_spark.table.rows.deletions import Offsets, parse_bitmap
+from lance_spark.table.rows.deletions import Offsets, bitmap_of, parse_bitmap
 
 _FRAGMENT_CHANGES = frozenset({"rewrite", "data_replacement", "data_overlay"})
 _ROW_CHANGES = frozenset({"delete", "update"})
@@ -176,8 +176,18 @@ class Update(FragmentChange):
             disjoint = self.touched_fragments.isdisjoint(committed.touched_fragments)
             if committed.name == "data_overlay" and self.mode is UpdateMode.REWRITE_COLUMNS:
                 disjoint = disjoint or self.modified_fields.isdisjoint(committed.modified_fields)
+            elif committed.name == "data_overlay":
+                disjoint = disjoint or self._moves_other_rows(committed)
             return Conflict.COMPATIBLE if disjoint else Conflict.RETRYABLE
         return self.conflict_by_matrix(committed)
+
+    def _moves_other_rows(self, overlay: Operation) -> bool:
+        """Return whether none of the rows that move got new values by a committed overlay."""
+        for number in self.touched_fragments & overlay.touched_fragments:
+            moved, covered = (self.affected or {}).get(number), overlay.changed_rows(number)
+            if moved is None or covered is None or not covered.isdisjoint(bitmap_of(moved)):
+                return False
+        return True
 
     def _may_insert_same_key(self, committed: Operation) -> bool:
         if self.inserted_rows is None:
