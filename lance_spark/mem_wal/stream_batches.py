@@ -2,7 +2,7 @@
 
 | mode | each shard gets for a batch | readable by other clients that read |
 | --- | --- | --- |
-| `SSTABLE` | an SSTable, about ten requests | SSTables |
+| `SSTABLE` | an SSTable, about twenty requests | SSTables |
 | `LOG` | a WAL entry, one request; its rows are flushed by size | logs, too |
 
 A stream numbers its batches, and repeats the last one after a crash. A batch of several shards is

@@ -151,7 +151,7 @@ def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
     check(path, expected, rng, f"{version} seed {seed}")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_take_from_written_tables(tmp_path: Path, seed: int) -> None:

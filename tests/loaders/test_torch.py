@@ -175,3 +175,17 @@ def test_arguments_are_checked(dataset: lance_spark.Dataset) -> None:
             rows_of(dataset, **options)
     with pytest.raises(InvalidInputError, match="batch_size"):
         LanceDataset(dataset, 0)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_extension_types(tmp_path: Path, shuffle: bool) -> None:
+    lance_arrow = pytest.importorskip("lance.arrow")
+    storage = pa.array([[float(i)] * 6 for i in range(40)], pa.list_(pa.float32(), 6))
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [2, 3]), storage)
+    halves = lance_arrow.bfloat16_array([float(i) for i in range(40)])
+    rows = pa.table({"id": list(range(40)), "t": tensors, "h": halves})
+    made = lance_spark.write_dataset(rows, tmp_path / "t", max_rows_per_file=15)
+    for batch in LanceDataset(made, 16, shuffle=shuffle):
+        assert batch["t"].shape == (len(batch["id"]), 2, 3)
+        assert batch["h"].dtype == torch.bfloat16
+        assert batch["t"][:, 1, 2].tolist() == batch["h"].tolist() == batch["id"].tolist()

@@ -12,6 +12,7 @@ It prints the result of each step when the step ends.
 | `SOAK_KILL_ROUNDS` | 4 | times that Spark's executors are killed at random, and its driver in the end, besides those at chosen moments |
 | `SOAK_STATEMENT_SECONDS` | 60 | seconds in which two, and then eight, writers run statements of SQL beside two processes of pylance |
 | `SOAK_INDEX_SECONDS` | 60 | seconds in which writers of this package and of pylance change a table and its indexes, once with row addresses and once with stable row ids |
+| `SOAK_MEM_WAL_SECONDS` | 60 | seconds in which writers of both clients write to the shards of a MemWAL and are killed, beside compactions, cleanup and fresh reads |
 | `SOAK_WRITERS`, `SOAK_READERS` | 16 | processes that write and read, on a local disk; on S3 half of them: the server is one process |
 """
 
@@ -175,6 +176,12 @@ def indexes() -> tuple[_Rows, bool]:
     return rows, good
 
 
+def mem_wal() -> tuple[_Rows, bool]:
+    """Let writers of both clients fight for the shards of a MemWAL, while others compact."""
+    seconds = os.environ.get("SOAK_MEM_WAL_SECONDS", "60")
+    return _reported_by("tests.soak.mem_wal", "--seconds", seconds)
+
+
 def hostile() -> tuple[_Rows, bool]:
     """Run hostile inputs."""
     return _reported_by("tests.hostile", "--minutes", os.environ.get("SOAK_INPUT_MINUTES", "1"))
@@ -199,7 +206,7 @@ def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
 
 def main() -> int:
     good = True
-    for part in (faults, loads, statements, indexes, kills, hostile):
+    for part in (faults, loads, statements, indexes, mem_wal, kills, hostile):
         started = time.monotonic()
         rows, right = part()
         _print([*rows, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")])

@@ -10,10 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 import lance_spark
+from lance_spark.mem_wal.entries import put_rows
+from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, write_batch
 from tests.support.stores.aws import BUCKET, Aws
 
 DOCS = Path(__file__).parents[2] / "docs" / "howto" / "mem-wal.md"
 _ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<requests>\d+) \|")
+#: Modes of streams, as the page names them.
+_BATCHES = {
+    StreamMode.SSTABLE: "a batch of a stream as an SSTable",
+    StreamMode.LOG: "a batch of a stream as a WAL entry",
+}
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("name", pa.string())])
 
@@ -55,6 +62,23 @@ def test_requests_of_a_mem_wal(aws: Aws) -> None:
     assert sorted(ids) == [1, 2, 3, 4]
     found = measure("the search of a key in the table", lambda: fresh.to_table(filter="id = 77"))
     assert found.num_rows == 0
+    opened().disable_mem_wal()
+    opened().initialize_mem_wal(unsharded=True)
+
+    def stream(number: int, mode: StreamMode) -> None:
+        table = opened()._table
+        rows = put_rows(table.schema, rows_of([1, 9]))
+        with_batch = StreamBatch("q", number, mode=mode)
+        measure(_BATCHES[mode], lambda: write_batch(table, rows, with_batch))
+
+    # The first batch claims the shard, the second one is measured.
+    for number in range(2):
+        stream(number, StreamMode.SSTABLE)
+    for number in range(2, 4):
+        stream(number, StreamMode.LOG)
+    dataset = opened()
+    measure("compact two SSTables", dataset.compact_mem_wal)
+    assert opened().count_rows() == 5
     table = DOCS.read_text().partition("### Requests")[2].partition("\n## ")[0]
     documented = {row["what"]: int(row["requests"]) for row in _ROW.finditer(table)}
     assert measured == documented

@@ -11,6 +11,7 @@ from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.fresh.scan import FreshScan
+from lance_spark.mem_wal.fresh.tasks import count_sources
 from lance_spark.mem_wal.snapshot import FreshState, read_state
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.plan import ScanPlan
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_spark.dataset.planning import Filter
+    from lance_spark.table.open import Reference
 
 _SEARCH = (
     "{}: full-text queries do not read the rows of a MemWAL: read without fresh rows, or compact "
@@ -113,6 +115,13 @@ class FreshRows(ScannerMethods):
         )
         return sum(batch.num_rows for task in plan.tasks for batch in task.batches(prefetch=True))
 
+    def checkout_version(self, version: Reference) -> NoReturn:
+        """Refuse: the rows of a MemWAL belong to the newest version."""
+        raise InvalidInputError(
+            f"{self._table.store.display}: a fresh read is of the newest version; open version "
+            f"{version!r} by open_dataset, or by checkout_version of a Dataset"
+        )
+
     def take(self, *arguments: Any, **options: Any) -> NoReturn:
         """Refuse: rows of a MemWAL have no positions."""
         raise self._without_addresses("take")
@@ -166,6 +175,20 @@ class FreshRows(ScannerMethods):
         """Return tasks of large parts, in the order of the table, rows of the MemWAL first."""
         plan = self._plan(columns, rows_per_task=1 << 62, min_partitions=1, conditions=conditions)
         return sorted(plan.tasks, key=lambda task: type(task) is ScanTask)
+
+    def _explain(
+        self,
+        columns: Sequence[str] | None,
+        conditions: tuple[Condition, ...],
+        condition: str,
+        **options: Any,
+    ) -> str:
+        """Describe a scan of the version, and which sources of the MemWAL it reads."""
+        version = ScannerMethods(self._table, self._storage_options)
+        text = version._explain(columns, conditions, condition, **options)
+        tasks = self._scan.sources_of(conditions).fresh_tasks(Schema(()), conditions, 1)
+        sstables, entries = count_sources(tasks)
+        return f"{text}\n  fresh: {sstables} SSTables, {entries} WAL entries"
 
     def _check(
         self,

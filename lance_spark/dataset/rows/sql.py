@@ -22,7 +22,7 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 _FIRST_WITH_NAN = 2
 #: Rows of a batch of the result, unless the query sets another number.
 _BATCH_ROWS = 65_536
-_CONFIG = {"enable_external_access": "false", "python_enable_replacements": "false"}
+_CONFIG: dict[str, Any] = {"enable_external_access": "false", "python_enable_replacements": "false"}
 
 
 class SqlQueryBuilder:

@@ -372,9 +372,11 @@ class Scanner:
     def _in_order(self, columns: Any, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the keys."""
         request, dataset = self._request, self._dataset
-        address = row_meta.ROW_ADDRESS.name
         keys = key_names(request.order)
-        names = list(dict.fromkeys([*keys, address]))
+        # Rows of a MemWAL have no addresses. Scans of one state return them in the same order.
+        by_address = dataset._has_only_fragments
+        address = row_meta.ROW_ADDRESS.name
+        names = list(dict.fromkeys([*keys, address] if by_address else keys))
         unordered = replace(
             request, computed=None, order=(), with_row_id=False, with_row_address=False
         )
@@ -384,7 +386,15 @@ class Scanner:
         table = pa.Table.from_batches(batches, dataset._select(names, None).to_arrow())
         order = sorted_rows([table.column(key.field.name) for key in request.order], request.order)
         stop = None if request.limit is None else request.offset + request.limit
-        addresses = table.column(address).to_numpy()[order[request.offset : stop]]
+        order = order[request.offset : stop]
+        if not by_address:
+            rest = Scanner(dataset, replace(unordered, columns=columns, limit=None, offset=0))
+            batches = [b for task in rest._tasks(columns) for b in rest._run(task, metrics)]
+            schema = dataset._select(columns, request.blob_handling)
+            rows = pa.Table.from_batches(batches, schema.to_arrow()).take(pa.array(order))
+            yield from rows.combine_chunks().to_batches(max_chunksize=request.batch_size)
+            return
+        addresses = table.column(address).to_numpy()[order]
         schema = dataset._select(
             columns, request.blob_handling, request.with_row_id, request.with_row_address
         )

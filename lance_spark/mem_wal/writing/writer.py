@@ -100,6 +100,13 @@ class ShardWriter:
         self._shard = shard
         self._options = options
         self._spec = spec
+        sources = set() if spec is None else {n for part in spec.fields for n in part.source_ids}
+        #: Top-level columns that say which shard a row belongs to.
+        self._sharding_columns = frozenset(
+            top.name
+            for top in table.schema.fields
+            if sources.intersection(node.id for node in top.walk())
+        )
         self._lock = threading.RLock()
         self._failure: BaseException | None = None
         self._closed = False
@@ -107,7 +114,7 @@ class ShardWriter:
         self._pending: list[pa.Table] = []
         #: Entries of the MemTable, in the order of the log.
         self._memtable: list[Entry] = []
-        self._memtable_bytes = 0
+        self._memtable_rows = self._memtable_bytes = 0
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._timer: threading.Timer | None = None
         spec_id = spec.spec_id if spec is not None else 0
@@ -278,10 +285,6 @@ class ShardWriter:
     ) -> None:
         self.close()
 
-    @property
-    def _memtable_rows(self) -> int:
-        return sum(entry.rows.num_rows for entry in self._memtable if entry.rows is not None)
-
     def _write(self, shape: _Shape, data: pa.Table) -> None:
         started = time.monotonic()
         with self._lock, naming(self._table.store.display):
@@ -328,14 +331,8 @@ class ShardWriter:
         """Refuse rows that belong to another shard, as far as the values of this one are known."""
         if self._spec is None or not self._entries_of_shard or not data.num_rows:
             return
-        names = {field.name for field in data.schema}
-        sources = {number for part in self._spec.fields for number in part.source_ids}
-        if not all(
-            top.name in names
-            for top in self._table.schema.fields
-            if sources.intersection(node.id for node in top.walk())
-        ):
-            # Keys to delete without the column that shards are chosen by.
+        if not self._sharding_columns or not self._sharding_columns.issubset(data.schema.names):
+            # One shard, or keys to delete without the column that shards are chosen by.
             return
         values = evaluate_sharding_spec(data, self._spec, self._table.schema)
         for part, column in zip(self._spec.fields, values.columns, strict=True):
@@ -379,6 +376,7 @@ class ShardWriter:
     def _remember(self, entry: Entry) -> None:
         if entry.rows is not None and entry.rows.num_rows:
             self._memtable.append(entry)
+            self._memtable_rows += entry.rows.num_rows
             self._memtable_bytes += entry.rows.nbytes
 
     def _replay(self, claimed: Claim) -> None:
@@ -439,7 +437,8 @@ class ShardWriter:
             self._counts["memtable_flush_failures"] += 1
             raise
         self._generation += 1
-        self._memtable, self._memtable_bytes = [], 0
+        self._memtable.clear()
+        self._memtable_rows = self._memtable_bytes = 0
         self._counts["memtable_flush_count"] += 1
         self._counts["memtable_flush_rows"] += rows.num_rows
         self._counts["memtable_flush_time_ms"] += _milliseconds(started)

@@ -41,7 +41,8 @@ _SINGLE_THREAD = 1 << 18
 #: Columns of such a product, more only of short vectors, and fewer only down to a number; and rows
 #: that the loops of OpenBLAS take at once.
 _COLUMNS, _LEAST_COLUMNS, _ROWS_OF_LOOP = 64, 16, 8
-#: Least number of items for which a large product is quicker where there is one thread anyway.
+#: Least number of items for which a product with many columns is quicker where there is one thread
+#: anyway.
 _WIDE = 256
 _BITS = np.array([bin(number).count("1") for number in range(256)], np.uint8)
 
@@ -149,7 +150,7 @@ def products(vectors: Vectors, factor: Vectors, out: _Floats | None = None) -> _
     if num_columns == 1:
         np.einsum("ij,j->i", vectors, factor[:, 0], out=result[:, 0])
         return result
-    if dimension >= _WIDE and num_threads() == 1:
+    if dimension >= _WIDE and num_columns >= _COLUMNS and num_threads() == 1:
         return np.matmul(vectors, factor, out=result)
     rows, columns = _single_thread_shape(dimension, num_columns)
     rows = max(1, min(num_rows, rows))

@@ -149,6 +149,7 @@ def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
         ("whole_fragments", options.whole_fragments),
         ("full_text_query", options.full_text_query is not None),
         ("nearest", options.nearest is not None),
+        ("fresh", bool(options.fresh)),
     ):
         if is_set:
             raise InvalidOptionError(

@@ -73,6 +73,11 @@ class TableBase:
         self.options = dict(options)
         self.alias_name = alias
         self._read_options = ReadOptions.parse({**options, "path": path})
+        if self._read_options.fresh:
+            raise InvalidOptionError(
+                f"{reader.display(path)}: option fresh applies to reads, not to a table: use "
+                'spark.read.format("lance").option("fresh", "true")'
+            )
         for name, method in (("full_text_query", "search"), ("nearest", "nearest")):
             if getattr(self._read_options, name) is not None:
                 raise InvalidOptionError(

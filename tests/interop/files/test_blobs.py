@@ -35,7 +35,7 @@ def write(data: pa.Table, path: Path, version: str, rows: int = 1 << 20, **optio
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "version"), BOTH)
 def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
     data = CASES[name](version)

@@ -36,7 +36,7 @@ def sidecars(path: Path) -> dict[str, int]:
     return {file.name: file.stat().st_size for file in path.glob("data/*/*.blob")}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "version"), [(name, version) for name in CASES for version in VERSIONS]
 )

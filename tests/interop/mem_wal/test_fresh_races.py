@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import uuid
@@ -18,8 +17,8 @@ from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter, key_field
 
-#: Acknowledged writes of each round.
-WRITES = int(os.environ.get("LANCE_SPARK_TEST_MEM_WAL_WRITES", "60"))
+#: Acknowledged writes of each test.
+WRITES = 40
 SCHEMA = pa.schema([key_field("id", pa.int64()), pa.field("n", pa.int64())])
 _KEYS = 6
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.dataset import LsmPointLookupPlanner, LsmScanner, ShardSnapshot
+from lance_spark.dataset import ColumnOrdering, LsmPointLookupPlanner, LsmScanner, ShardSnapshot
 from lance_spark.errors import (
     CorruptFileError,
     CorruptTableError,
@@ -106,6 +106,34 @@ def test_sources_without_a_key_are_not_read(path: str) -> None:
         plain = plain.append_column("v", pa.array(map(float, expected), pa.float32()))
         local = lance_spark.write_dataset(plain, f"memory://{uuid.uuid4()}")
         assert texts(dataset.to_table(filter=condition)) == texts(local.to_table(filter=condition))
+
+
+def test_scanners_of_fresh_rows(path: str) -> None:
+    shard = str(uuid.uuid4())
+    write(path, shard, [1, 30])
+    write(path, shard, [2, 20], close=False)
+    opened = fresh(path)
+    down = ColumnOrdering("id", ascending=False)
+    ordered = opened.to_table(["s"], order_by=[down], limit=3, offset=1)
+    assert ordered.to_pylist() == [{"s": "step 0"}, {"s": "base"}, {"s": "base"}]
+    assert opened.to_table(order_by="id")["id"].to_pylist() == [*range(10), 20, 30]
+    scanner = opened.scanner(columns=["id"], filter="id >= 2", limit=4, offset=8)
+    assert scanner.to_table()["id"].to_pylist() == [2, 20]
+    assert pa.RecordBatchReader.from_stream(opened).read_all().num_rows == 12
+    assert opened.explain(filter="id = 30").endswith("fresh: 1 SSTables, 0 WAL entries")
+    assert "fresh: 1 SSTables, 1 WAL entries" in opened.scanner().explain_plan()
+    with pytest.raises(InvalidInputError, match="a fresh read is of the newest version"):
+        opened.checkout_version(1)
+
+
+def test_a_base_table_without_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(rows_of([], "base"), path).initialize_mem_wal(unsharded=True)
+    write(path, str(uuid.uuid4()), [1], close=False)
+    opened = fresh(path)
+    assert texts(opened.to_table()) == {1: "step 0"}
+    assert opened.count_rows() == 1
+    assert "the table has no rows" in opened.explain()
 
 
 def test_tasks_can_be_pickled(path: str) -> None:

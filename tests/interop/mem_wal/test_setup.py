@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import uuid
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from lance_spark.mem_wal.writing import claims
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
+from tests.support.tables.damaged import files_below
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
@@ -405,3 +407,29 @@ def test_progress_of_an_unknown_shard_is_kept(uri: str) -> None:
     assert details is not None
     assert details.compacted == {shard: 4}
     assert list_shards(dataset._table.store) == []
+
+
+@pytest.mark.parametrize("is_shallow", [True, False])
+def test_clones_have_shards_of_their_own(uri: str, tmp_path: Path, is_shallow: bool) -> None:
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    upsert(uri, [1], "a")
+    dataset = lance_spark.open_dataset(uri).compact_mem_wal()
+    upsert(uri, [2], "later")
+    target = str(tmp_path / "clone")
+    clone = dataset.shallow_clone(target) if is_shallow else dataset.deep_clone(target)
+    assert clone.mem_wal_shards() == []
+    upsert(target, [1], "clone")
+    assert text(clone.fresh()) == text(dataset) | {1: "clone"}
+    assert text(clone.compact_mem_wal()) == text(dataset) | {1: "clone"}
+    assert text(lance_spark.open_dataset(uri).fresh()) == text(dataset) | {2: "later"}
+
+
+def test_cleanups_of_versions_keep_the_files_of_a_mem_wal(uri: str) -> None:
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    upsert(uri, [1], "a")
+    upsert(uri, [2], "b", flush=False)
+    before = files_below(Path(uri) / "_mem_wal")
+    dataset = lance_spark.open_dataset(uri)
+    dataset.cleanup_old_versions(datetime.timedelta(), delete_unverified=True)
+    assert files_below(Path(uri) / "_mem_wal") == before
+    assert {1: "a", 2: "b"}.items() <= text(dataset.fresh()).items()

@@ -12,8 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.read.fresh import unread_rows
+from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.metrics import counted
 
@@ -157,3 +160,11 @@ def test_metrics_of_a_fresh_read(spark: Any, path: str) -> None:
     frame.collect()
     assert counted(frame, "numSsTablesRead") == [1]
     assert counted(frame, "numWalEntriesRead") == [3]
+
+
+def test_streams_and_tables_do_not_take_the_option(path: str) -> None:
+    options = ReadOptions.parse({"path": path, "fresh": "true"})
+    with pytest.raises(InvalidOptionError, match="option fresh applies to reads of one version"):
+        FeedOptions.parse(options).of_stream(options)
+    with pytest.raises(InvalidOptionError, match="option fresh applies to reads, not to a table"):
+        LanceTable.forPath(None, path, fresh="true")
