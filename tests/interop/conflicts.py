@@ -47,11 +47,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conflicts.m
 COMPATIBLE, RETRYABLE, INCOMPATIBLE = "ok", "retry", "refused"
 
 #: Pairs (first change, change committed before it) with another outcome than in pylance, with the
-#: reason.
-_UNSURE = "the transaction does not record which rows moved: a retry is always right"
-DIFFERENCES: dict[tuple[str, str], str] = {
-    ("update another row of fragment 0", "overlay row 1 of fragment 0"): _UNSURE,
-}
+#: reason. There are none.
+DIFFERENCES: dict[tuple[str, str], str] = {}
 #: Pairs with the same outcome as in pylance, but another table, with the reason.
 _LOST = "pylance loses the metadata that was set meanwhile"
 OTHER_TABLES = {

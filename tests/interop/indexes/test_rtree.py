@@ -323,3 +323,25 @@ def test_options(tmp_path: Path, options: dict[str, Any]) -> None:
     dataset = lance_spark.open_dataset(str(tmp_path / "t"))
     with pytest.raises(InvalidOptionError, match=r"from 2 to|the options are page_size"):
         dataset.create_scalar_index("g", "RTREE", **options)
+
+
+@pytest.mark.parametrize("who", ["own", "pylance"])
+@pytest.mark.parametrize("encoding", ["wkb", "point"])
+def test_values_of_overlays_that_are_newer(
+    tmp_path: Path, who: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without this variable, pylance refuses tables with overlays, because they are experimental.
+    monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
+    path = tmp_path / "t"
+    lance.write_dataset(rows(0, ROWS, encoding), str(path), max_rows_per_file=150)
+    build(path, who)
+    new = rows(9000, ROWS, encoding)["g"].combine_chunks().drop_null()
+    lance_spark.open_dataset(str(path)).update(
+        {"g": lambda batch: new.slice(0, batch.num_rows)},
+        "i % 9 = 4 AND g IS NOT NULL",
+        mode="overlay",
+    )
+    compare(path)
+    # The index has been built on the overlay.
+    build(path, "pylance")
+    compare(path)
