@@ -87,7 +87,7 @@ def test_a_running_upload(servers: Expiring) -> None:
     for _ in range(3):
         output.write(part)
         output.write(b"z")
-        output._wait_for(0)  # type: ignore[attr-defined]
+        output._output._wait_for(0)  # type: ignore[attr-defined]
         expires_now(servers)
     output.close()
     assert store.open("large").size == 3 * (5 << 20) + 3
