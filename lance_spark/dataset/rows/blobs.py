@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow.compute as pc
 
 from lance_spark.dataset.rows.samples import SampleMethods
 from lance_spark.errors import InvalidInputError
@@ -50,6 +49,9 @@ class BlobMethods(SampleMethods):
             As in `take_blobs`.
         CorruptTableError, CorruptFileError, StorageError
         """
+        # Reads of Spark import this module, and do not need Arrow's functions.
+        import pyarrow.compute as pc
+
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         schema = blob_schema(self._table, blob_column, Handling.BINARY)
         found = blob_addresses(self._table, self.fragments, rows, self._row_finder())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.top_rows import SortKey, can_order
+
+if TYPE_CHECKING:
+    from lance_spark.scan.top_rows import SortKey
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ def parse_order(
     """
     if orderings is None:
         return ()
+    # Its import of Arrow's functions would slow down each start of a read.
+    from lance_spark.scan.top_rows import SortKey, can_order
+
     keys = []
     for item in [orderings] if isinstance(orderings, str) else orderings:
         ordering = ColumnOrdering(item) if isinstance(item, str) else item

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.scan.top_rows import SortKey
 
 if TYPE_CHECKING:
     from lance_spark.dataset.scanning.computed import ComputedColumns
     from lance_spark.dataset.scanning.statistics import ScanStatistics
     from lance_spark.scan.predicates.conditions import Condition
     from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.scan.top_rows import SortKey
 
 #: Arguments of pylance that this package does not have, and what to use.
 _REFUSED = {

@@ -184,6 +184,15 @@ CASES = [
         [(100, 1)],
         *(lambda t: t.count_rows(), 22),
     ),
+    # MemWAL
+    Case("initialize_mem_wal", "'walk', unsharded => true", [(29,)]),
+    Case("mem_wal_shards", "'walk'", []),
+    Case("compact_mem_wal", "'walk', flush => true", [(29, 0, 0, 0)]),
+    Case("clean_mem_wal", "table => 'walk'", [(0, 0, 0)]),
+    Case(
+        *("disable_mem_wal", "'walk', compact => false", [(30,)]),
+        *(lambda t: t.mem_wal_index_details(), None),
+    ),
     Case("deregister_table", "'walk'", [("ROOT/other.lance",)], lambda t: t.count_rows(), 22),
     Case("validate", "'walk'", "was not found"),
 ]

@@ -302,7 +302,7 @@ UNKNOWN = (
 
 @pytest.mark.parametrize(
     ("transaction", "message"),
-    [(None, "transaction not recorded"), (UNKNOWN, r"version 2 \(unknown operation\)")],
+    [(None, "transaction not recorded"), (UNKNOWN, r"version 2 \(unknown operation 150\)")],
 )
 def test_unknown_changes(path: Path, transaction: bytes | None, message: str) -> None:
     new_table(path)
