@@ -89,12 +89,11 @@ def test_a_plain_read_has_the_rows_of_the_table(spark: Any, path: str) -> None:
     assert texts(spark.read.format("lance").load(path)) == dict.fromkeys(range(40), "base")
 
 
+@pytest.mark.usefixtures("pushed")
 def test_explain_shows_what_is_read(spark: Any, path: str) -> None:
     frame = spark.read.format("lance").option("fresh", "true").load(path)
     frame.collect()
-    text = frame._jdf.queryExecution().toString()
-    if "lance pushdown" in text:
-        assert "fresh=[1 SSTables, 3 WAL entries]" in text
+    assert "fresh=[1 SSTables, 3 WAL entries]" in frame._jdf.queryExecution().toString()
 
 
 @pytest.mark.parametrize(
@@ -153,6 +152,7 @@ def test_a_plain_read_says_that_rows_are_not_read(path: str, tmp_path: Path) -> 
     assert warning(other) is None
 
 
+@pytest.mark.usefixtures("pushed")
 def test_metrics_of_a_fresh_read(spark: Any, path: str) -> None:
     frame = spark.read.format("lance").options(fresh="true", driver_read_bytes=0).load(path)
     assert len(frame.where("v < 1000").collect()) == len(EXPECTED)
