@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.history import HistoryMethods
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, naming
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.extension_types import extended_schema
@@ -90,7 +90,8 @@ class PlanMethods(HistoryMethods):
         self, columns: Sequence[str] | None = None, blob_handling: str | None = None
     ) -> pa.Schema:
         """Return the Arrow schema of a read, with stored types in place of extension types."""
-        return self._select(columns, blob_handling).to_arrow()
+        with naming(self._table.store.display):
+            return self._select(columns, blob_handling).to_arrow()
 
     @property
     def data_storage_version(self) -> str:

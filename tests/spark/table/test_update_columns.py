@@ -223,17 +223,17 @@ def test_failures_leave_the_table_unchanged(spark: Any, tmp_path: Path) -> None:
 def test_concurrent_commits(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of the same fragment cause a replan; other changes and appends do not."""
     source = write(tmp_path / "source")
-    commit = rewrite_columns.commit_rows
+    commit = rewrite_columns.commit_updates
     concurrent_changes: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
-    def slow(table: Any, *arguments: Any) -> Any:
+    def slow(table: Any, *arguments: Any, **options: Any) -> Any:
         planned.append(table.version)
         if concurrent_changes:
             concurrent_changes.pop()(lance.dataset(path))
-        return commit(table, *arguments)
+        return commit(table, *arguments, **options)
 
-    monkeypatch.setattr(rewrite_columns, "commit_rows", slow)
+    monkeypatch.setattr(rewrite_columns, "commit_updates", slow)
     new = rows_of(COUNT + 5).slice(COUNT)
     for name, concurrent_change, times, wanted in (
         ("delete", lambda d: d.delete("id = 100"), 2, {100: None}),
