@@ -21,9 +21,11 @@ import pyarrow as pa
 
 import lance_spark
 
-# Otherwise each process would import modules again that the package imports late.
+_NOT_IMPORTED = ("lance_spark.spark", "lance_spark.loaders.", "lance_spark.__main__")
+# Otherwise each process would import modules again that the package imports late. Loaders need
+# packages that are not installed for tests.
 for _module in pkgutil.walk_packages(lance_spark.__path__, "lance_spark."):
-    if not _module.name.startswith(("lance_spark.spark", "lance_spark.__main__")):
+    if not _module.name.startswith(_NOT_IMPORTED):
         importlib.import_module(_module.name)
 
 #: The exit status of a process that was not killed.
