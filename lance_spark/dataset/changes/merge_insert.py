@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from lance_spark.arguments import check_least
 from lance_spark.dataset.changes.merge_rows import MergeClauses, MergeResult, execute
-from lance_spark.dataset.changes.sources import rows_of
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.sources import table_of
 
 _WRITE_MODES = ("auto", "rewrite_rows", "rewrite_columns")
 
@@ -185,7 +185,6 @@ class MergeInsertBuilder:
             raise InvalidInputError(
                 "merge_insert: add a clause that changes rows, such as when_matched_update_all"
             )
-        source_schema, batches = rows_of(data_obj, schema)
-        source = pa.Table.from_batches(batches, source_schema)
+        source = table_of(data_obj, schema)
         options = CommitOptions.of(self._message, self._properties, self._retries, max_retries=20)
         return execute(self._dataset, self._on, self._clauses, source, options, self._timeout)

@@ -117,13 +117,12 @@ class MergeMethods(ScannerMethods):
         --------
         >>> dataset = dataset.merge(pa.table({"id": [1, 2], "score": [0.5, 0.25]}), "id")
         """
-        from lance_spark.dataset.changes.sources import rows_of
         from lance_spark.mutations.columns.add import add_columns
         from lance_spark.mutations.columns.joined import JoinedColumns
+        from lance_spark.table.sources import table_of
 
         key = self._table.schema.field(left_on)
-        rows_schema, batches = rows_of(data_obj, schema)
-        rows = pa.Table.from_batches(batches, rows_schema)
+        rows = table_of(data_obj, schema)
         joined = JoinedColumns.of(rows, right_on or left_on, key.to_arrow().type)
         options = CommitOptions.of(
             commit_message, transaction_properties, conflict_retries, max_retries=max_retries

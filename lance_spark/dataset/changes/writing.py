@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.dataset.changes.sources import rows_of
 from lance_spark.errors import AlreadyCommittedError
 from lance_spark.file.blobs.writer import blob_options
 from lance_spark.table.commit.idempotency import write_of
@@ -17,6 +16,7 @@ from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
 from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.sources import rows_of
 
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike

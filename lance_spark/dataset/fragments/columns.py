@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,30 +11,25 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.changes.sources import rows_of
 from lance_spark.dataset.scanning.computed import parse_computed, with_others
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import FunctionColumns, with_new_ids
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, plan_columns
+from lance_spark.mutations.columns.joined import JoinedColumns
 from lance_spark.mutations.rewrite.column_rewriter import ColumnRewriter
 from lance_spark.mutations.rewrite.row_reader import replace_data_file
 from lance_spark.scan.fragment import row_meta
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.rows.deletions import encode_bitmap
+from lance_spark.table.sources import table_of
 
 if TYPE_CHECKING:
     from lance_spark.dataset.scanning.methods import ScannerMethods
     from lance_spark.table.open import OpenTable
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
-
-
-def table_of(data: Any, schema: pa.Schema | None) -> pa.Table:
-    """Return rows that a caller gave as a table; see `changes.sources.rows_of`."""
-    data_schema, batches = rows_of(data, schema)
-    return pa.Table.from_batches(batches, data_schema)
 
 
 class _NextRows:
@@ -50,58 +45,21 @@ class _NextRows:
         return part
 
 
-@dataclass(frozen=True, slots=True)
-class _Join:
-    """Finds rows by a key, and gives their other columns; null without a match.
-
-    Attributes
-    ----------
-    rows : pa.Table
-    key : str
-        The key in `rows`; `left_key` in the rows that are looked up.
-    """
-
-    rows: pa.Table
-    key: str
-    left_key: str
-
-    def places(self, keys: pa.Array) -> pa.Array:
-        """Return the number of the row with each key; null without one."""
-        import pyarrow.compute as pc
-
-        values = self.rows.column(self.key).combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks or [pa.array([], values.type)])
-        if not keys.type.equals(values.type):
-            raise InvalidInputError(
-                f"the key {self.left_key!r} has type {keys.type}, and {self.key!r} of the rows "
-                f"{values.type}; cast the rows"
-            )
-        # The last row with a key counts, and `index_in` finds the first.
-        found = pc.index_in(keys, value_set=values[::-1])
-        return pc.subtract(pa.scalar(len(values) - 1, pa.int32()), found)
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
-        places = self.places(batch.column(self.left_key))
-        return self.rows.drop_columns([self.key]).take(places)
-
-
 def _join(
     dataset: ScannerMethods,
     data: Any,
     left_on: str,
     right_on: str | None,
     schema: pa.Schema | None,
-) -> _Join:
+) -> JoinedColumns:
     rows = table_of(data, schema)
     key = right_on or left_on
     if key not in rows.schema.names:
         raise InvalidInputError(f"the rows have no column {key!r}, the key")
-    if left_on not in row_meta.with_all(dataset._table.schema).names:
+    known = row_meta.with_all(dataset._table.schema)
+    if left_on not in known.names:
         raise InvalidInputError(f"left_on: column {left_on!r} not found")
-    if len(rows.schema) < 2:
-        raise InvalidInputError(f"the rows have no column but the key {key!r}")
-    return _Join(rows, key, left_on)
+    return JoinedColumns.of(rows, key, known.field(left_on).to_arrow().type)
 
 
 def with_columns(
@@ -163,9 +121,8 @@ def joined(
 ) -> tuple[Fragment, Schema]:
     """Return a fragment with the columns of other rows; see `DatasetFragment.merge`."""
     join = _join(dataset, data, left_on, right_on, schema)
-    new = join.rows.drop_columns([join.key]).schema
     # Rows without a match have null.
-    new = pa.schema([field.with_nullable(True) for field in new])
+    new = pa.schema([field.with_nullable(True) for field in join.columns.schema])
     return _filled(dataset._table, fragment, [left_on], new, join, None)
 
 
@@ -220,7 +177,7 @@ def updated(
     """
     table = dataset._table
     join = _join(dataset, data, left_on, right_on, schema)
-    names = [name for name in join.rows.schema.names if name not in (join.key, left_on)]
+    names = [name for name in join.columns.schema.names if name != left_on]
     if not names:
         raise InvalidInputError("the rows have no column to update besides the key")
     missing = [name for name in names if name not in table.schema.names]
@@ -230,13 +187,12 @@ def updated(
     address = row_meta.ROW_ADDRESS.name
     read = list(dict.fromkeys([left_on, address]))
     keys = dataset.scanner(read, fragments=[fragment]).to_table().combine_chunks()
-    key_values = keys.column(left_on)
-    places = join.places(pa.concat_arrays(key_values.chunks or [pa.array([], key_values.type)]))
+    places = join.places(keys.column(left_on))
     is_found = places.is_valid()
     addresses = keys.column(address).to_numpy()[is_found.to_numpy(zero_copy_only=False)]
     if not len(addresses):
         return fragment, [node.id for node in selected.walk()], encode_bitmap(BitMap())
-    values = join.rows.select(names).take(places.drop_null()).combine_chunks().to_batches()[0]
+    values = join.columns.select(names).take(places.drop_null())
     rewriter = ColumnRewriter(table, selected, target="old")
     try:
         rewriter.put(addresses.astype(np.uint64), values)

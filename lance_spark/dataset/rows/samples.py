@@ -237,7 +237,6 @@ class SampleMethods(ScannerMethods):
 def _in_memory(data: Any) -> pads.InMemoryDataset:
     import pyarrow.dataset as pads
 
-    from lance_spark.dataset.changes.sources import rows_of
+    from lance_spark.table.sources import table_of
 
-    schema, batches = rows_of(data)
-    return pads.InMemoryDataset(pa.Table.from_batches(batches, schema))
+    return pads.InMemoryDataset(table_of(data))

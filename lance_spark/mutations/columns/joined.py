@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,7 +60,7 @@ class JoinedColumns:
             raise InvalidInputError(
                 f"column {key!r} must have the type {dtype}, as the existing rows have, not {own}"
             )
-        last_first = pa.array(range(rows.num_rows - 1, -1, -1), pa.int64())
+        last_first = pa.array(np.arange(rows.num_rows)[::-1])
         rows = rows.take(last_first).combine_chunks()
         others = rows.drop_columns([key])
         batches = others.to_batches()
@@ -68,14 +69,17 @@ class JoinedColumns:
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new columns of some rows, whose only column is the key."""
-        found = pc.index_in(_storage(rows.column(0)), value_set=self.keys)
-        return self.columns.take(found)
+        return self.columns.take(self.places(rows.column(0)))
+
+    def places(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Return the place in `columns` of the row with each key; null without one."""
+        return pc.index_in(_storage(keys), value_set=self.keys)
 
 
 def _storage(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the values of one chunk, without an extension type."""
     if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0)
+        array = pa.concat_arrays(array.chunks or [pa.array([], array.type)])
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array

@@ -49,6 +49,12 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     return converted
 
 
+def table_of(data: Any, schema: pa.Schema | None = None) -> pa.Table:
+    """Return rows as a table; see `rows_of`."""
+    data_schema, batches = rows_of(data, schema)
+    return pa.Table.from_batches(batches, data_schema)
+
+
 def _converted(data: Any, schema: pa.Schema | None) -> Rows:
     if isinstance(data, pa.Table):
         return data.schema, data.to_batches()
@@ -70,8 +76,8 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
         return _converted(_made(pa.RecordBatch.from_pylist, data, schema), None)
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         raise InvalidInputError(
-            "data must be a Table, a RecordBatch, a RecordBatchReader, an iterable of RecordBatch "
-            f"or a DataFrame, not {type(data).__name__}"
+            "data must be a Table, a RecordBatch, a RecordBatchReader, an iterable of RecordBatch, "
+            f"a DataFrame or other Arrow data, not {type(data).__name__}"
         )
     batches = iter(data)
     if schema is not None:
