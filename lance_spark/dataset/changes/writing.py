@@ -27,48 +27,21 @@ def write_rows(
     uri: str | os.PathLike[str],
     mode: Literal["create", "append", "overwrite"] = "create",
     *,
-    schema: pa.Schema | None = None,
-    data_storage_version: str | None = None,
-    max_rows_per_file: int | None = None,
-    max_bytes_per_file: int | None = None,
-    enable_stable_row_ids: bool = False,
-    external_blob_mode: Literal["reference", "ingest"] = "reference",
-    allow_external_blob_outside_bases: bool = False,
-    blob_pack_file_size_threshold: int | None = None,
-    commit_retries: int | None = None,
     commit_message: str | None = None,
     transaction_properties: Mapping[str, str] | None = None,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
-    branch: str | None = None,
-    initial_bases: Sequence[BaseLike] | None = None,
-    target_bases: Sequence[str] | None = None,
-    target_all_bases: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> OpenTable:
-    """Write rows to a table; see `write_dataset`. Returns the version that was committed."""
+    """Write rows to a table; see `write_dataset`. Returns the version that was committed.
+
+    `options` are arguments of `plan_write`.
+    """
     # All arguments are checked before any file is written.
     properties = with_message(transaction_properties, commit_message)
     once = write_of(txn_app_id, txn_version)
-    job, batches = plan_write(
-        data,
-        uri,
-        mode,
-        schema=schema,
-        data_storage_version=data_storage_version,
-        max_rows_per_file=max_rows_per_file,
-        max_bytes_per_file=max_bytes_per_file,
-        enable_stable_row_ids=enable_stable_row_ids,
-        external_blob_mode=external_blob_mode,
-        allow_external_blob_outside_bases=allow_external_blob_outside_bases,
-        blob_pack_file_size_threshold=blob_pack_file_size_threshold,
-        commit_retries=commit_retries,
-        branch=branch,
-        initial_bases=initial_bases,
-        target_bases=target_bases,
-        target_all_bases=target_all_bases,
-        storage_options=storage_options,
-    )
+    job, batches = plan_write(data, uri, mode, storage_options=storage_options, **options)
     fragments = job.writer().write_all(batches)
     try:
         table = commit_or_clean_up(job, fragments, properties, once)
