@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         LsmPointLookupPlanner,
         LsmScanner,
         LsmVectorSearchPlanner,
-        ShardSnapshot,
     )
+    from lance_spark.dataset.fresh.snapshots import ShardSnapshot
     from lance_spark.dataset.mem_wal import evaluate_sharding_spec
     from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
@@ -156,7 +156,7 @@ if not TYPE_CHECKING:
             "Reference": "lance_spark.table.open",
             "RemovedFile": "lance_spark.table.cleanup.run",
             "ScanTask": "lance_spark.scan.task",
-            "ShardSnapshot": "lance_spark.dataset.fresh.scanners",
+            "ShardSnapshot": "lance_spark.dataset.fresh.snapshots",
             "SqlQuery": "lance_spark.dataset.rows.sql",
             "SqlQueryBuilder": "lance_spark.dataset.rows.sql",
             "TagInfo": "lance_spark.dataset.tags",

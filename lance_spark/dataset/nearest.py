@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods, renamed_rows
+from lance_spark.arguments import renamed_rows
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
 from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta

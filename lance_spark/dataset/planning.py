@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.arguments import check_least
+from lance_spark.arguments import check_least, renamed_rows
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError, naming
 from lance_spark.file.blobs.fields import Handling, handled
@@ -484,19 +483,3 @@ class PlanMethods(HistoryMethods):
         check_columns(self._table.manifest, selected.fields)
         version = self._table.manifest.data_storage_version
         return handled(selected, Handling.parse(blob_handling), version)
-
-
-def renamed_rows(rows_per_task: int | None, target_rows: int | None) -> int | None:
-    """Return the value of a parameter that had another name.
-
-    Raises
-    ------
-    InvalidInputError
-        Both names are given.
-    """
-    if target_rows is None:
-        return rows_per_task
-    if rows_per_task is not None:
-        raise InvalidInputError("give rows_per_task, and not target_rows, its deprecated name, too")
-    warnings.warn("target_rows is deprecated; use rows_per_task", DeprecationWarning, stacklevel=4)
-    return target_rows

@@ -12,7 +12,6 @@ Other Lance connectors use the same names (`names`). Spark compares them without
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -21,22 +20,17 @@ from typing import Any
 
 from lance_spark.errors import InvalidOptionError, naming
 from lance_spark.spark.options import values
+from lance_spark.spark.options.classified import classify
 from lance_spark.spark.options.names import (
-    ADVICE,
-    COLUMN_KEYS,
     FEED_NAMES,
     FILTER_TREE,
     FULL_TEXT_LIMIT,
-    IGNORED,
     LARGE_VAR_TYPES,
     LOOKBACK,
     NEAREST_SHARES,
     OUTSIDE_BASES,
     OVERWRITE_NAMES,
-    READ_NAMES,
-    SYNONYMS,
     UPSERT_NAMES,
-    WRITE_NAMES,
 )
 from lance_spark.spark.options.values import (
     choice,
@@ -45,26 +39,19 @@ from lance_spark.spark.options.values import (
     filter_tree,
     flag,
     fragment_ids,
-    json_list,
     json_object,
     moment,
     non_blank,
-    shown,
     timezone_of,
     whole_number,
 )
-from lance_spark.storage.options.base_paths import BASE_STORE_PARAMS, with_base_params
-from lance_spark.storage.options.fsspec_options import KNOWN, parse_flag
+from lance_spark.storage.options.fsspec_options import parse_flag
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.paths import BasePath
 
 #: Bytes, as Spark has them, of the columns that a query may look at to be answered on the driver.
 DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
-_COLUMN_OPTION = re.compile(
-    rf"(?P<column>.+)\.(?P<key>{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE
-)
-_STORAGE_PREFIX = re.compile(r"(?:storage_options|storage)\.(?P<name>.+)", re.IGNORECASE)
 _BLOB_HANDLING = ("all_binary", "blobs_descriptions", "all_descriptions", "none")
 _BLOB_MODES = ("reference", "ingest")
 _UINT64_MAX = 2**64 - 1
@@ -202,7 +189,7 @@ class ReadOptions:
 
     @classmethod
     def _parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        parts = _classify(options)
+        parts = classify(options)
         plain = parts.plain
         references = [name for name in ("version", "tag", "timestamp") if name in plain]
         if len(references) > 1:
@@ -352,7 +339,7 @@ class WriteOptions:
 
     @classmethod
     def _parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        parts = _classify(options)
+        parts = classify(options)
         plain = parts.plain
         for name in ("version", "tag", "timestamp", "columns", "filter", FILTER_TREE):
             if name in plain:
@@ -399,88 +386,9 @@ class WriteOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Classified:
-    """Options by what they are about."""
-
-    path: str | None
-    plain: dict[str, str]
-    columns: dict[str, dict[str, str]]
-    storage: dict[str, Any]
-
-
-def _classify(options: Mapping[str, str]) -> _Classified:
-    plain: dict[str, str] = {}
-    columns: dict[str, dict[str, str]] = {}
-    store: dict[str, Any] = {}
-    path: str | None = None
-    lower_names = {option.lower() for option in options}
-    of_catalog = "provider" in lower_names
-    for option, value in options.items():
-        name = SYNONYMS.get(option.lower(), option.lower())
-        if name == "path":
-            path = value
-        elif name == "paths":
-            path = _only_path(value)
-        elif name in READ_NAMES or name in WRITE_NAMES or name == LARGE_VAR_TYPES:
-            if plain.setdefault(name, value) != value:
-                raise InvalidOptionError(
-                    f"option {name} is set twice, with two names and two values: set only one"
-                )
-        elif name == "storage_options":
-            store.update(json_object(value))
-        elif name == BASE_STORE_PARAMS:
-            store.update(with_base_params(store, json_object(value, name)))
-        elif prefixed := _STORAGE_PREFIX.fullmatch(option):
-            store[prefixed["name"]] = value
-        elif column := _COLUMN_OPTION.fullmatch(option):
-            key = column["key"].lower()
-            metadata = columns.setdefault(column["column"].lower(), {})
-            metadata[COLUMN_KEYS[key]] = (
-                _blob_mark(option, value) if key == "lance.encoding" else value
-            )
-        elif name in KNOWN:
-            store[name] = value
-        elif of_catalog and (name.startswith("option.") or f"option.{name}" not in lower_names):
-            # A property of the table: Spark repeats only the table's options as `option.NAME`.
-            continue
-        elif name not in IGNORED:
-            raise InvalidOptionError(_unknown(option))
-    if path is not None and not path.strip():
-        raise InvalidOptionError("option path is empty: set it to the folder or URI of the table")
-    return _Classified(path, plain, columns, values.checked_storage(store, path))
-
-
-def _unknown(name: str) -> str:
-    import difflib
-
-    if name.lower() in ADVICE:
-        return f"option {name} is not an option of this source: {ADVICE[name.lower()]}"
-    main = ["path", *READ_NAMES, *WRITE_NAMES]
-    known = [*main, *SYNONYMS, LARGE_VAR_TYPES, "storage_options", BASE_STORE_PARAMS]
-    known += sorted(KNOWN)
-    column, dot, suffix = name.partition(".")
-    if dot and suffix.split(".")[0].lower() in ("arrow", "lance"):
-        near = difflib.get_close_matches(suffix.lower(), COLUMN_KEYS, 1, 0)
-        return f"unknown option {name}; did you mean {column}.{near[0]}?"
-    near = difflib.get_close_matches(name.lower(), known, 1, 0.5)
-    if near:
-        return f"unknown option {name}; did you mean {near[0]}?"
-    return (
-        f"unknown option {name}; the options are {', '.join(main)}, and settings of the store "
-        "as storage_options.<name>"
-    )
-
-
 def _driver_read_bytes(plain: Mapping[str, str]) -> int:
     value = whole_number("driver_read_bytes", plain, minimum=0)
     return DEFAULT_DRIVER_READ_BYTES if value is None else value
-
-
-def _blob_mark(name: str, text: str) -> str:
-    if text.strip().lower() != "blob":
-        raise InvalidOptionError(f"option {name} must be blob, not {shown(text)}")
-    return "true"
 
 
 def _overwrite_options(plain: Mapping[str, str]) -> dict[str, str]:
@@ -489,15 +397,6 @@ def _overwrite_options(plain: Mapping[str, str]) -> dict[str, str]:
         # The time zone of timestamps in the condition.
         overwrite_options["timezone"] = plain["timezone"]
     return overwrite_options
-
-
-def _only_path(text: str) -> str:
-    paths = json_list(text)
-    if paths is None or len(paths) != 1 or not isinstance(paths[0], str):
-        raise InvalidOptionError(
-            "load() takes the path of one table: read each table alone, and union the DataFrames"
-        )
-    return paths[0]
 
 
 def _naming_path(options: Mapping[str, str]) -> AbstractContextManager[None]:

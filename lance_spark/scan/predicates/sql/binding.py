@@ -120,11 +120,11 @@ class _Binder:
         if isinstance(operand, Predicate):
             return operand
         if isinstance(operand, Column):
-            dtype = _dtype_of(operand)
+            dtype = computed.dtype_of(operand)
             if pat.is_boolean(dtype):
                 return coercion.compare(operand, "==", True)
             raise self._error(node, f"column {operand} is {dtype}, which is not a condition")
-        if isinstance(operand, Typed) and _is_condition(operand):
+        if isinstance(operand, Typed) and computed.is_condition(operand):
             return Constant(operand.value)
         if isinstance(operand, Interval):
             raise self._error(node, "an interval is not a condition")
@@ -238,7 +238,7 @@ class _Binder:
         if isinstance(operand, Predicate):
             return operand
         if isinstance(operand, Column):
-            dtype = _dtype_of(operand)
+            dtype = computed.dtype_of(operand)
             if not pat.is_boolean(dtype):
                 raise self._error(
                     node, f"a condition cannot be compared with {operand}, which is {dtype}"
@@ -248,7 +248,7 @@ class _Binder:
             raise self._error(
                 node, "a condition can be compared only with conditions; cast the value"
             )
-        if not _is_condition(operand) and not is_text(operand.dtype):
+        if not computed.is_condition(operand) and not is_text(operand.dtype):
             raise self._error(
                 node,
                 f"a condition cannot be compared with a literal of type {type_name(operand.dtype)}",
@@ -290,7 +290,7 @@ class _Binder:
         operands = [computed.as_typed(self.operand(arg)) for arg in node.args]
         value, *items = operands
         if any(isinstance(operand, Predicate) for operand in operands):
-            if not all(map(_is_condition, operands)):
+            if not all(map(computed.is_condition, operands)):
                 raise self._error(node, "a list mixes conditions and other values; write OR")
             return Or(tuple(self._compare_conditions(node, "==", value, item) for item in items))
         try:
@@ -314,7 +314,7 @@ class _Binder:
     def _is(self, node: Apply) -> Predicate:
         if node.detail in ("NULL", "UNKNOWN"):
             operand = self.operand(node.args[0])
-            if node.detail == "UNKNOWN" and not _is_condition(operand):
+            if node.detail == "UNKNOWN" and not computed.is_condition(operand):
                 raise self._error(node, "IS UNKNOWN takes a condition; write IS NULL")
             return self._is_null(operand)
         predicate = self.predicate(node.args[0])
@@ -497,16 +497,3 @@ class _Binder:
 
 def _is_array(node: Node) -> bool:
     return isinstance(node, Apply) and node.op == "call" and node.detail in ("array", "make_array")
-
-
-def _dtype_of(column: Column) -> pa.DataType:
-    return column.cast_type or coercion.dtype_of(column.field)
-
-
-def _is_condition(operand: Operand) -> bool:
-    """Return whether an operand is a condition, a boolean column or literal, or null."""
-    if isinstance(operand, Typed):
-        return bool(pat.is_boolean(operand.dtype) or pat.is_null(operand.dtype))
-    if isinstance(operand, Column):
-        return bool(pat.is_boolean(_dtype_of(operand)))
-    return isinstance(operand, Predicate)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type, list_type
 from lance_spark.scan.predicates.comparison import FLIPPED, Op
 from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
@@ -286,3 +287,17 @@ def call(name: str, operands: Sequence[Operand], settings: SqlSettings) -> Opera
     if len(operands) not in counts:
         raise NoCommonTypeError(f"wrong number of arguments of {name}")
     return operand_of(builder([value_of(operand) for operand in operands], settings))
+
+
+def dtype_of(column: Column) -> pa.DataType:
+    """Return the type of a column, after its cast if it has one."""
+    return column.cast_type or coercion.dtype_of(column.field)
+
+
+def is_condition(operand: Operand) -> bool:
+    """Return whether an operand is a condition, a boolean column or literal, or null."""
+    if isinstance(operand, Typed):
+        return bool(pat.is_boolean(operand.dtype) or pat.is_null(operand.dtype))
+    if isinstance(operand, Column):
+        return bool(pat.is_boolean(dtype_of(operand)))
+    return isinstance(operand, Predicate)
