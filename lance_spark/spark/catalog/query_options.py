@@ -80,7 +80,7 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(options: ReadOptions, dataset: Dataset) -> StructType:
-    from lance_spark.spark.read.reader import visible_schema
+    from lance_spark.spark.read.projection import visible_schema
 
     if options.feed:
         from lance_spark.spark.options.rare_options import FeedOptions

@@ -200,7 +200,8 @@ def _described(options: dict[str, Any]) -> dict[str, Any]:
     """
     from lance_spark.dataset.full_text import parsed_query
     from lance_spark.spark.read.planning import known_columns
-    from lance_spark.spark.read.reader import open_table, option_filter, visible_schema
+    from lance_spark.spark.read.projection import visible_schema
+    from lance_spark.spark.read.reader import open_table, option_filter
     from lance_spark.spark.types.mapping import to_spark_schema
 
     parsed = ReadOptions.parse(options)

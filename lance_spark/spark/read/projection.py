@@ -1,4 +1,4 @@
-"""Projection: the columns of a table that a schema or an option asks for.
+"""Projection: the columns of a table that a schema or an option asks for, and those of a read.
 
 Columns are found as Spark finds them: by the exact name, else without regard to case if that leaves
 one column. Paths have dots before children of structs, and only the wanted children of a struct are
@@ -9,13 +9,18 @@ path cannot name it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError
 from lance_spark.file.blobs.fields import is_v1
+from lance_spark.storage.uri import parse_uri
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.spark.options.options import ReadOptions
 
 
 def find(names: Sequence[str], name: str) -> int:
@@ -128,3 +133,76 @@ def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
     similar = difflib.get_close_matches(name, names, 1, 0.5)
     hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(names[:50])}"
     return f"table {table} has no column {path}; {hint}"
+
+
+def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
+    """Return the columns that the options select, and the row columns that they ask for.
+
+    Raises
+    ------
+    InvalidOptionError
+        The option columns names a column that is not found.
+    """
+    schema = whole_schema(dataset, options)
+    if options.columns is not None:
+        whole = schema
+        table = parse_uri(options.path).display
+        schema = select(with_row_columns(schema), options.columns, table)
+        if options.is_search and whole[-1].name not in schema.names:
+            schema = schema.append(whole[-1])
+        if has_query_index(dataset, options) and whole[0].name not in schema.names:
+            schema = schema.insert(0, whole[0])
+    if not (options.with_row_id or options.with_row_address):
+        return schema
+    from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
+
+    for field, wanted in ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address)):
+        if wanted and field.name not in schema.names:
+            schema = schema.append(field.arrow_field)
+    return schema
+
+
+def with_row_columns(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with the row columns, such as _rowid, after its own columns."""
+    from lance_spark.scan.fragment.row_meta import META_FIELDS
+
+    for field in META_FIELDS.values():
+        if field.name not in schema.names:
+            schema = schema.append(field.arrow_field)
+    return schema
+
+
+def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
+    """Return the schema of a read of all columns, with blobs as the options choose.
+
+    The last column of a search is that of scores or distances. The first column of a search for
+    several vectors is that of their numbers.
+    """
+    schema = dataset._stored_schema(blob_handling=options.blob_handling)
+    if options.nearest is not None:
+        from lance_spark.dataset.nearest import search_fields
+
+        first, last = search_fields(schema.names, is_batch=has_query_index(dataset, options))
+        schema = schema.append(last)
+        return schema if first is None else schema.insert(0, first)
+    if options.full_text_query is None:
+        return schema
+    from lance_spark.dataset.full_text import score_field
+
+    return schema.append(score_field(schema.names))
+
+
+def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
+    """Return whether options search for several vectors.
+
+    Raises
+    ------
+    InvalidInputError
+        The search does not fit the column.
+    """
+    if options.nearest is None:
+        return False
+    from lance_spark.scan.vectors.query import parse_nearest
+
+    query = parse_nearest(options.nearest)
+    return query.is_batch and not dataset._check_nearest(query).is_multi

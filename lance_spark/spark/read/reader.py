@@ -165,7 +165,12 @@ class LanceReader(TaskObject, DataSourceReader):
         """Return the plan of a read, and the text of a predicate that tasks check."""
         from lance_spark.spark.read.ordering import reported_order
         from lance_spark.spark.read.planning import Plan, known_columns, with_limit
-        from lance_spark.spark.read.projection import paths_for
+        from lance_spark.spark.read.projection import (
+            paths_for,
+            visible_schema,
+            whole_schema,
+            with_row_columns,
+        )
         from lance_spark.spark.types.convert import check_conversion
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -388,34 +393,6 @@ def open_table(options: ReadOptions, planned: Version | None = None) -> Dataset:
     )
 
 
-def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the columns that the options select, and the row columns that they ask for.
-
-    Raises
-    ------
-    InvalidOptionError
-        The option columns names a column that is not found.
-    """
-    schema = whole_schema(dataset, options)
-    if options.columns is not None:
-        from lance_spark.spark.read.projection import select
-
-        whole = schema
-        schema = select(with_row_columns(schema), options.columns, display(options.path))
-        if options.is_search and whole[-1].name not in schema.names:
-            schema = schema.append(whole[-1])
-        if has_query_index(dataset, options) and whole[0].name not in schema.names:
-            schema = schema.insert(0, whole[0])
-    if not (options.with_row_id or options.with_row_address):
-        return schema
-    from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
-
-    for field, wanted in ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address)):
-        if wanted and field.name not in schema.names:
-            schema = schema.append(field.arrow_field)
-    return schema
-
-
 def option_filter(
     schema: Schema, options: ReadOptions, settings: SqlSettings | None = None
 ) -> tuple[tuple[Predicate, ...], OptionText | None]:
@@ -454,54 +431,10 @@ def option_filter(
     return tuple(predicates), text_for_tasks
 
 
-def with_row_columns(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the row columns, such as _rowid, after its own columns."""
-    from lance_spark.scan.fragment.row_meta import META_FIELDS
-
-    for field in META_FIELDS.values():
-        if field.name not in schema.names:
-            schema = schema.append(field.arrow_field)
-    return schema
-
-
-def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the schema of a read of all columns, with blobs as the options choose.
-
-    The last column of a search is that of scores or distances. The first column of a search for
-    several vectors is that of their numbers.
-    """
-    schema = dataset._stored_schema(blob_handling=options.blob_handling)
-    if options.nearest is not None:
-        from lance_spark.dataset.nearest import search_fields
-
-        first, last = search_fields(schema.names, is_batch=has_query_index(dataset, options))
-        schema = schema.append(last)
-        return schema if first is None else schema.insert(0, first)
-    if options.full_text_query is None:
-        return schema
-    from lance_spark.dataset.full_text import score_field
-
-    return schema.append(score_field(schema.names))
-
-
-def has_query_index(dataset: Dataset, options: ReadOptions) -> bool:
-    """Return whether options search for several vectors.
-
-    Raises
-    ------
-    InvalidInputError
-        The search does not fit the column.
-    """
-    if options.nearest is None:
-        return False
-    from lance_spark.scan.vectors.query import parse_nearest
-
-    query = parse_nearest(options.nearest)
-    return query.is_batch and not dataset._check_nearest(query).is_multi
-
-
 def table_schema(options: ReadOptions) -> pa.Schema:
     """Return the Arrow schema of a read with these options."""
+    from lance_spark.spark.read.projection import visible_schema
+
     return visible_schema(open_table(options), options)
 
 

@@ -33,13 +33,11 @@ from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
-from lance_spark.spark.read.projection import find, paths_for
+from lance_spark.spark.read.projection import find, paths_for, whole_schema, with_row_columns
 from lance_spark.spark.read.reader import (
     Scan,
     display,
     option_filter,
-    whole_schema,
-    with_row_columns,
 )
 from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
 from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
