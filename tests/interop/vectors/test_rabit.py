@@ -103,11 +103,12 @@ def test_codes_of_pylance(
         assert quantizer.stored(rows).equals(stored)
         centroids = np.broadcast_to(centroid, (len(ids), dimension))
         own = quantizer.encode(encoded[ids], centroids)
-        names = ["__add_factors", "__scale_factors", "__error_factors"]
-        for name in names:
-            _check_close(own.column(name), rows.column(name), tolerance)
         bits = [np.unpackbits(matrix(batch.column(0)), axis=1) for batch in (own, rows)]
         assert (bits[0] != bits[1]).mean() < 1e-4
+        # A value that rounds to either side of 0 has another sign, and its row other factors.
+        equal = pa.array((bits[0] == bits[1]).all(axis=1))
+        for name in ("__add_factors", "__scale_factors", "__error_factors"):
+            _check_close(own.column(name).filter(equal), rows.column(name).filter(equal), tolerance)
         if num_bits > 1:
             _check_extra(quantizer, rows, encoded[ids], centroids, tolerance)
     own_dataset = lance_spark.open_dataset(str(path))
