@@ -132,7 +132,7 @@ def create_index(
         segments = runner_for(current, runner).run(tasks, IndexTask.run, undo_of(tasks))
         return commit_index(current, request, segments, options)
 
-    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+    return at_version(table, retry_on_conflict(table, change, options))
 
 
 def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
