@@ -21,6 +21,7 @@ from lance_spark.scan.text.json_documents import tokenizer_of
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
 from lance_spark.scan.text.ranking.combined_fields import FieldRows
 from lance_spark.scan.text.ranking.hits import Hits, Scores, joined
+from lance_spark.scan.text.ranking.peaks import best_scored
 from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored
 from lance_spark.scan.text.ranking.skipping import best_documents
 from lance_spark.scan.text.terms import is_fuzzy
@@ -227,9 +228,9 @@ def _scored(
     part: TextIndexPart, terms: Terms, statistics: Statistics, boost: float, best: int | None
 ) -> tuple[RowNumbers, Scores]:
     """Return the documents of a part that match, and their scores; see `scored`."""
-    found = None if best is None else best_documents(part, terms, statistics, boost, best)
-    if found is not None:
-        return found
+    if best is not None and terms.phrase is None:
+        found = best_documents(part, terms, statistics, boost, best)
+        return found or best_scored(part, terms, statistics, boost, best)
     postings = part.postings(terms.tokens, with_positions=terms.phrase is not None)
     return scored(part, postings, terms, statistics, boost, best)
 
