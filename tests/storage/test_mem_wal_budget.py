@@ -85,7 +85,7 @@ def test_requests_of_a_mem_wal(aws: Aws) -> None:
     for shard_id, part in opened().split_by_shard(rows_of(list(range(20)))).items():
         opened().mem_wal_writer(shard_id).put(part)
     fresh = opened().fresh()
-    search = "the first search of a key, by which rows are dealt out to 4 shards with 1 WAL entry"
+    search = "the first search of a key in one of 4 shards, which have a WAL entry each"
     found = measure(search, lambda: fresh.to_table(filter="id = 7"))
     assert found.num_rows == 1
     table = DOCS.read_text().partition("### Requests")[2].partition("\n## ")[0]
