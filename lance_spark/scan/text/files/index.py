@@ -46,7 +46,7 @@ _LENGTH_BITS = 4
 
 _T = TypeVar("_T")
 #: Documents and frequencies of a token.
-_List = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
+PostingList = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class TokenPostings:
     positions: RowNumbers | None = None
 
     @classmethod
-    def of(cls, lists: Sequence[tuple[RowNumbers, npt.NDArray[np.integer[Any]]]]) -> TokenPostings:
+    def of(cls, lists: Sequence[PostingList]) -> TokenPostings:
         """Return the postings of tokens whose documents and frequencies are given."""
         bounds = np.append(0, np.cumsum([len(one) for one, _ in lists], dtype=np.int64))
         if len(lists) == 1:
@@ -197,9 +197,9 @@ class TextIndexPart:
         UnsupportedFeatureError
             The index has no positions.
         """
-        rows = self.rows_of(tokens)
         if not with_positions:
-            return self._cached_postings(rows)
+            return TokenPostings.of(self.posting_lists(tokens))
+        rows = self.rows_of(tokens)
         wanted = np.unique(rows[rows >= 0])
         read = self.read_postings(wanted, with_positions=True)
         # The postings in the order of the tokens.
@@ -250,10 +250,15 @@ class TextIndexPart:
         name, numbers = self._name("invert"), (~rows).tolist()
         return self.files.cached_parts(name, numbers, read, lambda own: own.nbytes)
 
-    def _cached_postings(self, rows: RowNumbers) -> TokenPostings:
-        """Return the documents of tokens by their numbers, which are -1 for a missing token."""
+    def posting_lists(self, tokens: Sequence[str]) -> list[PostingList]:
+        """Return the documents of distinct tokens; a missing token has none.
 
-        def read(wanted: Sequence[int]) -> list[_List]:
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+
+        def read(wanted: Sequence[int]) -> list[PostingList]:
             numbers = np.array(wanted, np.int64)
             if self.has_scores:
                 read = TokenBlocks.joined(self.blocks_of(numbers)).decoded()
@@ -267,13 +272,42 @@ class TextIndexPart:
             # Copies: an array of all tokens must not stay as long as one of them.
             return [(a.copy(), b.copy()) for a, b in zip(*pieces, strict=True)]
 
+        rows = self.rows_of(tokens)
         wanted = np.unique(rows[rows >= 0]).tolist()
         lists = self.files.cached_parts(
             self._name("invert"), wanted, read, lambda both: both[0].nbytes + both[1].nbytes
         )
         by_row = dict(zip(wanted, lists, strict=True))
         none = np.empty(0, np.int64), np.empty(0, np.uint32)
-        return TokenPostings.of([by_row.get(row, none) for row in rows.tolist()])
+        return [by_row.get(row, none) for row in rows.tolist()]
+
+    def kept_by_token(
+        self,
+        name: str,
+        tokens: Sequence[str],
+        make: Callable[[int], _T],
+        size: Callable[[_T], int],
+    ) -> list[_T | None]:
+        """Return what is computed for each of distinct tokens; None for a token without documents.
+
+        Parameters
+        ----------
+        name : str
+            What it is; unlike the names of files.
+        tokens : sequence of str
+        make : callable
+            Computes it, given the place of a token, unless the cache has it.
+        size : callable
+            Returns its bytes.
+        """
+        rows = self.rows_of(tokens).tolist()
+        lengths = self._counts.lengths
+        places = {row: place for place, row in enumerate(rows) if row >= 0 and lengths[row]}
+        contents = self.files.cached_parts(
+            self._name(name), list(places), lambda some: [make(places[row]) for row in some], size
+        )
+        by_row = dict(zip(places, contents, strict=True))
+        return [by_row.get(row) for row in rows]
 
     @property
     def _counts(self) -> Counts:
