@@ -92,7 +92,7 @@ def optimize_indices(
     def change(current: OpenTable) -> Manifest:
         return extend(current, request, options, runner_for(current, runner))
 
-    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+    return at_version(table, retry_on_conflict(table, change, options))
 
 
 def extend(

@@ -63,6 +63,9 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.LanceDataset": "made by `open_dataset` and `write_dataset`",
+    "lance.LanceScanner": "made by `Dataset.scanner`",
+    "lance.write_dataset": "a text in the place of the schema is the mode",
     "lance.LanceDataset.initialize_mem_wal": "sharding columns must be in the primary key",
     "lance.batch_udf": "the checkpoint has a form of its own",
     "lance.LanceDataset.add_columns": "texts are values, not SQL; readers are not taken: `merge`",
@@ -99,8 +102,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Opening and writing.
     "lance.dataset": (
         "`open_dataset`",
-        "`version` may be a number; tags by `tag`, `asof` by `timestamp`. Tables of a namespace are "
-        "opened by the [catalog](../howto/connect.md)",
+        "`timestamp` for `asof`; without the arguments of caches and of `session`",
     ),
     "lance.LanceDataset.filter": (None, "`to_table(filter=...)`; pylance's own fails"),
     "lance.LanceDataset.partition_expression": (None, "a table has no partitions; pylance refuses"),
@@ -231,7 +233,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.fragment.RowIdMeta": ("`Fragment.inline_lineage`", ""),
     "lance.fragment.RowIdSequence": ("`Fragment.inline_lineage`", ""),
     "lance.dataset.BulkCommitResult": ("`dict`", "the same keys"),
-    "lance.Transaction.transaction_properties": ("`Transaction.properties`", ""),
     "lance.dataset.UpdateResult": ("`Dataset`", "`update` returns the new version"),
     "lance.dataset.DeleteResult": ("`Dataset`", "`delete` returns the new version"),
     "lance.dataset.AlterColumn": ("`dict`", "`alter_columns` takes the same keys"),

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from google.protobuf.message import DecodeError
+
 from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.proto import index_old_pb2
 from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat
 from lance_spark.scan.text.files.tokens import ARROW, FST
@@ -54,6 +57,7 @@ class Layout:
 
 def layout_of(files: IndexFiles) -> Layout:
     """Return the content of `metadata.lance` of a segment; see `open_index`."""
+    _check_granularity(files)
     content = files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
     if content is None and _is_old(files):
         raise UnsupportedFeatureError(
@@ -61,6 +65,18 @@ def layout_of(files: IndexFiles) -> Layout:
             "release does not read; create the index again"
         )
     return required(files, METADATA_FILE, content)
+
+
+def _check_granularity(files: IndexFiles) -> None:
+    """Raise an error about an index with several documents in a row; the manifest alone says so."""
+    details = index_old_pb2.InvertedIndexDetails()
+    with suppress(DecodeError):
+        details.ParseFromString(files.segment.index_details.value)
+    if details.document_granularity:
+        raise UnsupportedFeatureError(
+            f"index {files.segment.name!r} has a document for each item of a list, which this "
+            "release does not read; create an index whose document_granularity is row"
+        )
 
 
 def _is_old(files: IndexFiles) -> bool:
