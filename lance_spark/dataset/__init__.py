@@ -21,6 +21,22 @@ if TYPE_CHECKING:
         DataStatistics,
         FieldStatistics,
     )
+    from lance_spark.dataset.files.reader import (
+        LanceBufferDescriptor,
+        LanceColumnMetadata,
+        LanceFileMetadata,
+        LanceFileReader,
+        LanceFileStatistics,
+        LancePageMetadata,
+        stable_version,
+    )
+    from lance_spark.dataset.files.session import (
+        LanceFileSession,
+        ListResult,
+    )
+    from lance_spark.dataset.files.writer import (
+        LanceFileWriter,
+    )
     from lance_spark.dataset.fragments.fragment import DatasetFragment
     from lance_spark.dataset.fragments.operations import LanceOperation
     from lance_spark.dataset.fragments.write import write_fragments
@@ -59,6 +75,16 @@ if TYPE_CHECKING:
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "LanceBufferDescriptor",
+    "LanceColumnMetadata",
+    "LanceFileMetadata",
+    "LanceFileReader",
+    "LanceFileStatistics",
+    "LancePageMetadata",
+    "stable_version",
+    "LanceFileSession",
+    "ListResult",
+    "LanceFileWriter",
     "MemWalCleanup",
     "ShardDescription",
     "ShardWriter",
@@ -115,6 +141,16 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "LanceBufferDescriptor": "lance_spark.dataset.files.reader",
+            "LanceColumnMetadata": "lance_spark.dataset.files.reader",
+            "LanceFileMetadata": "lance_spark.dataset.files.reader",
+            "LanceFileReader": "lance_spark.dataset.files.reader",
+            "LanceFileStatistics": "lance_spark.dataset.files.reader",
+            "LancePageMetadata": "lance_spark.dataset.files.reader",
+            "stable_version": "lance_spark.dataset.files.reader",
+            "LanceFileSession": "lance_spark.dataset.files.session",
+            "ListResult": "lance_spark.dataset.files.session",
+            "LanceFileWriter": "lance_spark.dataset.files.writer",
             "MemWalCleanup": "lance_spark.mem_wal.cleanup",
             "ShardDescription": "lance_spark.mem_wal.setup.shards",
             "ShardWriter": "lance_spark.mem_wal.writing.writer",

@@ -11,6 +11,14 @@ COUNTERPARTS = {
     "lance": "lance_spark",
     "lance.query": "lance_spark.query",
     "lance.dataset": "lance_spark.dataset",
+    "lance.file": "lance_spark.dataset",
+    "lance.file.LanceBufferDescriptor": "lance_spark.dataset.LanceBufferDescriptor",
+    "lance.file.LanceColumnMetadata": "lance_spark.dataset.LanceColumnMetadata",
+    "lance.file.LanceFileMetadata": "lance_spark.dataset.LanceFileMetadata",
+    "lance.file.LanceFileReader": "lance_spark.dataset.LanceFileReader",
+    "lance.file.LanceFileStatistics": "lance_spark.dataset.LanceFileStatistics",
+    "lance.file.LanceFileWriter": "lance_spark.dataset.LanceFileWriter",
+    "lance.file.LancePageMetadata": "lance_spark.dataset.LancePageMetadata",
     "lance.fragment": "lance_spark.dataset",
     "lance.BlobFile": "lance_spark.dataset.BlobFile",
     "lance.CleanupCandidateFile": "lance_spark.dataset.RemovedFile",
@@ -47,6 +55,7 @@ COUNTERPARTS = {
     "lance.dataset.Version": "lance_spark.dataset.VersionInfo",
     "lance.indices.IndexConfig": "lance_spark.IndexConfig",
     "lance.indices.IndexSegmentDescription": "lance_spark.dataset.IndexSegment",
+    "lance.lance.LanceFileSession": "lance_spark.dataset.LanceFileSession",
     "lance.lance.IOStats": "lance_spark.dataset.IOStats",
     "lance.lance.CompactionMetrics": "lance_spark.dataset.CompactionMetrics",
     "lance.query.BooleanQuery": "lance_spark.query.BooleanQuery",
@@ -63,6 +72,9 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.file.LanceFileReader": "blobs are returned as descriptors",
+    "lance.file.LanceFileWriter": "drops the file if its block raises; refuses blobs",
+    "lance.file.LancePageMetadata.encoding": "the bytes of the message; pylance has a text",
     "lance.LanceDataset": "made by `open_dataset` and `write_dataset`",
     "lance.LanceScanner": "made by `Dataset.scanner`",
     "lance.write_dataset": "a text in the place of the schema is the mode",
@@ -93,6 +105,7 @@ RENAMED = {
     "lance.LanceDataset.delete": {"predicate": "filters"},
     "lance.LanceDataset.index_statistics": {"index_name": "name"},
     "lance.LanceDataset.update": {"where": "filters"},
+    "lance.lance.LanceFileSession": {"uri_or_path": "base_path"},
     "lance.write_dataset": {"data_obj": "data"},
 }
 
@@ -120,7 +133,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "credentials of namespaces are renewed before they expire",
     ),
-    "lance.LanceDataset.new_file_session": (None, "files are opened as tables only"),
     "lance.LanceDataset.optimize": ("`Dataset`", "its methods are methods of `Dataset`"),
     "lance.dataset.DatasetOptimizer": ("`Dataset`", "its methods are methods of `Dataset`"),
     "lance.dataset.DatasetOptimizer.compact_files": (
@@ -290,7 +302,14 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.pydantic": (None, "give a schema of pyarrow"),
     "lance.bitmap": ("`pyroaring.BitMap`", ""),
     # Files.
-    "lance.file": (None, "`lance_spark.inspect` shows files; they are read as tables"),
+    "lance.lance.LanceFileReader": ("`lance_spark.dataset.LanceFileReader`", ""),
+    "lance.lance.LanceFileWriter": ("`lance_spark.dataset.LanceFileWriter`", ""),
+    "lance.lance.LanceFileWriteSummary": (
+        "`lance_spark.dataset.LanceFileWriter`",
+        "`size_bytes`, and the result of `close`",
+    ),
+    "lance.lance.LanceFileSession.open_packed_blob_writer": (None, "as `PackedBlobWriter`"),
+    "lance.lance.LanceFileSession.open_dedicated_blob_writer": (None, "as `DedicatedBlobWriter`"),
     # Errors, logs.
     "lance.commit.CommitConflictError": ("`lance_spark.errors.CommitConflictError`", ""),
     "lance.set_logger": ("`logging`", "the logger is `lance_spark`"),
