@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.indexes.metadata import Index, IndexFile
     from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
     from lance_spark.table.open import Reference
@@ -117,8 +118,10 @@ __all__ = [
     "Fragment",
     "FreshRows",
     "IOStats",
+    "Index",
     "IndexCheck",
     "IndexDescription",
+    "IndexFile",
     "IndexSegment",
     "LsmPointLookupPlanner",
     "LsmScanner",
@@ -183,6 +186,8 @@ if not TYPE_CHECKING:
             "Fragment": "lance_spark.table.fragments.fragment",
             "FreshRows": "lance_spark.dataset.fresh.rows",
             "IOStats": "lance_spark.storage.io_counts",
+            "Index": "lance_spark.table.indexes.metadata",
+            "IndexFile": "lance_spark.table.indexes.metadata",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",

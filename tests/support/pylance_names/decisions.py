@@ -35,6 +35,8 @@ COUNTERPARTS = {
     "lance.LsmScanner": "lance_spark.dataset.LsmScanner",
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
+    "lance.Index": "lance_spark.dataset.Index",
+    "lance.IndexFile": "lance_spark.dataset.IndexFile",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
     "lance.ShardWriter": "lance_spark.dataset.ShardWriter",
     "lance.ShardingField": "lance_spark.dataset.ShardingField",
@@ -155,20 +157,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.CleanupExplanation": ("`lance_spark.dataset.CleanupStats`", "of a dry run"),
     "lance.CleanupReferencedBranch": (None, "files that branches need are not in the result"),
     # Indexes.
-    "lance.LanceDataset.create_index_uncommitted": (
-        "`create_index`",
-        "`num_segments` builds several segments in one commit; `LanceTable.createIndex` builds them "
-        "in tasks of Spark",
-    ),
-    "lance.LanceDataset.commit_existing_index_segments": (
+    "lance.LanceDataset.merge_index_metadata": (
         None,
-        "`create_index` with `fragment_ids` commits segments one by one",
+        "the older way of pylance; `merge_existing_index_segments` merges segments",
     ),
-    "lance.LanceDataset.merge_existing_index_segments": (
-        "`Dataset.optimize_indices`",
-        "merges segments of the table",
-    ),
-    "lance.LanceDataset.merge_index_metadata": (None, "builds of several tasks need no such step"),
     "lance.LanceDataset.prewarm_index": (
         None,
         "parts of an index are cached by the first searches",
@@ -179,8 +171,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "use stable row ids for rows that are named across compactions",
     ),
-    "lance.Index": ("`lance_spark.dataset.IndexSegment`", "`describe_indices` returns them"),
-    "lance.IndexFile": (None, "`python -m lance_spark inspect` shows the files"),
     "lance.IndexProgress": (None, "`LanceTable.createIndex` shows the progress of Spark's tasks"),
     "lance.dataset.IndexInformation": ("`dict`", "`list_indices` returns the same keys"),
     "lance.dataset.VectorIndexReader": (None, "`index_statistics` has the sizes of partitions"),
@@ -213,7 +203,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Fragments, transactions.
     "lance.LanceOperation.BaseOperation": ("`lance_spark.table.operations.base.Operation`", ""),
     "lance.LanceOperation.Clone": (None, "`shallow_clone`, `deep_clone`"),
-    "lance.LanceOperation.CreateIndex": (None, "`create_index`, `create_scalar_index`"),
     "lance.LanceOperation.DataOverlay": (None, "`update` writes overlays"),
     "lance.LanceOperation.DataOverlayFile": (None, "`update` writes overlays"),
     "lance.LanceOperation.DataOverlayGroup": (None, "`update` writes overlays"),
