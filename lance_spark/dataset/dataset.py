@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+from lance_spark.dataset.changes.index_segments import SegmentMethods
 from lance_spark.dataset.changes.merging import MergeMethods
 from lance_spark.dataset.changes.whole_table import WholeTableMethods
 from lance_spark.dataset.columns import ColumnMethods
@@ -37,6 +38,7 @@ class Dataset(
     ColumnMethods,
     MergeMethods,
     WholeTableMethods,
+    SegmentMethods,
     IndexMethods,
     MaintenanceMethods,
 ):
