@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 
 # Spark starts its Python workers with this interpreter.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
-# One more than the cores of CI: tests wait for servers, retries and other processes.
-WORKERS ?= 3
+# Twice the cores of CI: tests wait for servers, retries and other processes, and for Spark, whose
+# driver, tasks and Python processes take turns.
+WORKERS ?= 4
 PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
