@@ -24,6 +24,7 @@ import pytest
 from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, environment, make_home
+from tests.support.spark.settings import INTERPRETED
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "60000"))
 SMALL = 50_000
@@ -76,9 +77,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
-        # Each executor would compile each plan, and run it only once.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **INTERPRETED,
         "spark.task.maxFailures": "2",
         "spark.executorEnv.PYTHONPATH": path,
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
