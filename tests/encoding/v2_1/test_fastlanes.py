@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding import fastlanes
+from tests.support.cells import number_of
 from tests.support.encodings.fixed import pack, random_values, slow_pack
 
 WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
@@ -18,7 +19,7 @@ WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
 
 
 @given(WIDTHS, st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_packed_bytes_are_those_of_the_plain_way(bits_and_width, seed):
     bits, width = bits_and_width
     values = random_values(seed, 1024, width, bits).reshape(1, 1024)
@@ -26,7 +27,7 @@ def test_packed_bytes_are_those_of_the_plain_way(bits_and_width, seed):
 
 
 @given(WIDTHS, st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_plainly_packed_bytes_are_unpacked(bits_and_width, seed):
     bits, width = bits_and_width
     values = random_values(seed, 1024, width, bits)
