@@ -81,7 +81,7 @@ class FreshNearestTask(VectorScanTask):
 
     def share(self, search: VectorSearch) -> VectorScanTask:
         """Return the task of a share of the search, without rows of the MemWAL."""
-        return replace(super(FreshNearestTask, self).share(search), fresh=())
+        return super(FreshNearestTask, replace(self, fresh=())).share(search)
 
     def nearest_rows(
         self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None

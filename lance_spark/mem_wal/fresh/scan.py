@@ -172,9 +172,9 @@ class FreshScan:
             log = LogRows.of(self.state.table.store, state.shard, state.entries)
         keys: list[SsTableKeys | LogKeys] = []
         if self.paths:
-            keys += (SsTableKeys(task, self.paths) for task in tasks)
+            keys += (SsTableKeys(task, self.paths, self._has_filters) for task in tasks)
             if log is not None:
-                keys.append(LogKeys(log, self.paths))
+                keys.append(LogKeys.of(log, self.paths, self.state.table.manifest.timestamp_ns))
         return _ShardRows(state, tasks, log, tuple(keys))
 
 

@@ -129,8 +129,10 @@ class FreshTextTask(TextScanTask):
             fresh = self._meeting(fresh)
         if not self.lance_schema.fields:
             yield rows_without_columns(len(fresh.addresses))
-        elif len(fresh.addresses):
-            yield from self._fresh_rows(fresh).combine_chunks().to_batches(self.batch_size)
+            return
+        rows = self._fresh_rows(fresh)
+        if rows is not None:
+            yield from rows.combine_chunks().to_batches(self.batch_size)
 
     def _read_texts(
         self,
