@@ -172,9 +172,9 @@ class FreshScan:
             log = LogRows.of(self.state.table.store, state.shard, state.entries)
         keys: list[SsTableKeys | LogKeys] = []
         if self.paths:
-            keys += (SsTableKeys(task, self.paths) for task in tasks)
+            keys += (SsTableKeys(task, self.paths, self._has_filters) for task in tasks)
             if log is not None:
-                keys.append(LogKeys(log, self.paths))
+                keys.append(LogKeys.of(log, self.paths, self.state.table.manifest.timestamp_ns))
         return _ShardRows(state, tasks, log, tuple(keys))
 
 
@@ -242,10 +242,14 @@ class FreshSources:
 
     def unshadowed(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """Return conditions which rows of the base table that are not hidden have to meet, too."""
+        keys = self.keys
+        return conditions if keys is None else (Unshadowed(keys, conditions=conditions),)
+
+    @property
+    def keys(self) -> KeySet | None:
+        """The keys of rows of the base table that are hidden; None if no row is."""
         sources = tuple(keys for shard in self.shards for keys in shard.keys)
-        if not sources:
-            return conditions
-        return (Unshadowed(KeySet(sources, self.paths), conditions=conditions),)
+        return KeySet(sources, self.paths) if sources else None
 
     def fresh_tasks(
         self, schema: Schema, conditions: tuple[Condition, ...], batch_size: int

@@ -56,6 +56,23 @@ class VectorScanTask(SearchTask):
     prefilter: tuple[Condition, ...] = ()
     passing: RowSet | None = None
 
+    @property
+    def most_rows(self) -> int:
+        """Most rows that the task finds."""
+        return self.search.most_rows
+
+    @property
+    def num_measured(self) -> int:
+        """About how many vectors the task measures."""
+        if self.search.segments:
+            return self.search.cost
+        # The task may have a part of the rows.
+        return sum(piece.num_rows for piece in self.slices) * self.search.num_queries
+
+    def further_shares(self) -> list[VectorScanTask]:
+        """Return the tasks of rows that no share of the search has."""
+        return []
+
     def share(self, search: VectorSearch) -> VectorScanTask:
         """Return the task of a share of the search."""
         numbers = search.fragments
@@ -104,6 +121,13 @@ class VectorScanTask(SearchTask):
         slices = self._slices(np.unique(neighbors.addresses))
         passing = self._addresses(metrics, table, slices, self.filters)
         return neighbors.at(np.isin(neighbors.addresses, passing))
+
+    def nearest_rows(
+        self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None
+    ) -> pa.Table:
+        """Return the columns of the nearest rows, by query and distance."""
+        found = self.neighbors(metrics, table)
+        return self.rows(found if limit is None else found.at(slice(limit)), metrics, table)
 
     def rows(self, neighbors: Neighbors, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
         """Return the columns of rows that were found, in their order."""
