@@ -124,7 +124,7 @@ def test_a_compaction_and_a_reader_beside_a_writer(aws: Aws, uri: str) -> None:
     reads, ends = 0, time.monotonic() + _SECONDS
     try:
         while time.monotonic() < ends or not (compactions.value and any(seen)):
-            known = list(latest)
+            known = list(latest[:])
             numbers = fresh(uri, aws)
             found = [numbers.get(key, 0) for key in range(_KEYS)]
             assert all(map(int.__ge__, found, known)), (found, known)
@@ -137,7 +137,7 @@ def test_a_compaction_and_a_reader_beside_a_writer(aws: Aws, uri: str) -> None:
         for process in processes:
             process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]
-    final = {key: number for key, number in enumerate(latest) if number}
+    final = {key: number for key, number in enumerate(latest[:]) if number}
     assert fresh(uri, aws) == final
     dataset = opened(uri, aws.ours).compact_mem_wal(flush=True)
     assert dataset.count_rows() == len(final)

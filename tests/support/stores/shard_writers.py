@@ -103,3 +103,15 @@ def compact(uri: str, options: dict[str, Any], count: Any, done: Any) -> None:
             with count.get_lock():
                 count.value += 1
         time.sleep(0.05)
+
+
+def come_and_go(uri: str, options: dict[str, Any], latest: Any, done: Any) -> None:
+    """Put greater and greater numbers for key 0, by one writer after the other."""
+    number = 0
+    while not done.is_set():
+        with opened(uri, options).mem_wal_writer(SHARD) as writer:
+            for _ in range(2):
+                number += 1
+                writer.put(row(0, number))
+                latest.value = number
+        time.sleep(0.05)
