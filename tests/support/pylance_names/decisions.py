@@ -35,6 +35,11 @@ COUNTERPARTS = {
     "lance.LsmScanner": "lance_spark.dataset.LsmScanner",
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
+    "lance.Blob": "lance_spark.dataset.Blob",
+    "lance.FtsToken": "lance_spark.query.FtsToken",
+    "lance.indices.IvfModel": "lance_spark.dataset.IvfModel",
+    "lance.indices.PqModel": "lance_spark.dataset.PqModel",
+    "lance.lance.LanceSchema": "lance_spark.dataset.LanceSchema",
     "lance.Index": "lance_spark.dataset.Index",
     "lance.IndexFile": "lance_spark.dataset.IndexFile",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
@@ -126,10 +131,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`replace_schema_metadata`, `replace_field_metadata`; pylance refuses, too",
     ),
     "lance.LanceDataset.from_pydantic_model": (None, "write dicts: `write_dataset([...], uri)`"),
-    "lance.LanceDataset.lance_schema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
     "lance.LanceDataset.session": (
         None,
-        "parts of index files are cached for the process, open files by each `Dataset`",
+        "one cache for the process, whose size the variable `LANCE_SPARK_INDEX_CACHE_MIB` sets",
     ),
     "lance.LanceDataset.storage_options_accessor": (
         None,
@@ -163,10 +167,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.LanceDataset.prewarm_index": (
         None,
-        "parts of an index are cached by the first searches",
+        "searches read the parts of an index that they need, and keep them in the cache; a search "
+        "for all partitions (`nprobes`) reads all of them",
     ),
-    "lance.LanceDataset.get_ivf_model": (None, "the model is read by searches and builds alone"),
-    "lance.LanceDataset.centroids": (None, "as `get_ivf_model`"),
     "lance.LanceDataset.remap_row_addrs": (
         None,
         "use stable row ids for rows that are named across compactions",
@@ -188,8 +191,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`Dataset.create_index`",
         "`ivf_centroids` and `pq_codebook` take a trained model",
     ),
-    "lance.indices.IvfModel": (None, "`create_index(ivf_centroids=...)` takes an array"),
-    "lance.indices.PqModel": (None, "`create_index(pq_codebook=...)` takes an array"),
     "lance.util": (None, "helpers of pylance's own builds and tests"),
     "lance.vector": (None, "builds on a GPU; `vec_to_table` is `pa.FixedSizeListArray`"),
     # Rows.
@@ -242,30 +243,29 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.dataset.Tag": ("`lance_spark.dataset.TagInfo`", "the same keys"),
     "lance.dataset.VersionRef": ("`dict`", "`version_refs` returns the same key"),
     "lance.dataset.DatasetStats": ("`dict`", "`dataset_stats` returns the same keys"),
-    "lance.MergeInsertBuilder.execute_uncommitted": (None, "a merge commits"),
     "lance.MergeInsertBuilder.execute_batches": ("`execute`", "takes all forms of rows"),
-    "lance.MergeInsertBuilder.execute_uncommitted_batches": (None, "a merge commits"),
+    "lance.MergeInsertBuilder.execute_uncommitted_batches": (
+        "`execute_uncommitted`",
+        "takes all forms of rows",
+    ),
     "lance.MergeInsertBuilder.explain_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan_batches": (None, "a merge has one plan"),
     "lance.udf": ("`lance_spark.batch_udf`", "its checkpoint has a form of its own"),
     # Blobs.
-    "lance.Blob": (
+    "lance.BlobArray": ("`lance_spark.dataset.blob_array`", "returns an array of `BlobType`"),
+    "lance.BlobColumn": (None, "wraps bytes as files: `io.BytesIO(value)`"),
+    "lance.BlobDescriptor": (None, "as `DedicatedBlobWriter`"),
+    "lance.BlobDescriptorArrayBuilder": (None, "as `DedicatedBlobWriter`"),
+    "lance.DedicatedBlobWriter": (
         None,
-        "a blob is bytes, or a struct of `uri` and range; see [blobs](../howto/blobs.md)",
+        "`write_dataset` and `write_fragments` write the files of blobs, as their bytes arrive",
     ),
-    "lance.BlobArray": (None, "as `Blob`"),
-    "lance.BlobColumn": (None, "`take_blobs` reads one column"),
-    "lance.BlobDescriptor": (None, "written by `write_dataset`"),
-    "lance.BlobDescriptorArrayBuilder": (None, "written by `write_dataset`"),
-    "lance.DedicatedBlobWriter": (None, "written by `write_dataset`"),
-    "lance.PackedBlobWriter": (None, "written by `write_dataset`"),
-    "lance.blob_array": (None, "pass bytes or structs; see [blobs](../howto/blobs.md)"),
-    "lance.blob_field": (
-        None,
-        "metadata of the field marks a blob; see [blobs](../howto/blobs.md)",
-    ),
-    "lance.blob": (None, "see [blobs](../howto/blobs.md)"),
+    "lance.PackedBlobWriter": (None, "as `DedicatedBlobWriter`"),
+    "lance.blob_array": ("`lance_spark.dataset.blob_array`", ""),
+    "lance.blob_field": ("`lance_spark.dataset.blob_field`", ""),
+    "lance.blob.BlobType": ("`lance_spark.dataset.BlobType`", ""),
+    "lance.blob": (None, "wraps bytes as files: `io.BytesIO(value)`"),
     # MemWAL.
     "lance.MergeInsertBuilder.mark_sstables_as_compacted": (
         "`Dataset.compact_mem_wal`",
@@ -278,8 +278,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.CompactedSsTable": (None, "an argument of `mark_sstables_as_compacted`"),
     "lance.ShardWriter.lsm_scanner": ("`Dataset.lsm_scanner`", "reads the logs of all shards"),
     # Text.
-    "lance.tokenize": (None, "an `INVERTED` index tokenizes; the tokens are not shown"),
-    "lance.FtsToken": (None, "as `tokenize`"),
+    "lance.tokenize": ("`lance_spark.query.tokenize`", "without the options of `code` analyzers"),
     "lance.query.FullTextQueryType": (None, "a part of pylance's own queries"),
     "lance.query.MinHashQuery": (None, "indexes of the type MINHASHLSH are not searched"),
     "lance.query": (None, "a part of pylance's own queries"),
@@ -312,7 +311,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.CompactionPlan": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.CompactionTask": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.RewriteResult": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
-    "lance.lance.LanceSchema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
+    "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
     "lance.lance": (None, "compiled code behind the other names"),
     # Loaders.
     "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
