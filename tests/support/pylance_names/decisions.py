@@ -116,6 +116,14 @@ RENAMED = {
     "lance.write_dataset": {"data_obj": "data"},
 }
 
+#: Classes of namespaces, and the compiled classes behind them.
+_NAMESPACES = (
+    "namespace.DirectoryNamespace",
+    "namespace.RestNamespace",
+    "lance.PyDirectoryNamespace",
+    "lance.PyRestNamespace",
+)
+
 #: What the page says if the name is here under another name, or not here: the other name or None,
 #: and a remark.
 DECISIONS: dict[str, tuple[str | None, str]] = {
@@ -130,7 +138,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "`replace_schema_metadata`, `replace_field_metadata`; pylance refuses, too",
     ),
-    "lance.LanceDataset.from_pydantic_model": (None, "write dicts: `write_dataset([...], uri)`"),
+    "lance.LanceDataset.from_pydantic_model": (
+        None,
+        "`write_dataset([row.model_dump() for row in rows], uri, schema)`",
+    ),
     "lance.LanceDataset.session": (
         None,
         "one cache for the process, whose size the variable `LANCE_SPARK_INDEX_CACHE_MIB` sets",
@@ -191,6 +202,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`Dataset.create_index`",
         "`ivf_centroids` and `pq_codebook` take a trained model",
     ),
+    "lance.util.validate_vector_index": ("`Dataset.index_recall`", ""),
+    "lance.util.KMeans": (None, "`create_index` trains; other packages have k-means, too"),
+    "lance.util.HNSW": (None, "`create_index` with a type of graphs builds them"),
     "lance.util": (None, "helpers of pylance's own builds and tests"),
     "lance.vector": (None, "builds on a GPU; `vec_to_table` is `pa.FixedSizeListArray`"),
     # Rows.
@@ -312,15 +326,52 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.CompactionTask": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.RewriteResult": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
+    "lance.lance.LanceBlobFile": ("`lance_spark.dataset.BlobFile`", ""),
+    "lance.lance.LanceBlobFile.set_buffer_size": (
+        "`Dataset.take_blobs`",
+        "by its argument `buffer_size`",
+    ),
+    "lance.lance.LanceBlobFile.is_closed": ("`BlobFile.closed`", ""),
+    "lance.lance.LanceBlobFile.read_into": ("`BlobFile.readinto`", ""),
+    "lance.lance.PyFullTextQuery": ("`lance_spark.query.FullTextQuery`", "and its classes"),
+    "lance.lance.PySearchFilter": ("`Dataset.to_table`", "`nearest` and `full_text_query`"),
+    "lance.lance.list_transactions": ("`Dataset.get_transactions`", ""),
+    "lance.lance.format_fragment": ("`lance_spark.inspect`", ""),
+    "lance.lance.format_manifest": ("`lance_spark.inspect`", ""),
+    "lance.lance.format_schema": ("`lance_spark.inspect`", ""),
     "lance.lance": (None, "compiled code behind the other names"),
     # Loaders.
     "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
-    "lance.sampler": (None, "`Dataset.plan` splits a table into tasks"),
+    "lance.sampler.maybe_sample": ("`Dataset.sample`", ""),
+    "lance.sampler": (
+        "`lance_spark.loaders`",
+        "loaders share fragments among ranks and workers, shuffled by seed and epoch",
+    ),
     "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     # Namespaces.
-    "lance.namespace": (
-        None,
-        "the [catalog](../howto/connect.md) of Spark knows directories, REST servers and the "
-        "package lance-namespace",
-    ),
+    **{
+        f"lance.{place}": (
+            "`lance_spark.namespace.connect`",
+            "lists, creates, renames and drops tables and namespaces; operations on a table are "
+            "methods of `Dataset`. As `namespace_client`, objects of the package lance-namespace "
+            "are taken, too",
+        )
+        for place in _NAMESPACES
+    },
+    **{
+        f"lance.{place}.{name}": (None, "only servers of other makers implement it")
+        for place in _NAMESPACES
+        for name in (
+            "alter_table_backfill_columns",
+            "alter_transaction",
+            "batch_delete_table_versions",
+            "create_materialized_view",
+            "create_table_version",
+            "describe_transaction",
+            "refresh_materialized_view",
+            "reset_ops_metrics",
+            "retrieve_ops_metrics",
+        )
+    },
+    "lance.namespace": (None, "a part of servers of namespaces, and of pylance's own clients"),
 }
