@@ -4,7 +4,8 @@
    planned on, or was last checked against. The operation decides whether it can follow that
    transaction (`operations/`). If it needs a rebase, it counts as planned on the newest version
    afterwards.
-2. Write the transaction to `_transactions/`, and build the manifest on the newest version.
+2. Write the transaction to `_transactions/`, and build the manifest on the newest version. If the
+   table has a MemWAL, its shards are looked at (`mem_wal.guard`).
 3. Create the manifest, unless the version exists. This is the commit.
 4. If another client created the version first, wait for a random time and start again.
 
@@ -53,6 +54,7 @@ from lance_spark.table.manifest.codec import (
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
 from lance_spark.table.mem_wal.catchup import catch_up_indexes
+from lance_spark.table.mem_wal.guard import check_commit as check_mem_wal
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
@@ -422,6 +424,7 @@ class _Attempts:
         operation.apply(builder)
         if self._planned is not None and operation.name != "restore":
             catch_up_indexes(builder, self._planned)
+        check_mem_wal(store, builder, operation)
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
         location = scheme.locate(builder.version)
