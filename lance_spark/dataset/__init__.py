@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.lance_schema import LanceSchema
     from lance_spark.dataset.facts.statistics import (
         DatasetStatistics,
         DataStatistics,
         FieldStatistics,
     )
+    from lance_spark.dataset.files.models import IvfModel, PqModel
     from lance_spark.dataset.files.reader import (
         LanceBufferDescriptor,
         LanceColumnMetadata,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     )
     from lance_spark.dataset.fresh.snapshots import ShardSnapshot
     from lance_spark.dataset.mem_wal import evaluate_sharding_spec
+    from lance_spark.dataset.rows.blob_values import Blob, BlobType, blob_array, blob_field
     from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
@@ -76,6 +79,13 @@ if TYPE_CHECKING:
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "IvfModel",
+    "PqModel",
+    "LanceSchema",
+    "Blob",
+    "BlobType",
+    "blob_array",
+    "blob_field",
     "LanceBufferDescriptor",
     "LanceColumnMetadata",
     "LanceFileMetadata",
@@ -144,6 +154,13 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "IvfModel": "lance_spark.dataset.files.models",
+            "PqModel": "lance_spark.dataset.files.models",
+            "LanceSchema": "lance_spark.dataset.facts.lance_schema",
+            "Blob": "lance_spark.dataset.rows.blob_values",
+            "BlobType": "lance_spark.dataset.rows.blob_values",
+            "blob_array": "lance_spark.dataset.rows.blob_values",
+            "blob_field": "lance_spark.dataset.rows.blob_values",
             "LanceBufferDescriptor": "lance_spark.dataset.files.reader",
             "LanceColumnMetadata": "lance_spark.dataset.files.reader",
             "LanceFileMetadata": "lance_spark.dataset.files.reader",

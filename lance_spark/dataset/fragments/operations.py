@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.dataset.facts.lance_schema import LanceSchema
 from lance_spark.dataset.fragments.write import as_fragments
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
@@ -59,7 +60,7 @@ class LanceOperation:
 
     @staticmethod
     def Overwrite(  # noqa: N802
-        new_schema: Schema | pa.Schema,
+        new_schema: Schema | LanceSchema | pa.Schema,
         fragments: Iterable[Fragment],
         initial_bases: Iterable[BaseLike] | None = None,
     ) -> Operation:
@@ -106,7 +107,7 @@ class LanceOperation:
     @staticmethod
     def Merge(  # noqa: N802
         fragments: Iterable[Fragment],
-        schema: Schema | pa.Schema,
+        schema: Schema | LanceSchema | pa.Schema,
         preserves_nullability: bool = False,
     ) -> Operation:
         """Return the operation that adds columns; see `DatasetFragment.merge_columns`.
@@ -131,7 +132,7 @@ class LanceOperation:
 
     @staticmethod
     def Project(  # noqa: N802
-        schema: Schema, preserves_nullability: bool = False
+        schema: Schema | LanceSchema, preserves_nullability: bool = False
     ) -> Operation:
         """Return the operation that drops or renames columns, which keep their field ids."""
         return Project(tuple(_schema(schema).to_protos()), preserves_nullability)
@@ -281,7 +282,7 @@ class LanceOperation:
         return DataReplacement(tuple((number, file) for number, file in replacements))
 
 
-def _schema(schema: Schema | pa.Schema) -> Schema:
+def _schema(schema: Schema | LanceSchema | pa.Schema) -> Schema:
     """Return a schema with field ids.
 
     Raises
@@ -291,6 +292,8 @@ def _schema(schema: Schema | pa.Schema) -> Schema:
     """
     if isinstance(schema, pa.Schema):
         return Schema.from_arrow(schema)
+    if isinstance(schema, LanceSchema):
+        return schema._schema
     if not isinstance(schema, Schema):
         raise InvalidInputError(f"schema must be a schema, not {type(schema).__name__}")
     return schema

@@ -35,6 +35,11 @@ COUNTERPARTS = {
     "lance.LsmScanner": "lance_spark.dataset.LsmScanner",
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
+    "lance.Blob": "lance_spark.dataset.Blob",
+    "lance.FtsToken": "lance_spark.query.FtsToken",
+    "lance.indices.IvfModel": "lance_spark.dataset.IvfModel",
+    "lance.indices.PqModel": "lance_spark.dataset.PqModel",
+    "lance.lance.LanceSchema": "lance_spark.dataset.LanceSchema",
     "lance.Index": "lance_spark.dataset.Index",
     "lance.IndexFile": "lance_spark.dataset.IndexFile",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
@@ -111,6 +116,14 @@ RENAMED = {
     "lance.write_dataset": {"data_obj": "data"},
 }
 
+#: Classes of namespaces, and the compiled classes behind them.
+_NAMESPACES = (
+    "namespace.DirectoryNamespace",
+    "namespace.RestNamespace",
+    "lance.PyDirectoryNamespace",
+    "lance.PyRestNamespace",
+)
+
 #: What the page says if the name is here under another name, or not here: the other name or None,
 #: and a remark.
 DECISIONS: dict[str, tuple[str | None, str]] = {
@@ -125,11 +138,13 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "`replace_schema_metadata`, `replace_field_metadata`; pylance refuses, too",
     ),
-    "lance.LanceDataset.from_pydantic_model": (None, "write dicts: `write_dataset([...], uri)`"),
-    "lance.LanceDataset.lance_schema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
+    "lance.LanceDataset.from_pydantic_model": (
+        None,
+        "`write_dataset([row.model_dump() for row in rows], uri, schema)`",
+    ),
     "lance.LanceDataset.session": (
         None,
-        "parts of index files are cached for the process, open files by each `Dataset`",
+        "one cache for the process, whose size the variable `LANCE_SPARK_INDEX_CACHE_MIB` sets",
     ),
     "lance.LanceDataset.storage_options_accessor": (
         None,
@@ -163,10 +178,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.LanceDataset.prewarm_index": (
         None,
-        "parts of an index are cached by the first searches",
+        "searches read the parts of an index that they need, and keep them in the cache; a search "
+        "for all partitions (`nprobes`) reads all of them",
     ),
-    "lance.LanceDataset.get_ivf_model": (None, "the model is read by searches and builds alone"),
-    "lance.LanceDataset.centroids": (None, "as `get_ivf_model`"),
     "lance.LanceDataset.remap_row_addrs": (
         None,
         "use stable row ids for rows that are named across compactions",
@@ -188,8 +202,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`Dataset.create_index`",
         "`ivf_centroids` and `pq_codebook` take a trained model",
     ),
-    "lance.indices.IvfModel": (None, "`create_index(ivf_centroids=...)` takes an array"),
-    "lance.indices.PqModel": (None, "`create_index(pq_codebook=...)` takes an array"),
+    "lance.util.validate_vector_index": ("`Dataset.index_recall`", ""),
+    "lance.util.KMeans": (None, "`create_index` trains; other packages have k-means, too"),
+    "lance.util.HNSW": (None, "`create_index` with a type of graphs builds them"),
     "lance.util": (None, "helpers of pylance's own builds and tests"),
     "lance.vector": (None, "builds on a GPU; `vec_to_table` is `pa.FixedSizeListArray`"),
     # Rows.
@@ -242,30 +257,29 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.dataset.Tag": ("`lance_spark.dataset.TagInfo`", "the same keys"),
     "lance.dataset.VersionRef": ("`dict`", "`version_refs` returns the same key"),
     "lance.dataset.DatasetStats": ("`dict`", "`dataset_stats` returns the same keys"),
-    "lance.MergeInsertBuilder.execute_uncommitted": (None, "a merge commits"),
     "lance.MergeInsertBuilder.execute_batches": ("`execute`", "takes all forms of rows"),
-    "lance.MergeInsertBuilder.execute_uncommitted_batches": (None, "a merge commits"),
+    "lance.MergeInsertBuilder.execute_uncommitted_batches": (
+        "`execute_uncommitted`",
+        "takes all forms of rows",
+    ),
     "lance.MergeInsertBuilder.explain_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan_batches": (None, "a merge has one plan"),
     "lance.udf": ("`lance_spark.batch_udf`", "its checkpoint has a form of its own"),
     # Blobs.
-    "lance.Blob": (
+    "lance.BlobArray": ("`lance_spark.dataset.blob_array`", "returns an array of `BlobType`"),
+    "lance.BlobColumn": (None, "wraps bytes as files: `io.BytesIO(value)`"),
+    "lance.BlobDescriptor": (None, "as `DedicatedBlobWriter`"),
+    "lance.BlobDescriptorArrayBuilder": (None, "as `DedicatedBlobWriter`"),
+    "lance.DedicatedBlobWriter": (
         None,
-        "a blob is bytes, or a struct of `uri` and range; see [blobs](../howto/blobs.md)",
+        "`write_dataset` and `write_fragments` write the files of blobs, as their bytes arrive",
     ),
-    "lance.BlobArray": (None, "as `Blob`"),
-    "lance.BlobColumn": (None, "`take_blobs` reads one column"),
-    "lance.BlobDescriptor": (None, "written by `write_dataset`"),
-    "lance.BlobDescriptorArrayBuilder": (None, "written by `write_dataset`"),
-    "lance.DedicatedBlobWriter": (None, "written by `write_dataset`"),
-    "lance.PackedBlobWriter": (None, "written by `write_dataset`"),
-    "lance.blob_array": (None, "pass bytes or structs; see [blobs](../howto/blobs.md)"),
-    "lance.blob_field": (
-        None,
-        "metadata of the field marks a blob; see [blobs](../howto/blobs.md)",
-    ),
-    "lance.blob": (None, "see [blobs](../howto/blobs.md)"),
+    "lance.PackedBlobWriter": (None, "as `DedicatedBlobWriter`"),
+    "lance.blob_array": ("`lance_spark.dataset.blob_array`", ""),
+    "lance.blob_field": ("`lance_spark.dataset.blob_field`", ""),
+    "lance.blob.BlobType": ("`lance_spark.dataset.BlobType`", ""),
+    "lance.blob": (None, "wraps bytes as files: `io.BytesIO(value)`"),
     # MemWAL.
     "lance.MergeInsertBuilder.mark_sstables_as_compacted": (
         "`Dataset.compact_mem_wal`",
@@ -278,8 +292,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.CompactedSsTable": (None, "an argument of `mark_sstables_as_compacted`"),
     "lance.ShardWriter.lsm_scanner": ("`Dataset.lsm_scanner`", "reads the logs of all shards"),
     # Text.
-    "lance.tokenize": (None, "an `INVERTED` index tokenizes; the tokens are not shown"),
-    "lance.FtsToken": (None, "as `tokenize`"),
+    "lance.tokenize": ("`lance_spark.query.tokenize`", "without the options of `code` analyzers"),
     "lance.query.FullTextQueryType": (None, "a part of pylance's own queries"),
     "lance.query.MinHashQuery": (None, "indexes of the type MINHASHLSH are not searched"),
     "lance.query": (None, "a part of pylance's own queries"),
@@ -312,16 +325,53 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.CompactionPlan": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.CompactionTask": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.RewriteResult": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
-    "lance.lance.LanceSchema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
+    "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
+    "lance.lance.LanceBlobFile": ("`lance_spark.dataset.BlobFile`", ""),
+    "lance.lance.LanceBlobFile.set_buffer_size": (
+        "`Dataset.take_blobs`",
+        "by its argument `buffer_size`",
+    ),
+    "lance.lance.LanceBlobFile.is_closed": ("`BlobFile.closed`", ""),
+    "lance.lance.LanceBlobFile.read_into": ("`BlobFile.readinto`", ""),
+    "lance.lance.PyFullTextQuery": ("`lance_spark.query.FullTextQuery`", "and its classes"),
+    "lance.lance.PySearchFilter": ("`Dataset.to_table`", "`nearest` and `full_text_query`"),
+    "lance.lance.list_transactions": ("`Dataset.get_transactions`", ""),
+    "lance.lance.format_fragment": ("`lance_spark.inspect`", ""),
+    "lance.lance.format_manifest": ("`lance_spark.inspect`", ""),
+    "lance.lance.format_schema": ("`lance_spark.inspect`", ""),
     "lance.lance": (None, "compiled code behind the other names"),
     # Loaders.
     "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
-    "lance.sampler": (None, "`Dataset.plan` splits a table into tasks"),
+    "lance.sampler.maybe_sample": ("`Dataset.sample`", ""),
+    "lance.sampler": (
+        "`lance_spark.loaders`",
+        "loaders share fragments among ranks and workers, shuffled by seed and epoch",
+    ),
     "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     # Namespaces.
-    "lance.namespace": (
-        None,
-        "the [catalog](../howto/connect.md) of Spark knows directories, REST servers and the "
-        "package lance-namespace",
-    ),
+    **{
+        f"lance.{place}": (
+            "`lance_spark.namespace.connect`",
+            "lists, creates, renames and drops tables and namespaces; operations on a table are "
+            "methods of `Dataset`. As `namespace_client`, objects of the package lance-namespace "
+            "are taken, too",
+        )
+        for place in _NAMESPACES
+    },
+    **{
+        f"lance.{place}.{name}": (None, "only servers of other makers implement it")
+        for place in _NAMESPACES
+        for name in (
+            "alter_table_backfill_columns",
+            "alter_transaction",
+            "batch_delete_table_versions",
+            "create_materialized_view",
+            "create_table_version",
+            "describe_transaction",
+            "refresh_materialized_view",
+            "reset_ops_metrics",
+            "retrieve_ops_metrics",
+        )
+    },
+    "lance.namespace": (None, "a part of servers of namespaces, and of pylance's own clients"),
 }
