@@ -63,6 +63,7 @@ from lance_spark.encoding.v2_1.page import (
     entries_of,
     joined,
     levels_at,
+    placed,
     runs_of,
     starts_rows,
     values_of,
@@ -163,16 +164,31 @@ class MiniBlockPage:
             self._open(buffers)
             if whole_page:
                 assert self._table is not None
-                return self._decode(np.arange(len(self._table.bytes_at) - 1), buffers[-1], rows)
+                chunks = np.arange(len(self._table.bytes_at) - 1)
+                return self._decode(chunks, buffers[-1], rows, self._table.bytes_at[:-1])
         table = self._table
         assert table is not None
         chunks = table.chunks_of(rows)
         heads, tails = runs_of(chunks)
-        starts = table.bytes_at[chunks[heads]]
+        firsts = table.bytes_at[chunks]
+        starts = firsts[heads]
         sizes = table.bytes_at[chunks[tails - 1] + 1] - starts
         byte_offsets = (starts + chunk_data.offset).tolist()
         chunk_ranges = list(map(ByteRange, byte_offsets, sizes.tolist()))
-        return self._decode(chunks, joined((yield chunk_ranges)), rows)
+        buffers = yield chunk_ranges
+        data, run_starts = self.placed(buffers)
+        inside = firsts - np.repeat(firsts[heads], tails - heads)
+        return self._decode(chunks, data, rows, inside + np.repeat(run_starts, tails - heads))
+
+    def placed(self, buffers: Sequence[Bytes]) -> tuple[Bytes, IndexArray]:
+        """Return bytes that have some chunks, and where the bytes of each buffer start."""
+        layout = self._layout
+        has_levels = layout.HasField("rep_compression") or layout.HasField("def_compression")
+        if self._values.HasField("inline_bitpacking") and not has_levels:
+            # Few values need few of the bytes.
+            return placed(buffers)
+        ends = np.cumsum([len(buffer) for buffer in buffers])
+        return joined(buffers), np.append(0, ends[:-1])
 
     def _index_ranges(self) -> list[ByteRange]:
         ranges = [buffer_at(self._meta, 0)]
@@ -214,12 +230,11 @@ class MiniBlockPage:
             )
         return from_block(items, item_type(self._dtype))
 
-    def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows) -> PageRows:
+    def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows, starts: IndexArray) -> PageRows:
         table = self._table
         assert table is not None
         sizes = table.bytes_at[chunks + 1] - table.bytes_at[chunks]
         counts = table.values_at[chunks + 1] - table.values_at[chunks]
-        starts = np.cumsum(sizes) - sizes
         if table.rows is None:
             entries = self._entries(chunks, counts, rows)
             return self.decode_rows(data, starts, sizes, counts, entries)
