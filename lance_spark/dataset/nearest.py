@@ -317,7 +317,7 @@ class NearestMethods(PlanMethods):
                 search, schema, before, after, use_scalar_index=use_scalar_index
             )
             metrics = ScanMetrics()
-            found = task.neighbors(metrics, opened)
+            found = replace(task, keeps_files=True).neighbors(metrics, opened)
             if limit is not None:
                 found = found.at(slice(limit))
             return task.rows(found, metrics, opened)

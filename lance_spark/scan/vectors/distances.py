@@ -26,7 +26,7 @@ _STEP_BYTES = 1 << 22
 _LEAST_ROWS = 64
 #: Bytes of vectors whose products with few queries are computed at once: they are in a cache that
 #: processors share. Of fewer vectors, the calls would take as long as the products.
-_CACHED_BYTES = 1 << 22
+_CACHED_BYTES = 1 << 23
 #: Squared lengths between these numbers have all their digits, by the size of the items.
 _EXACT = {4: (1e-30, 1e30), 8: (1e-290, 1e290)}
 #: The least positive number of 32 bits: smaller parts of distances and products are lost.
