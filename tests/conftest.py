@@ -35,6 +35,9 @@ FAST = "not slow"
 
 #: The root of pytest's temporary folders.
 TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"
+#: pylance builds an NGRAM index in 128 partitions and merges their files, which takes more than a
+#: second for any number of rows. The merged index has the same bytes.
+os.environ.setdefault("LANCE_NGRAM_NUM_PARTITIONS", "2")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,6 +21,22 @@ if TYPE_CHECKING:
         DataStatistics,
         FieldStatistics,
     )
+    from lance_spark.dataset.files.reader import (
+        LanceBufferDescriptor,
+        LanceColumnMetadata,
+        LanceFileMetadata,
+        LanceFileReader,
+        LanceFileStatistics,
+        LancePageMetadata,
+        stable_version,
+    )
+    from lance_spark.dataset.files.session import (
+        LanceFileSession,
+        ListResult,
+    )
+    from lance_spark.dataset.files.writer import (
+        LanceFileWriter,
+    )
     from lance_spark.dataset.fragments.fragment import DatasetFragment
     from lance_spark.dataset.fragments.operations import LanceOperation
     from lance_spark.dataset.fragments.write import write_fragments
@@ -53,12 +69,23 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.indexes.metadata import Index, IndexFile
     from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
     from lance_spark.table.open import Reference
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "LanceBufferDescriptor",
+    "LanceColumnMetadata",
+    "LanceFileMetadata",
+    "LanceFileReader",
+    "LanceFileStatistics",
+    "LancePageMetadata",
+    "stable_version",
+    "LanceFileSession",
+    "ListResult",
+    "LanceFileWriter",
     "MemWalCleanup",
     "ShardDescription",
     "ShardWriter",
@@ -91,8 +118,10 @@ __all__ = [
     "Fragment",
     "FreshRows",
     "IOStats",
+    "Index",
     "IndexCheck",
     "IndexDescription",
+    "IndexFile",
     "IndexSegment",
     "LsmPointLookupPlanner",
     "LsmScanner",
@@ -115,6 +144,16 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "LanceBufferDescriptor": "lance_spark.dataset.files.reader",
+            "LanceColumnMetadata": "lance_spark.dataset.files.reader",
+            "LanceFileMetadata": "lance_spark.dataset.files.reader",
+            "LanceFileReader": "lance_spark.dataset.files.reader",
+            "LanceFileStatistics": "lance_spark.dataset.files.reader",
+            "LancePageMetadata": "lance_spark.dataset.files.reader",
+            "stable_version": "lance_spark.dataset.files.reader",
+            "LanceFileSession": "lance_spark.dataset.files.session",
+            "ListResult": "lance_spark.dataset.files.session",
+            "LanceFileWriter": "lance_spark.dataset.files.writer",
             "MemWalCleanup": "lance_spark.mem_wal.cleanup",
             "ShardDescription": "lance_spark.mem_wal.setup.shards",
             "ShardWriter": "lance_spark.mem_wal.writing.writer",
@@ -147,6 +186,8 @@ if not TYPE_CHECKING:
             "Fragment": "lance_spark.table.fragments.fragment",
             "FreshRows": "lance_spark.dataset.fresh.rows",
             "IOStats": "lance_spark.storage.io_counts",
+            "Index": "lance_spark.table.indexes.metadata",
+            "IndexFile": "lance_spark.table.indexes.metadata",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",

@@ -13,7 +13,7 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.changes.merge_rows import MergeClauses, MergeResult, execute
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitOptions, check_timeout
 from lance_spark.table.sources import table_of
 
 _WRITE_MODES = ("auto", "rewrite_rows", "rewrite_columns")
@@ -84,8 +84,7 @@ class MergeInsertBuilder:
 
     def retry_timeout(self, timeout: datetime.timedelta) -> Self:
         """Set the time after which the merge is not planned again; 30 seconds by default."""
-        if not isinstance(timeout, datetime.timedelta):
-            raise InvalidInputError(f"timeout must be a timedelta, not {type(timeout).__name__}")
+        check_timeout("timeout", timeout)
         self._timeout = timeout
         return self
 
@@ -186,5 +185,7 @@ class MergeInsertBuilder:
                 "merge_insert: add a clause that changes rows, such as when_matched_update_all"
             )
         source = table_of(data_obj, schema)
-        options = CommitOptions.of(self._message, self._properties, self._retries, max_retries=20)
-        return execute(self._dataset, self._on, self._clauses, source, options, self._timeout)
+        options = CommitOptions.of(
+            self._message, self._properties, self._retries, retry_timeout=self._timeout
+        )
+        return execute(self._dataset, self._on, self._clauses, source, options)

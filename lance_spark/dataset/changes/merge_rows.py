@@ -13,8 +13,6 @@ source, if the source is small.
 
 from __future__ import annotations
 
-import datetime
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -26,7 +24,6 @@ import pyarrow.types as pat
 
 from lance_spark.errors import (
     AmbiguousMergeError,
-    CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
 )
@@ -107,11 +104,9 @@ def execute(
     clauses: MergeClauses,
     source: pa.Table,
     options: CommitOptions,
-    timeout: datetime.timedelta,
 ) -> MergeResult:
     """Merge rows; see `MergeInsertBuilder.execute`."""
     merged: list[MergedRows] = []
-    started = time.monotonic()
 
     def change(current: OpenTable) -> Manifest:
         check_mergeable(current)
@@ -119,16 +114,8 @@ def execute(
         merged.append(rows)
         return commit_merge(current, rows, options)
 
-    def check_time(current: OpenTable) -> None:
-        if time.monotonic() - started > timeout.total_seconds():
-            raise CommitConflictError(
-                f"{current.store.display}: other clients changed the same rows, and the time for "
-                f"another attempt, {timeout}, is over; try again",
-                retryable=False,
-            )
-
     table = dataset._table
-    manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check_time)
+    manifest = retry_on_conflict(table, change, options)
     rows = merged[-1]
     return {
         "dataset": dataset._committed(at_version(table, manifest)),

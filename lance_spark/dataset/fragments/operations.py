@@ -14,6 +14,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import BaseLike, new_bases
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes.metadata import segment_of
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.data_replacement import DataReplacement
@@ -23,6 +24,7 @@ from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.data.rewrite import Rewrite
 from lance_spark.table.operations.data.rewrite import RewriteGroup as Group
 from lance_spark.table.operations.data.update import Update, UpdateMode
+from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig
@@ -42,8 +44,7 @@ class _Replacement(NamedTuple):
 class LanceOperation:
     """Operations that change a table, for `Dataset.commit`. The names are those of pylance.
 
-    The operations of an index, of a clone and of overlays are not here: `Dataset` has methods for
-    them.
+    The operations of a clone and of overlays are not here: `Dataset` has methods for them.
 
     Examples
     --------
@@ -220,6 +221,24 @@ class LanceOperation:
             fields_for_preserving_frag_bitmap=tuple(fields_for_preserving_frag_bitmap),
             mode=_MODES[update_mode],
             updated_offsets=offsets,
+        )
+
+    @staticmethod
+    def CreateIndex(  # noqa: N802
+        new_indices: Iterable[object], removed_indices: Iterable[object] = ()
+    ) -> Operation:
+        """Return the operation that adds and removes segments of indexes.
+
+        Parameters
+        ----------
+        new_indices : iterable of Index
+            Segments whose files exist; see `Dataset.create_index_uncommitted`. The name of each is
+            the name of its index.
+        removed_indices : iterable of Index
+            Segments to remove.
+        """
+        return CreateIndex(
+            tuple(map(segment_of, new_indices)), tuple(map(segment_of, removed_indices))
         )
 
     @staticmethod

@@ -77,27 +77,27 @@ class FreshRows(ScannerMethods):
     @property
     def num_shards(self) -> int:
         """Number of shards that are read."""
-        return len(self._scan.state.shards)
+        return len(self._scan.sources.shards)
 
     @property
     def num_sstables(self) -> int:
         """Number of SSTables that are read."""
-        return self._scan.num_sstables
+        return self._scan.sources.num_sstables
 
     @property
     def num_entries(self) -> int:
         """Number of WAL entries that are read."""
-        return self._scan.num_entries
+        return self._scan.sources.num_entries
 
     @property
     def _max_rows(self) -> int:
         """The maximum number of rows, without reading any: hidden rows are counted."""
-        return super()._max_rows + self._scan.max_rows
+        return super()._max_rows + self._scan.sources.max_rows
 
     @property
     def _has_only_fragments(self) -> bool:
-        """Whether all rows are rows of fragments."""
-        return not self._scan.state.shards
+        """Whether it is known that all rows are rows of fragments."""
+        return not self._scan.state.manifests
 
     def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
         """Return the number of rows that meet all conditions.
@@ -166,9 +166,9 @@ class FreshRows(ScannerMethods):
             whole_fragments=whole_fragments,
             use_scalar_index=use_scalar_index,
         )
-        scan = self._scan.sources_of(conditions)
-        tasks = scan.base_tasks(plan.tasks, conditions)
-        fresh = scan.fresh_tasks(schema, conditions, batch_size)
+        sources = self._scan.sources_of(conditions)
+        tasks = sources.base_tasks(plan.tasks, conditions)
+        fresh = sources.fresh_tasks(schema, conditions, batch_size)
         return ScanPlan([*tasks, *fresh], plan.indexes)
 
     def _tasks(self, columns: Sequence[str], conditions: Sequence[Condition]) -> list[ScanTask]:

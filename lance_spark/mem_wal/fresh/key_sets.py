@@ -6,7 +6,6 @@ they can be larger than the task; a process keeps those that it read last.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -20,21 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.key_index import key_values
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.scan.predicates.comparison import values_at
-from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
 from lance_spark.scan.task import ScanTask
 
 KeyPaths = tuple[tuple[Field, ...], ...]
 
 #: Bytes of keys of SSTables that a process keeps.
 _KEPT_BYTES = 64 * 1024 * 1024
-#: More keys than this are not looked up in Bloom filters.
-_MOST_KEYS = 10_000
 _lock = threading.Lock()
 _kept: OrderedDict[Hashable, pa.Array] = OrderedDict()
 
@@ -150,61 +145,6 @@ def keys_of(batch: pa.RecordBatch, paths: KeyPaths) -> pa.Array:
             for column in columns
         ]
     )
-
-
-def selected_keys(paths: KeyPaths, conditions: tuple[Condition, ...]) -> list[pa.Array] | None:
-    """Return all keys of rows that can meet conditions; None if they are unknown or many.
-
-    Parameters
-    ----------
-    paths : tuple of tuple of Field
-        The columns of the key.
-
-    Returns
-    -------
-    list of pyarrow.Array or None
-        The columns of the key.
-    """
-    if not paths or not conditions:
-        return None
-    columns = []
-    for path in paths:
-        values = _selected_values(path, conditions)
-        if values is None:
-            return None
-        columns.append(values)
-    count = math.prod(map(len, columns))
-    if count > _MOST_KEYS:
-        return None
-    # Each value of a column together with each of the others.
-    numbers = np.indices([len(values) for values in columns]).reshape(len(columns), count)
-    return [values.take(pa.array(number)) for values, number in zip(columns, numbers, strict=True)]
-
-
-def _selected_values(path: tuple[Field, ...], conditions: tuple[Condition, ...]) -> pa.Array | None:
-    """Return the values of a column for which conditions can hold; None if they are unknown."""
-    dtype = path[-1].arrow_field.type
-    selected: list[Any] = []
-
-    def ask(field: Field, op: str, value: Any) -> RowRanges | None:
-        if field.id != path[-1].id or op not in ("==", "in"):
-            return None
-        selected.append(value)
-        return NO_ROWS
-
-    # If no row has one of the values, and thus no row can meet the conditions, then all rows that
-    # can meet them have one of the values.
-    rows = candidates_of_all(conditions, ask)
-    if rows is None or rows.num_rows:
-        return None
-    try:
-        arrays = [
-            value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
-            for value in selected
-        ]
-        return pa.concat_arrays([pa.array([], dtype), *(array.cast(dtype) for array in arrays)])
-    except (pa.ArrowException, AttributeError):
-        return None
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

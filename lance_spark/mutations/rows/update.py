@@ -234,7 +234,7 @@ def update_rows(
         return commit_updates(current, results, assignments, mode=mode, options=options)
 
     check = address_check(table, conditions)
-    manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
+    manifest = retry_on_conflict(table, change, options, before_replan=check)
     return at_version(table, manifest)
 
 

@@ -11,6 +11,14 @@ COUNTERPARTS = {
     "lance": "lance_spark",
     "lance.query": "lance_spark.query",
     "lance.dataset": "lance_spark.dataset",
+    "lance.file": "lance_spark.dataset",
+    "lance.file.LanceBufferDescriptor": "lance_spark.dataset.LanceBufferDescriptor",
+    "lance.file.LanceColumnMetadata": "lance_spark.dataset.LanceColumnMetadata",
+    "lance.file.LanceFileMetadata": "lance_spark.dataset.LanceFileMetadata",
+    "lance.file.LanceFileReader": "lance_spark.dataset.LanceFileReader",
+    "lance.file.LanceFileStatistics": "lance_spark.dataset.LanceFileStatistics",
+    "lance.file.LanceFileWriter": "lance_spark.dataset.LanceFileWriter",
+    "lance.file.LancePageMetadata": "lance_spark.dataset.LancePageMetadata",
     "lance.fragment": "lance_spark.dataset",
     "lance.BlobFile": "lance_spark.dataset.BlobFile",
     "lance.CleanupCandidateFile": "lance_spark.dataset.RemovedFile",
@@ -27,6 +35,8 @@ COUNTERPARTS = {
     "lance.LsmScanner": "lance_spark.dataset.LsmScanner",
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
+    "lance.Index": "lance_spark.dataset.Index",
+    "lance.IndexFile": "lance_spark.dataset.IndexFile",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
     "lance.ShardWriter": "lance_spark.dataset.ShardWriter",
     "lance.ShardingField": "lance_spark.dataset.ShardingField",
@@ -47,6 +57,7 @@ COUNTERPARTS = {
     "lance.dataset.Version": "lance_spark.dataset.VersionInfo",
     "lance.indices.IndexConfig": "lance_spark.IndexConfig",
     "lance.indices.IndexSegmentDescription": "lance_spark.dataset.IndexSegment",
+    "lance.lance.LanceFileSession": "lance_spark.dataset.LanceFileSession",
     "lance.lance.IOStats": "lance_spark.dataset.IOStats",
     "lance.lance.CompactionMetrics": "lance_spark.dataset.CompactionMetrics",
     "lance.query.BooleanQuery": "lance_spark.query.BooleanQuery",
@@ -63,6 +74,12 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.file.LanceFileReader": "blobs are returned as descriptors",
+    "lance.file.LanceFileWriter": "drops the file if its block raises; refuses blobs",
+    "lance.file.LancePageMetadata.encoding": "the bytes of the message; pylance has a text",
+    "lance.LanceDataset": "made by `open_dataset` and `write_dataset`",
+    "lance.LanceScanner": "made by `Dataset.scanner`",
+    "lance.write_dataset": "a text in the place of the schema is the mode",
     "lance.LanceDataset.initialize_mem_wal": "sharding columns must be in the primary key",
     "lance.batch_udf": "the checkpoint has a form of its own",
     "lance.LanceDataset.add_columns": "texts are values, not SQL; readers are not taken: `merge`",
@@ -90,6 +107,7 @@ RENAMED = {
     "lance.LanceDataset.delete": {"predicate": "filters"},
     "lance.LanceDataset.index_statistics": {"index_name": "name"},
     "lance.LanceDataset.update": {"where": "filters"},
+    "lance.lance.LanceFileSession": {"uri_or_path": "base_path"},
     "lance.write_dataset": {"data_obj": "data"},
 }
 
@@ -99,8 +117,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Opening and writing.
     "lance.dataset": (
         "`open_dataset`",
-        "`version` may be a number; tags by `tag`, `asof` by `timestamp`. Tables of a namespace are "
-        "opened by the [catalog](../howto/connect.md)",
+        "`timestamp` for `asof`; without the arguments of caches and of `session`",
     ),
     "lance.LanceDataset.filter": (None, "`to_table(filter=...)`; pylance's own fails"),
     "lance.LanceDataset.partition_expression": (None, "a table has no partitions; pylance refuses"),
@@ -118,7 +135,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "credentials of namespaces are renewed before they expire",
     ),
-    "lance.LanceDataset.new_file_session": (None, "files are opened as tables only"),
     "lance.LanceDataset.optimize": ("`Dataset`", "its methods are methods of `Dataset`"),
     "lance.dataset.DatasetOptimizer": ("`Dataset`", "its methods are methods of `Dataset`"),
     "lance.dataset.DatasetOptimizer.compact_files": (
@@ -141,20 +157,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.CleanupExplanation": ("`lance_spark.dataset.CleanupStats`", "of a dry run"),
     "lance.CleanupReferencedBranch": (None, "files that branches need are not in the result"),
     # Indexes.
-    "lance.LanceDataset.create_index_uncommitted": (
-        "`create_index`",
-        "`num_segments` builds several segments in one commit; `LanceTable.createIndex` builds them "
-        "in tasks of Spark",
-    ),
-    "lance.LanceDataset.commit_existing_index_segments": (
+    "lance.LanceDataset.merge_index_metadata": (
         None,
-        "`create_index` with `fragment_ids` commits segments one by one",
+        "the older way of pylance; `merge_existing_index_segments` merges segments",
     ),
-    "lance.LanceDataset.merge_existing_index_segments": (
-        "`Dataset.optimize_indices`",
-        "merges segments of the table",
-    ),
-    "lance.LanceDataset.merge_index_metadata": (None, "builds of several tasks need no such step"),
     "lance.LanceDataset.prewarm_index": (
         None,
         "parts of an index are cached by the first searches",
@@ -165,8 +171,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "use stable row ids for rows that are named across compactions",
     ),
-    "lance.Index": ("`lance_spark.dataset.IndexSegment`", "`describe_indices` returns them"),
-    "lance.IndexFile": (None, "`python -m lance_spark inspect` shows the files"),
     "lance.IndexProgress": (None, "`LanceTable.createIndex` shows the progress of Spark's tasks"),
     "lance.dataset.IndexInformation": ("`dict`", "`list_indices` returns the same keys"),
     "lance.dataset.VectorIndexReader": (None, "`index_statistics` has the sizes of partitions"),
@@ -199,7 +203,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Fragments, transactions.
     "lance.LanceOperation.BaseOperation": ("`lance_spark.table.operations.base.Operation`", ""),
     "lance.LanceOperation.Clone": (None, "`shallow_clone`, `deep_clone`"),
-    "lance.LanceOperation.CreateIndex": (None, "`create_index`, `create_scalar_index`"),
     "lance.LanceOperation.DataOverlay": (None, "`update` writes overlays"),
     "lance.LanceOperation.DataOverlayFile": (None, "`update` writes overlays"),
     "lance.LanceOperation.DataOverlayGroup": (None, "`update` writes overlays"),
@@ -231,7 +234,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.fragment.RowIdMeta": ("`Fragment.inline_lineage`", ""),
     "lance.fragment.RowIdSequence": ("`Fragment.inline_lineage`", ""),
     "lance.dataset.BulkCommitResult": ("`dict`", "the same keys"),
-    "lance.Transaction.transaction_properties": ("`Transaction.properties`", ""),
     "lance.dataset.UpdateResult": ("`Dataset`", "`update` returns the new version"),
     "lance.dataset.DeleteResult": ("`Dataset`", "`delete` returns the new version"),
     "lance.dataset.AlterColumn": ("`dict`", "`alter_columns` takes the same keys"),
@@ -289,7 +291,14 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.pydantic": (None, "give a schema of pyarrow"),
     "lance.bitmap": ("`pyroaring.BitMap`", ""),
     # Files.
-    "lance.file": (None, "`lance_spark.inspect` shows files; they are read as tables"),
+    "lance.lance.LanceFileReader": ("`lance_spark.dataset.LanceFileReader`", ""),
+    "lance.lance.LanceFileWriter": ("`lance_spark.dataset.LanceFileWriter`", ""),
+    "lance.lance.LanceFileWriteSummary": (
+        "`lance_spark.dataset.LanceFileWriter`",
+        "`size_bytes`, and the result of `close`",
+    ),
+    "lance.lance.LanceFileSession.open_packed_blob_writer": (None, "as `PackedBlobWriter`"),
+    "lance.lance.LanceFileSession.open_dedicated_blob_writer": (None, "as `DedicatedBlobWriter`"),
     # Errors, logs.
     "lance.commit.CommitConflictError": ("`lance_spark.errors.CommitConflictError`", ""),
     "lance.set_logger": ("`logging`", "the logger is `lance_spark`"),
