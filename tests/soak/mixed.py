@@ -242,6 +242,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mixed") as temporary:
         settings = {
             "spark.ui.enabled": "false",
+            "spark.python.authenticate.socketTimeout": "120s",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "localhost",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -30,6 +30,9 @@ INDEXES = {
     "s": "INVERTED",
     "v": "IVF_FLAT",
 }
+#: What errors of Spark say that has waited in vain for the start of a Python process: ten seconds,
+#: also on a busy machine.
+LATE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 #: Old versions stay so long: longer than any change takes.
 AGE = timedelta(seconds=90)
 
@@ -123,6 +126,9 @@ class SqlWriter(Writer):
     def is_conflict(self, error: BaseException) -> bool:
         from pyspark.errors import PySparkException
 
+        if any(text in str(error) for text in LATE):
+            # The statement has not begun its change.
+            return True
         return (
             isinstance(error, PySparkException) and error.getCondition() == "LANCE_COMMIT_CONFLICT"
         )

@@ -26,13 +26,13 @@ def ids_of(path: Path) -> list[int]:
     return found
 
 
-def go_on(spark: Any, folder: Path, name: str, *, lost: bool) -> None:
-    """Continue a stream, twice: the second time, it has nothing to read."""
+def go_on(spark: Any, folder: Path, name: str, *, lost: bool, times: int = 1) -> None:
+    """Continue a stream; the second time, it has nothing to read."""
     if lost:
         # The last batch is repeated, and has been written already.
         checkpoint = "checkpoint" if name == "target" else f"{name}_checkpoint"
         (folder / checkpoint / "commits" / "1").unlink()
-    for _ in range(2):
+    for _ in range(times):
         query = stream_of(spark, name, folder).start(str(folder / TARGETS[name]))
         try:
             assert query.awaitTermination(300)
@@ -75,6 +75,7 @@ def test_the_tasks_read_the_rows_that_they_were_planned_on(folder: Path) -> None
     assert sorted(found) == [number for number in IDS if number > 1 and number != 12]
 
 
+@pytest.mark.sample(2)
 @EVERY
 @LOST
 def test_a_stream_of_appends_goes_on(spark: Any, folder: Path, lost: bool) -> None:
@@ -82,7 +83,7 @@ def test_a_stream_of_appends_goes_on(spark: Any, folder: Path, lost: bool) -> No
     assert ids_of(target) == list(range(3 * STEP))
     # A delete is no change that a stream reads.
     lance_spark.write_dataset(rows(4), source, mode="append")
-    go_on(spark, folder, "target", lost=lost)
+    go_on(spark, folder, "target", lost=lost, times=2)
     assert ids_of(target) == list(range(5 * STEP))
     # Version 1 has the rows of two fragments.
     assert lance.dataset(str(target)).version == 3
