@@ -156,9 +156,11 @@ def mixed() -> tuple[_Rows, bool]:
     releases = os.environ.get("SOAK_RELEASES", ",".join(RELEASES))
     rows: _Rows = []
     good = True
+    others = ["--releases", releases]
     for name, share, arguments in (
-        ("with pylance", 2 / 3, ["--sql", "4", "--own", "2", "--releases", releases]),
-        ("alone", 1 / 3, ["--alone", "--sql", "2", "--own", "2"]),
+        ("with pylance", 0.5, ["--sql", "4", "--own", "2", *others]),
+        ("streams that end at any point", 0.25, ["--streams", "called", "--sql", "0", *others]),
+        ("alone", 0.25, ["--alone", "--sql", "2", "--own", "2"]),
     ):
         rounds = str(max(round(seconds * share / _ROUND), 1))
         new, right = _reported_by(

@@ -1,7 +1,7 @@
 """Everything at once: SQL, `Dataset`, streams, pylance and older releases of it change the same tables.
 
 python -m tests.soak.mixed [--seconds 60] [--rounds 2] [--sql 2] [--own 1] [--pylance 1]
-    [--releases 1.0.4,4.0.1] [--alone] [--no-streams] [--seed 0] [--folder F]
+    [--releases 1.0.4,4.0.1] [--alone] [--streams spark|called] [--seed 0] [--folder F]
 
 Each writer knows the rows that it must have, and compares them while it works (`clients`). Beside
 them, tables are compacted, indexed, tagged, branched and cleaned up (`own_clients`), and streams read
@@ -38,7 +38,7 @@ from tests.soak.own_clients import (
     other_answers,
 )
 from tests.soak.releases import python_of
-from tests.soak.streams import Streams, wrong_streams
+from tests.soak.streams import CalledStreams, SparkStreams, Streams, wrong_streams
 
 _ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,8 @@ class Clients:
     releases : sequence of str
         Older releases of pylance, with one writer each.
     maintenance : bool
-    streams : bool
+    streams : str
+        "spark": queries of Spark; "called": without Spark; or empty.
     alone : bool
         Whether only this package writes, files of version 2.3 and overlays.
     """
@@ -64,7 +65,7 @@ class Clients:
     pylance: int = 0
     releases: Sequence[str] = ()
     maintenance: bool = True
-    streams: bool = False
+    streams: str = ""
     alone: bool = False
 
     def processes(self) -> list[tuple[Path, str]]:
@@ -98,7 +99,7 @@ def run_mixed(
     Parameters
     ----------
     spark : SparkSession or None
-        For writers of SQL and streams.
+        For writers of SQL, and for streams of Spark.
     seconds : float
         Of all rounds.
 
@@ -110,7 +111,11 @@ def run_mixed(
     if spark is not None:
         lance_spark.enable(spark, CATALOG, root=str(folder))
     create(folder, clients)
-    streams = Streams(spark, folder, seed) if clients.streams else None
+    streams: Streams | None = None
+    if clients.streams == "spark":
+        streams = SparkStreams(folder, seed, spark)
+    elif clients.streams:
+        streams = CalledStreams(folder, seed)
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     for number in range(rounds):
@@ -225,40 +230,46 @@ def main() -> int:
     parser.add_argument("--pylance", type=int, default=1)
     parser.add_argument("--releases", default="")
     parser.add_argument("--alone", action="store_true")
-    parser.add_argument("--no-streams", action="store_true")
+    parser.add_argument("--streams", choices=["spark", "called"], default="spark")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="keeps the tables there")
     asked = parser.parse_args()
-    from pyspark.sql import SparkSession
-
     clients = Clients(
         sql=asked.sql,
         own=asked.own,
         pylance=0 if asked.alone else asked.pylance,
         releases=() if asked.alone else tuple(filter(None, asked.releases.split(","))),
-        streams=not asked.no_streams,
+        streams=asked.streams,
         alone=asked.alone,
     )
+    spark = _session() if clients.sql or clients.streams == "spark" else None
     with tempfile.TemporaryDirectory(prefix="mixed") as temporary:
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.python.authenticate.socketTimeout": "120s",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "localhost",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": "2",
-        }
-        spark = SparkSession.builder.master("local[4]").config(map=settings).getOrCreate()
-        spark.sparkContext.setLogLevel("OFF")
         folder = asked.folder or Path(temporary)
         counts, wrong = run_mixed(
             spark, folder, asked.seconds, clients, rounds=asked.rounds, seed=asked.seed
         )
+    if spark is not None:
         spark.stop()
     for text in wrong:
         print(text)
     print(json.dumps({**dict(sorted(counts.items())), "lost, doubled or other": len(wrong)}))
     return min(len(wrong), 1)
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.authenticate.socketTimeout": "120s",
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    spark = SparkSession.builder.master("local[4]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
 
 
 if __name__ == "__main__":

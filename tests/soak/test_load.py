@@ -44,7 +44,7 @@ def test_the_load_detects_half_a_batch() -> None:
 
 
 def test_clients_of_both_packages_at_once(tmp_path: Path) -> None:
-    counts, wrong = run_mixed(None, tmp_path, 5, Clients(own=1, pylance=1))
+    counts, wrong = run_mixed(None, tmp_path, 5, Clients(own=1, pylance=1, streams="called"))
     assert not wrong
     assert counts.total() > 5
 
@@ -73,7 +73,7 @@ FAULTS = {
 def right_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the tables of a writer, and those that streams would have written."""
     folder = tmp_path_factory.mktemp("right")
-    clients = Clients(streams=True)
+    clients = Clients(streams="called")
     create(folder, clients, columns=["id", "n"])
     account = Account(2, increments=7, logged=20)
     account.rows = {row: row % 10 for row in account.new_ids(9)}
@@ -116,5 +116,5 @@ def test_the_check_finds(fault: str, right_tables: Path, tmp_path: Path) -> None
         assignment, condition = change.removeprefix("update ").split(" where ")
         name, value = assignment.split(" = ")
         dataset.update({name: value if name == "s" else int(value)}, condition)
-    wrong = wrong_tables(folder, Clients(streams=True))
+    wrong = wrong_tables(folder, Clients(streams="called"))
     assert any(expected in text for text in wrong), wrong
