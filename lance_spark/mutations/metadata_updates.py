@@ -16,7 +16,7 @@ from lance_spark.mutations.commits import (
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.mem_wal.fresh_rows import check_no_shards
+from lance_spark.table.mem_wal.guard import check_no_shards
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_bases import UpdateBases

@@ -37,7 +37,7 @@ from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import check_unique
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.mem_wal.fresh_rows import check_no_shards
+from lance_spark.table.mem_wal.guard import check_no_shards
 from lance_spark.table.open import branch_of, check_branch_bases, read_latest
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import check_targets

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.errors import CorruptFileError, MissingFileError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.indexes.sections import MEM_WAL, read_section
-from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.mem_wal import names
-from lance_spark.table.mem_wal.details import find_index
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, list_shards, read_latest
 
 #: Metadata of the schema of an entry without rows, which only takes its position.
@@ -60,36 +57,6 @@ def has_fresh_rows(store: ObjectStore, manifest: ShardManifest, compacted: int) 
             return True
         position += 1
     return False
-
-
-def check_no_shards(store: ObjectStore, manifest: Manifest, change: str) -> None:
-    """Raise an error for a change after which the shards of a MemWAL would not fit the table.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        Root of the branch.
-    manifest : Manifest
-        The newest version.
-    change : str
-        The refused change, for example "the table cannot be overwritten".
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table has a MemWAL with shards.
-    CorruptTableError, StorageError
-    """
-    # An overwrite heals a table whose segments of an index have different fields.
-    if find_index(read_section(manifest)) is None:
-        return
-    shards = list_shards(store)
-    if shards:
-        raise UnsupportedFeatureError(
-            f"{store.display}: {change}: its MemWAL (index {MEM_WAL}) has {len(shards)} shards, "
-            "whose rows would appear in the changed table; disable the MemWAL before "
-            "(Dataset.disable_mem_wal, LanceTable.disableMemWal)"
-        )
 
 
 def _generation_at(store: ObjectStore, shard: uuid.UUID, position: int) -> int | None:

@@ -1,0 +1,248 @@
+"""Checks of changes of a table with a MemWAL, against the newest version of the table.
+
+Rows of shards have the fields that the table had when they were written. Readers match them by
+field id, and a row of a shard hides the row of its key in the base table. So some changes would not
+reach these rows, and others would be undone by them:
+
+| change | refused |
+| --- | --- |
+| delete, update, overlays, other values of existing columns | while a shard has rows that are not \
+in the base table |
+| overwrite, restore | while there are shards |
+| a new column with values, a column that becomes not nullable, another primary key | always |
+| drop of a column of the key or of the sharding | always |
+| drop of the MemWAL | while a shard has rows that are not in the base table |
+
+A compaction is the change that brings such rows into the table. Whoever plans a change checks this
+first (`mutations.mem_wal`), and each attempt of a commit checks it again, because rows, shards and
+the MemWAL itself can come meanwhile. No request of a store covers both the shards and the version.
+A row that comes after the last check counts as written after the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.indexes.sections import MEM_WAL, read_section
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.mem_wal.details import MemWalDetails, decode, find_index
+from lance_spark.table.mem_wal.fresh_rows import shards_with_fresh_rows
+from lance_spark.table.mem_wal.shard_manifest import list_shards
+
+if TYPE_CHECKING:
+    from lance_spark.table.manifest.builder import ManifestBuilder
+    from lance_spark.table.operations.base import Operation
+
+_CHANGES_ROWS = frozenset({"delete", "update", "data_replacement", "data_overlay"})
+_REPLACES_TABLE = {
+    "overwrite": "the table cannot be overwritten",
+    "restore": "an older version cannot be restored",
+}
+_ADDS_INDEXES = frozenset({"create_index", "restore"})
+_Fields = Mapping[int, file_pb2.Field]
+
+
+def check_commit(store: ObjectStore, builder: ManifestBuilder, operation: Operation) -> None:
+    """Raise an error for an attempt of a commit that does not fit the shards of a MemWAL.
+
+    Without MemWAL, there is no request.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch.
+    builder : ManifestBuilder
+        The operation has been applied to it.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        See the table above.
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    base = builder.base
+    if base is None or not (
+        has_name(base.index_section)
+        or (operation.name in _ADDS_INDEXES and has_name(builder.index_section))
+    ):
+        return
+    if operation.name in _REPLACES_TABLE:
+        _check_no_shards(store, _REPLACES_TABLE[operation.name])
+        return
+    before, after = find_index(read_section(base)), find_index(builder.indices)
+    index = after or before
+    if index is None:
+        return
+    details = decode(index, base.name)
+    if after is None:
+        check_no_fresh_rows(store, details, "the MemWAL cannot be dropped")
+        return
+    _check_schema(store, base, builder.proto, details, is_new=before is None)
+    changes_rows = operation.name in _CHANGES_ROWS or (
+        operation.name == "merge" and _changes_values(base.message, builder.proto)
+    )
+    # Rows of a compaction come from shards.
+    if changes_rows and before is not None and not operation.compacted_generations:
+        check_no_fresh_rows(store, details, "rows cannot be changed")
+
+
+def has_name(section: bytes | None) -> bool:
+    """Return whether the bytes of an index section can have a MemWAL. Does not parse them."""
+    return section is not None and MEM_WAL.encode() in section
+
+
+def check_no_shards(store: ObjectStore, manifest: Manifest, change: str) -> None:
+    """Raise an error for a change after which the shards of a MemWAL would not fit the table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch.
+    manifest : Manifest
+        The newest version.
+    change : str
+        The refused change, for example "the table cannot be overwritten".
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table has a MemWAL with shards.
+    CorruptTableError, StorageError
+    """
+    # An overwrite heals a table whose segments of an index have different fields.
+    if find_index(read_section(manifest)) is not None:
+        _check_no_shards(store, change)
+
+
+def _check_no_shards(store: ObjectStore, change: str) -> None:
+    shards = list_shards(store)
+    if shards:
+        raise UnsupportedFeatureError(
+            f"{store.display}: {change}: its MemWAL (index {MEM_WAL}) has {len(shards)} shards, "
+            "whose rows would appear in the changed table; disable the MemWAL before "
+            "(Dataset.disable_mem_wal, LanceTable.disableMemWal)"
+        )
+
+
+def check_no_fresh_rows(store: ObjectStore, details: MemWalDetails, change: str) -> None:
+    """Raise an error if a shard has rows that are not in the base table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the branch.
+    details : MemWalDetails
+        Of the newest version, which is read before the shards.
+    change : str
+        The refused change, for example "rows cannot be changed".
+
+    Raises
+    ------
+    UnsupportedFeatureError
+    CorruptFileError, StorageError
+    """
+    fresh = next(shards_with_fresh_rows(store, details.compacted), None)
+    if fresh is not None:
+        raise UnsupportedFeatureError(
+            f"{store.display}: {change}: shard {fresh} of the MemWAL (index {MEM_WAL}) has rows "
+            "that are not in the base table, which would hide or undo the change, or be lost; "
+            "change rows through the MemWAL, or compact it before (Dataset.compact_mem_wal, "
+            "LanceTable.compactMemWal)"
+        )
+
+
+def used_fields(fields: Collection[file_pb2.Field], details: MemWalDetails) -> frozenset[int]:
+    """Return the ids of the fields of the primary key and of the sharding."""
+    key = {field.id for field in fields if field.unenforced_primary_key}
+    sources = (part.source_ids for spec in details.sharding_specs for part in spec.fields)
+    return frozenset(key.union(*sources))
+
+
+def schema_refusal(store: ObjectStore, change: str) -> UnsupportedFeatureError:
+    """Return the error for a change of the schema, for example "column 'a' cannot be cast"."""
+    return UnsupportedFeatureError(
+        f"{store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows "
+        "this change would not reach; compact its rows into the table and drop the index first"
+    )
+
+
+def dropped_refusal(store: ObjectStore, name: str) -> UnsupportedFeatureError:
+    """Return the error for the drop of a column of the key or sharding."""
+    return schema_refusal(store, f"column {name!r} of its key or sharding cannot be dropped")
+
+
+def _check_schema(
+    store: ObjectStore,
+    base: Manifest,
+    new: table_pb2.Manifest,
+    details: MemWalDetails,
+    *,
+    is_new: bool,
+) -> None:
+    """Raise an error for a change of columns; `is_new` if the change creates the MemWAL."""
+    before: _Fields = {field.id: field for field in base.message.fields}
+    after: _Fields = {field.id: field for field in new.fields}
+    missing = used_fields(before.values(), details) - after.keys()
+    if not is_new:
+        # Other clients may have dropped such a column before.
+        missing &= before.keys()
+    if missing:
+        number = min(missing)
+        name = before[number].name if number in before else f"with field id {number}"
+        raise dropped_refusal(store, name)
+    if before == after:
+        return
+    if _key(before) != _key(after):
+        raise schema_refusal(store, "the primary key cannot be changed")
+    added = after.keys() - before.keys()
+    for number, field in after.items():
+        old = before.get(number)
+        # Of a new struct, only the struct itself can be null in rows of shards.
+        has_nulls = old.nullable if old is not None else field.parent_id not in added
+        if has_nulls and not field.nullable:
+            raise schema_refusal(store, f"column {field.name!r} cannot be not nullable")
+    old_fragments = {fragment.id for fragment in base.message.fragments}
+    filled = {
+        number
+        for fragment in new.fragments
+        if fragment.id in old_fragments
+        for file in fragment.files
+        for number in file.fields
+    }
+    computed = min(filled & added, default=None)
+    if computed is not None:
+        raise schema_refusal(
+            store, f"values of the new column {after[computed].name!r} cannot be computed"
+        )
+
+
+def _key(fields: _Fields) -> dict[int, int]:
+    return {
+        number: field.unenforced_primary_key_position
+        for number, field in fields.items()
+        if field.unenforced_primary_key
+    }
+
+
+def _changes_values(base: table_pb2.Manifest, new: table_pb2.Manifest) -> bool:
+    """Return whether existing rows are deleted, or have other files for existing columns."""
+    fields = {field.id for field in base.fields}.intersection(field.id for field in new.fields)
+    fragments = {fragment.id: fragment for fragment in new.fragments}
+    return any(
+        fragment.id not in fragments
+        or _content(fragment, fields) != _content(fragments[fragment.id], fields)
+        for fragment in base.fragments
+    )
+
+
+def _content(
+    fragment: table_pb2.DataFragment, fields: Collection[int]
+) -> tuple[bytes, set[tuple[int, str]]]:
+    files = {
+        (number, file.path) for file in fragment.files for number in file.fields if number in fields
+    }
+    return fragment.deletion_file.SerializeToString(), files
