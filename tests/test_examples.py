@@ -49,7 +49,7 @@ def python(*command: str | Path, cwd: Path) -> str:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
