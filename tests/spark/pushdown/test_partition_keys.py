@@ -108,6 +108,7 @@ def check(spark: Any, query: Callable[[], Any], expected: int = 0) -> None:
     spark.conf.set(ENABLED, "true")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", ["inner", "left", "full", "left_anti"])
 def test_joins(spark: Any, load: Callable[..., Any], how: str) -> None:
     def query() -> Any:
@@ -116,6 +117,7 @@ def test_joins(spark: Any, load: Callable[..., Any], how: str) -> None:
     check(spark, query)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", ["word", "date", "day"])
 def test_types(spark: Any, load: Callable[..., Any], key: str) -> None:
     def query() -> Any:
@@ -175,6 +177,7 @@ def test_arrays_and_rows(spark: Any, load: Callable[..., Any]) -> None:
         check(spark, query)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", ["day", "word", "date"])
 def test_one_side_is_shuffled(spark: Any, load: Callable[..., Any], key: str) -> None:
     def query() -> Any:
