@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from lance_spark.dataset.changes.index_segments import SegmentMethods
 from lance_spark.dataset.changes.merging import MergeMethods
 from lance_spark.dataset.changes.whole_table import WholeTableMethods
 from lance_spark.dataset.columns import ColumnMethods
@@ -26,6 +27,9 @@ from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import open_table
 
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
 
 @names_table
 class Dataset(
@@ -37,6 +41,7 @@ class Dataset(
     ColumnMethods,
     MergeMethods,
     WholeTableMethods,
+    SegmentMethods,
     IndexMethods,
     MaintenanceMethods,
 ):
@@ -56,7 +61,7 @@ class Dataset(
 
     def delete(
         self,
-        filters: str | Iterable[Sequence[Any]] | None = None,
+        filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
         *,
         ids: Sequence[int] | None = None,
         addresses: Sequence[int] | None = None,
@@ -71,7 +76,7 @@ class Dataset(
 
         Parameters
         ----------
-        filters : str, or iterable of (column, operator, value), optional
+        filters : str, expression of Arrow, or iterable of (column, operator, value), optional
             The text of a ``WHERE`` clause with Spark's default settings
             (docs/reference/predicates.md), or conditions as in `to_batches`; an empty list selects
             all rows.
@@ -124,7 +129,7 @@ class Dataset(
     def update(
         self,
         updates: Mapping[str, Any],
-        filters: str | Iterable[Sequence[Any]] | None = None,
+        filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
         *,
         mode: Literal["rows", "columns", "overlay"] = "rows",
         commit_message: str | None = None,
@@ -142,7 +147,7 @@ class Dataset(
             backticks around names with special characters. A callable receives the rows to update
             as a record batch with all columns, and returns one value per row. If a child of a null
             struct is set, the struct becomes non-null and its other children are null.
-        filters : str, or iterable of (column, operator, value), optional
+        filters : str, expression of Arrow, or iterable of (column, operator, value), optional
             As in `delete`; all rows by default.
         mode : str
             ``rows``: the update writes the new rows to new fragments, and deletes the old rows.

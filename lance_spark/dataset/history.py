@@ -25,6 +25,7 @@ from lance_spark.table.refs.names import branch_store
 
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches
+    from lance_spark.dataset.files.session import LanceFileSession
     from lance_spark.dataset.tags import Tags
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import Reference
@@ -421,6 +422,12 @@ class HistoryMethods:
         target = ObjectStore.from_uri(target_path, options)
         manifest = deep_clone(self._at(reference, self._storage_options), target)
         return self._without_reading(target, manifest, options)
+
+    def new_file_session(self) -> LanceFileSession:
+        """Return a session for files below the root of the table; see `LanceFileSession`."""
+        from lance_spark.dataset.files.session import LanceFileSession
+
+        return LanceFileSession._of(self._table.store)
 
     def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests of a table of an early release to the names of the V2 naming scheme.

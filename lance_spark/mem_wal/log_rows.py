@@ -127,6 +127,9 @@ def _column(rows: pa.Table, field: Field) -> pa.Array:
 def _stored(arrow: pa.Field, field: Field) -> Field:
     """Return the field of a column of an entry, with the ids of the base table."""
     dtype = storage_type(arrow.type)
+    if dtype.id != storage_type(field.arrow_field.type).id:
+        # The caller finds that the types differ.
+        return field
     if pat.is_struct(dtype):
         children = []
         by_index = {_index_of(list(dtype), child): child for child in field.children}

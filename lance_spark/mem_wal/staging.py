@@ -15,8 +15,11 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.names import FOLDER
+from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
 
 STAGED = f"{FOLDER}/_staged"
+#: A file of LZ4 expands at most so many times.
+_LEAST_BYTES, _MOST_TIMES = 1024 * 1024, 256
 
 
 def stage(store: ObjectStore, batches: Iterable[pa.RecordBatch]) -> str | None:
@@ -57,11 +60,14 @@ def read_staged(store: ObjectStore, paths: Sequence[str]) -> list[pa.Table]:
     def read(path: str) -> pa.Table:
         data = store.read_bytes(path)
         try:
+            check_decompressed_stream(data, _LEAST_BYTES + _MOST_TIMES * len(data))
             with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-                return reader.read_all()
-        except pa.ArrowException as error:
+                rows = reader.read_all()
+            rows.validate(full=True)
+        except (ValueError, pa.ArrowException, OSError, MemoryError) as error:
             raise CorruptFileError(
                 f"{store.name(path)}: the staged rows cannot be read: {error}"
-            ) from None
+            ) from error
+        return rows
 
     return read_all(read, paths, local=store.is_local)

@@ -222,7 +222,7 @@ def _taken(path: Path, version: str) -> None:
     write = lance.write_dataset if version == "2.3" else lance_spark.write_dataset
     data = many_types(4 * TAKEN_ROWS)
     write(data, str(path), data_storage_version=version, max_rows_per_file=TAKEN_ROWS)
-    _without_sizes(path)
+    without_sizes(path)
 
 
 def _unpack(archive_path: Path, folder_name: str, target: Path) -> None:
@@ -278,8 +278,8 @@ def write_tables() -> None:
 
     Names of files have to be the same wherever a damaged one is read again.
     """
-    # This module of tests imports this one.
-    from tests.hostile import index_files
+    # These modules of tests import this one.
+    from tests.hostile import index_files, mem_wal_tables
 
     path = folder() / "tables"
     if TABLES.exists():
@@ -293,6 +293,7 @@ def write_tables() -> None:
         "filtered": _filtered,
         "overlaid": _overlaid,
         "spread": _spread,
+        "fresh": mem_wal_tables.write_fresh,
         "blobs_2_0": partial(_blobs, version="2.0"),
         "blobs_2_1": partial(_blobs, version="2.1"),
         "blobs_2_2": partial(_blobs, version="2.2"),
@@ -318,7 +319,7 @@ def _plain(path: Path, *, stable: bool) -> None:
     dataset.tags.create("t", 2)
     dataset.create_branch("b", 3)
     lance.write_dataset(rows(1_000), uri, mode="append")
-    _without_sizes(path)
+    without_sizes(path)
 
 
 def _old(path: Path) -> None:
@@ -366,7 +367,7 @@ def _overlaid(path: Path) -> None:
         values = some_rows(100, 5, chance).select(names)
         assert values.schema.names == [name for name in KINDS.names if name in names]
         commit(path, number % 2, overlay(path, f"o{number}.lance", values, [1, 3, 7, 8, 19]))
-    _without_sizes(path)
+    without_sizes(path)
 
 
 def _spread(path: Path) -> None:
@@ -382,17 +383,17 @@ def _spread(path: Path) -> None:
     handle = handle.alter_columns({"path": "p.a", "data_type": pa.int32()})
     handle = handle.add_columns({"word": "x", "none": pa.scalar(None, pa.float64())})
     handle.alter_columns({"path": "p.c", "data_type": pa.int64()})
-    _without_sizes(path)
+    without_sizes(path)
 
 
 def _blobs(path: Path, version: str) -> None:
     values = [None if item is None else item[:900] for item in random_values(40)]
     data = blob_table(marked(values))
     lance_spark.write_dataset(data, str(path), data_storage_version=version)
-    _without_sizes(path)
+    without_sizes(path)
 
 
-def _without_sizes(path: Path) -> None:
+def without_sizes(path: Path) -> None:
     """Let the newest manifest say no sizes of files, so that files of other lengths are looked
     into.
     """

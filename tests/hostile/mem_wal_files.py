@@ -8,15 +8,23 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lance_spark.file.schema.schema import Schema
+from lance_spark.mem_wal.bloom_filter import encode_filter, may_have
 from lance_spark.mem_wal.entries import Entry, decode_entry, delete_rows, encode_entry, put_rows
+from lance_spark.mem_wal.key_index import FOLDER, SortedKeys, read_key_values, write_key_index
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.setup.shards import entries_of_shard
 from lance_spark.mem_wal.sharding import split_by_shard
+from lance_spark.mem_wal.staging import read_staged
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.btree import DATA_FILE
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal import details
+from lance_spark.table.mem_wal import details, names
 from lance_spark.table.mem_wal import shard_manifest as shard_manifests
+from lance_spark.table.mem_wal.fresh_rows import has_fresh_rows
+from lance_spark.table.paths import TablePaths
+from tests.hostile import corpus
+from tests.hostile.guard import worse_of
 
 _SHARD = uuid.UUID(int=7)
 
@@ -36,9 +44,20 @@ SCHEMA = Schema.from_arrow(
 
 def entry(data: bytes) -> None:
     """Read an entry, and its rows as those of a table."""
-    decoded = decode_entry(data, "e", 1)
     store = ObjectStore.from_uri("memory://entries")
-    LogRows.of(store, uuid.UUID(int=1), [decoded]).read(SCHEMA.fields)
+    store.write_bytes(names.wal_path(_SHARD, 1), data)
+    failed: Exception | None = None
+    try:
+        has_fresh_rows(store, shard_manifests.ShardManifest(_SHARD), 0)
+    except Exception as error:
+        failed = error
+    try:
+        decoded = decode_entry(data, "e", 1)
+        LogRows.of(store, uuid.UUID(int=1), [decoded]).read(SCHEMA.fields)
+    except Exception as error:
+        failed = worse_of(failed, error)
+    if failed is not None:
+        raise failed
 
 
 def entries() -> list[bytes]:
@@ -64,6 +83,52 @@ def entries() -> list[bytes]:
         _stream(pa.table({"id": pa.repeat(pa.scalar(0, pa.int64()), 50_000_000)}), "zstd"),
         _stream(pa.table({"n": pa.Array.from_buffers(pa.null(), (1 << 31) - 1, [None])}), None),
     ]
+
+
+def staged(data: bytes) -> None:
+    """Read rows that a task of a stream staged."""
+    store = ObjectStore.from_uri("memory://staged")
+    store.write_bytes("rows", data)
+    read_staged(store, ["rows"])
+
+
+def staged_rows() -> list[bytes]:
+    """Return sound and damaged files of staged rows."""
+    rows = pa.table({"id": range(40), "s": [f"w{number % 9}" for number in range(40)]})
+    words = rows.set_column(1, "s", rows["s"].dictionary_encode())
+    nothing = pa.Table.from_batches([], rows.schema)
+    bomb = pa.table({"id": pa.repeat(pa.scalar(0, pa.int64()), 50_000_000)})
+    return [
+        *(_stream(table, "lz4") for table in (rows, words, nothing)),
+        _stream(rows, None),
+        _stream(bomb, "zstd"),
+    ]
+
+
+def key_filter(data: bytes) -> None:
+    """Look up keys in a Bloom filter."""
+    may_have(data, [pa.array([1, 2, 3], pa.int64())], "f")
+
+
+def key_filters() -> list[bytes]:
+    """Return Bloom filters of few blocks."""
+    data = encode_filter([pa.array(range(200), pa.int64())])
+    return [data[:size] for size in (32, 512, len(data))]
+
+
+def key_index(data: bytes) -> None:
+    """Read the keys of an SSTable."""
+    store = ObjectStore.from_uri("memory://keys")
+    store.write_bytes(f"{FOLDER}/{DATA_FILE}", data)
+    read_key_values(store, pa.int64())
+
+
+def key_indexes() -> list[bytes]:
+    """Return the file with the keys of an SSTable."""
+    path = corpus.folder() / "keys"
+    store = ObjectStore.from_uri(str(path))
+    write_key_index(TablePaths(store), SortedKeys.of([pa.array([5, 3, 3, 9], pa.int64())]))
+    return [(path / FOLDER / DATA_FILE).read_bytes()]
 
 
 def shard_manifest(data: bytes) -> None:

@@ -10,5 +10,10 @@ import multiprocessing
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tests.crash.operations", "tests.soak.worker", "tests.support.stores.killed"]
+    [
+        "tests.crash.operations",
+        "tests.soak.worker",
+        "tests.support.stores.killed",
+        "tests.support.stores.shard_writers",
+    ]
 )

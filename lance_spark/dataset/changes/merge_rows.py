@@ -33,9 +33,15 @@ from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import at_version, retry_on_conflict
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
-from lance_spark.mutations.rows.merge_insert import MergedRows, check_mergeable, commit_merge
+from lance_spark.mutations.rows.merge_insert import (
+    MergedRows,
+    check_mergeable,
+    commit_merge,
+    merge_operation,
+)
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.table.align import align
+from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
@@ -51,7 +57,15 @@ _TARGET, _SOURCE = "target", "source"
 _Indexes = npt.NDArray[np.int64]
 
 
-class MergeResult(TypedDict):
+class MergeCounts(TypedDict):
+    """What a merge changes: numbers of rows."""
+
+    num_inserted_rows: int
+    num_updated_rows: int
+    num_deleted_rows: int
+
+
+class MergeResult(MergeCounts):
     """The result of a merge.
 
     Attributes
@@ -62,9 +76,6 @@ class MergeResult(TypedDict):
     """
 
     dataset: Any
-    num_inserted_rows: int
-    num_updated_rows: int
-    num_deleted_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +127,25 @@ def execute(
 
     table = dataset._table
     manifest = retry_on_conflict(table, change, options)
-    rows = merged[-1]
+    return {"dataset": dataset._committed(at_version(table, manifest)), **_counts(merged[-1])}
+
+
+def execute_uncommitted(
+    dataset: ScannerMethods,
+    on: Sequence[str],
+    clauses: MergeClauses,
+    source: pa.Table,
+    options: CommitOptions,
+) -> tuple[Transaction, MergeCounts]:
+    """Write the files of a merge; see `MergeInsertBuilder.execute_uncommitted`."""
+    check_mergeable(dataset._table)
+    rows = plan_merge(dataset, on, clauses, source)
+    operation = merge_operation(dataset._table, rows)
+    return Transaction.new(dataset.version, operation, options.properties), _counts(rows)
+
+
+def _counts(rows: MergedRows) -> MergeCounts:
     return {
-        "dataset": dataset._committed(at_version(table, manifest)),
         "num_inserted_rows": len(rows.inserts),
         "num_updated_rows": len(rows.updated),
         "num_deleted_rows": len(rows.deleted),

@@ -14,10 +14,10 @@ from lance_spark.errors import InvalidOptionError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
-from lance_spark.scan.text.files.index import open_index
 from lance_spark.scan.text.files.layout import layout_of
 from lance_spark.scan.text.files.part_writer import MAX_FORMAT, Form, default_format
 from lance_spark.scan.text.files.postings import PostingFormat
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.scan.text.files.tokens import FST
 from lance_spark.scan.text.files.writer import DEFAULT_MEMORY, IndexWriter

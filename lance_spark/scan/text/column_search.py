@@ -15,7 +15,8 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import in_fragments
 from lance_spark.scan.text.columns import ColumnPlan, Leaf, TextRows
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.flat import FlatPart
 from lance_spark.scan.text.json_documents import tokenizer_of
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery

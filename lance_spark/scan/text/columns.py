@@ -23,8 +23,9 @@ from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.search_task import SearchedVersion
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.files.layout import VERSIONS
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.json_documents import tokenizer_of, value_start
 from lance_spark.scan.text.parameters import JSON, TextParameters, is_text
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery

@@ -10,19 +10,23 @@ import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
+    InvalidOptionError,
     LanceError,
     StorageError,
     UncertainCommitError,
     UnsupportedError,
 )
+from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.mem_wal import check_rows_changeable
-from lance_spark.mutations.rewrite.column_rewriter import changed_columns
+from lance_spark.mutations.rewrite.column_rewriter import changed_columns, overlay_files
+from lance_spark.mutations.rewrite.overlay_files import check_overlaid_fields
+from lance_spark.mutations.rewrite.row_reader import check_first_field
 from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, delete_rows
 from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates
@@ -50,6 +54,8 @@ if TYPE_CHECKING:
     from lance_spark.file.schema.field import Field
     from lance_spark.table.open import OpenTable
 
+#: The setting of a session for the mode of UPDATE (`RowChangeRule.java`).
+MODE = "spark.lance.update.mode"
 #: Bytes that a task writes, approximately.
 _TASK_BYTES = 128 * 1024 * 1024
 _MIN_PARTITION_BYTES = 256 * 1024
@@ -105,13 +111,44 @@ def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
 
     A statement without a condition changes all rows of each fragment, so the assigned columns can
     be written alone. For other statements, the number of changed rows is not known yet.
+
+    Raises
+    ------
+    InvalidOptionError
+        The mode that the session requests does not exist.
+    UnsupportedError
+        The statement cannot have this mode.
     """
-    if write["command"] != "UPDATE" or not write["all_rows"] or len(write["given"]) != 1:
+    if write["command"] != "UPDATE":
         return "rows"
+    requested, name = write["requested_mode"], table.store.display
+    modes = ("auto", *get_args(Mode))
+    if requested not in modes:
+        raise InvalidOptionError(f"{MODE} must be one of {', '.join(modes)}, not {requested!r}")
+    is_known = len(write["given"]) == 1
     assigned = _given_columns(write)
     fields = [field for field in table.schema.fields if field.name in assigned]
+    if requested in ("columns", "overlay") and not is_known:
+        raise UnsupportedError(
+            f"{name}: {MODE} = {requested} cannot be used: Spark's plan of this statement does not "
+            "tell which columns it assigns; set it to auto or rows"
+        )
+    if requested == "rows" or not is_known or not fields:
+        return "rows"
+    if requested == "overlay":
+        check_overlaid_fields(table, fields)
+        return "overlay"
+    if requested == "columns":
+        blobs = next((field.name for field in fields if has_blobs(field)), None)
+        if blobs is not None:
+            raise UnsupportedError(
+                f"{name}: blobs of column {blobs!r} cannot be set with {MODE} = columns; set it to "
+                "auto or rows"
+            )
+        check_first_field(table, {node.id for field in fields for node in field.walk()})
+        return "columns"
     fragments = counted_fragments(table.paths, table.manifest)
-    if not fields or not fragments or not can_rewrite_columns(table, fields):
+    if not write["all_rows"] or not fragments or not can_rewrite_columns(table, fields):
         return "rows"
     num_rows = sum(fragment.num_rows for fragment in fragments)
     ids = {fragment.id for fragment in fragments}
@@ -130,8 +167,8 @@ def _can_be_planned_again(table: OpenTable, write: Mapping[str, Any]) -> bool:
 
 
 def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) -> dict[str, Any]:
-    if write["mode"] == "columns":
-        return _commit_columns(table, pickles)
+    if write["mode"] != "rows":
+        return _commit_columns(table, pickles, write["mode"])
     messages = _messages(pickles)
     if not messages:
         return {"version": table.version}
@@ -157,7 +194,7 @@ def _commit(table: OpenTable, write: Mapping[str, Any], pickles: Sequence[str]) 
     return {"version": manifest.version}
 
 
-def _commit_columns(table: OpenTable, pickles: Sequence[str]) -> dict[str, Any]:
+def _commit_columns(table: OpenTable, pickles: Sequence[str], mode: Mode) -> dict[str, Any]:
     files = [
         file
         for message in map(_unpickled, pickles)
@@ -166,8 +203,11 @@ def _commit_columns(table: OpenTable, pickles: Sequence[str]) -> dict[str, Any]:
     ]
     if not files:
         return {"version": table.version}
-    result = UpdateResult(columns=tuple(changed_columns(table, files)))
-    return {"version": commit_updates(table, [result], (), mode="columns").version}
+    if mode == "overlay":
+        result = UpdateResult(overlays=tuple(overlay_files(files)))
+    else:
+        result = UpdateResult(columns=tuple(changed_columns(table, files)))
+    return {"version": commit_updates(table, [result], (), mode=mode).version}
 
 
 def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:

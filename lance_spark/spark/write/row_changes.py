@@ -2,7 +2,8 @@
 
 Rows of one fragment are in one task, ordered by their addresses. The task writes updated and new
 rows to data files, and the deletion files of the fragments that lose rows. An update of all rows
-(`columns` of the write's mode) writes data files of the columns that change instead.
+(`columns` of the write's mode) writes data files of the columns that change instead, and an update
+of the mode `overlay` overlay files.
 
 | column of a batch | meaning |
 | --- | --- |
@@ -27,7 +28,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
+from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnTarget
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
 from lance_spark.mutations.rows.delete import FragmentDeletion, run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
@@ -200,7 +201,7 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         tag = bytes.fromhex(self._write["tag"])
         iterator = received(iterator, self.schema)
         with naming(table.store.display):
-            if self._write["mode"] == "columns":
+            if self._write["mode"] != "rows":
                 return self._write_columns(table, iterator, tag)
             changer = RowChanger(table, self._write["columns"], tag)
             with abort_on_error(changer.abort):
@@ -220,7 +221,8 @@ class RowChangeWriter(TaskObject, DataSourceArrowWriter):
         schema = Schema(tuple(field for field in table.schema.fields if field.name in assigned))
         positions = self._positions()
         chosen = [self._write["address"], *(positions[name] for name in schema.names)]
-        work = WriteColumns(self._table, schema, tag, "old", ordered=True)
+        target: ColumnTarget = "overlay" if self._write["mode"] == "overlay" else "old"
+        work = WriteColumns(self._table, schema, tag, target, ordered=True)
         parts = work(batch.select(chosen) for batch in iterator)
         return ColumnChangeMessage([file for part in parts for file in part or ()])
 

@@ -162,7 +162,7 @@ def test_refused(
     assert ours.latest_version == theirs.version
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("use_index", [True, False])
 def test_random_merges(tmp_path: Path, seed: int, use_index: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from lance_spark.table.mem_wal.details import find_index
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.operations.metadata.project import Project
+from tests.support.forking import CONTEXT
+from tests.support.stores import shard_writers
 from tests.support.tables.damaged import files_below
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -238,3 +241,39 @@ def test_a_mem_wal_is_not_made_for_a_dropped_column(uri: str) -> None:
     opened.drop_columns(["b"])
     with pytest.raises(UnsupportedFeatureError, match="key or sharding"):
         Dataset.commit(opened, CreateIndex((index,)), opened.version)
+
+
+def test_deletes_beside_a_writer(tmp_path: Path) -> None:
+    """A row that was acknowledged after a delete is never gone, and no older one comes back."""
+    uri = str(tmp_path / "t")
+    lance_spark.write_dataset(shard_writers.SCHEMA.empty_table(), uri)
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    latest, done = CONTEXT.Value("q", 0), CONTEXT.Event()
+    process = CONTEXT.Process(target=shard_writers.come_and_go, args=(uri, {}, latest, done))
+    process.start()
+    known_when_deleted = seen = 0
+    deleted = refused = 0
+    ends = time.monotonic() + 60
+    try:
+        while (deleted < 2 or not refused) and time.monotonic() < ends:
+            dataset = lance_spark.open_dataset(uri).compact_mem_wal()
+            try:
+                dataset.delete("id = 0")
+            except UnsupportedFeatureError:
+                refused += 1
+            else:
+                deleted += 1
+                known_when_deleted = latest.value
+            known = latest.value
+            numbers = lance_spark.open_dataset(uri).fresh().to_table()["n"].to_pylist()
+            if numbers:
+                assert numbers[0] >= max(known, seen)
+                seen = numbers[0]
+            else:
+                assert known <= known_when_deleted
+    finally:
+        done.set()
+        process.join(60)
+    assert process.exitcode == 0
+    assert deleted
+    assert refused

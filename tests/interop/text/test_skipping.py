@@ -17,7 +17,8 @@ import pytest
 import lance_spark
 from lance_spark.query import FullTextOperator, MatchQuery
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.ranking import peaks, skipping
 from lance_spark.table.indexes import sections

@@ -52,7 +52,7 @@ def differences(name: Name, value: Any, renamed: Mapping[str, str]) -> Iterator[
     places = [parameter.name for parameter in ours if parameter.kind in _POSITIONAL]
     missing, by_name, defaults = [], [], []
     for place, parameter in enumerate(theirs):
-        if parameter.kind in _VARIABLE:
+        if parameter.kind in _VARIABLE or parameter.name.startswith("_"):
             continue
         own_name = renamed.get(parameter.name, parameter.name)
         found = own_names.get(own_name)

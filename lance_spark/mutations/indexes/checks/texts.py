@@ -17,7 +17,8 @@ import numpy.typing as npt
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.stored_parts import all_postings, all_words, token_ranges
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.json_documents import tokenizer_of

@@ -30,11 +30,10 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, named, number_in, read_columns
 from lance_spark.scan.text.files import positions
-from lance_spark.scan.text.files.layout import Layout, damaged, layout_of, required
+from lance_spark.scan.text.files.layout import Layout, damaged, required
 from lance_spark.scan.text.files.postings import blocks_of, decoded
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.files.tokens import TokenSet, read_tokens
-from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 ROW_IDS, NUM_TOKENS, TOTAL_TOKENS = "_rowid", "_num_tokens", "total_tokens"
@@ -159,6 +158,11 @@ class TextIndexPart:
     def num_tokens(self) -> int:
         """Number of tokens of all documents."""
         return self._counts.num_tokens
+
+    @property
+    def token_lengths(self) -> npt.NDArray[np.uint32]:
+        """Documents of each token, by its number."""
+        return self._counts.lengths
 
     @property
     def has_scores(self) -> bool:
@@ -337,10 +341,7 @@ class TextIndexPart:
             elif with_positions and POSITION_LISTS in names:
                 fields.append(named(file, POSITION_LISTS, pa.list_(BLOCKS)))
             elif with_positions:
-                raise UnsupportedFeatureError(
-                    f"{name}: the index has no positions, which phrases need; create it with "
-                    "with_position=True"
-                )
+                raise without_positions(name)
             columns = file.read(fields, rows)
         form = self.layout.posting_format
         blocks = blocks_of(columns[0], columns[1], form.block_size, name)
@@ -421,6 +422,13 @@ class TextIndexPart:
         return part_file(self.number, kind)
 
 
+def without_positions(name: str) -> UnsupportedFeatureError:
+    """Return the error about a phrase."""
+    return UnsupportedFeatureError(
+        f"{name}: the index has no positions, which phrases need; create it with with_position=True"
+    )
+
+
 def part_file(number: int, kind: str) -> str:
     """Return the name of a file of a part: ``docs``, ``tokens`` or ``invert``."""
     return f"part_{number}_{kind}.lance"
@@ -435,17 +443,3 @@ def rounded(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     dropped = np.maximum(bits - _LENGTH_BITS, 0).astype(np.uint32)
     result: npt.NDArray[np.uint32] = (lengths >> dropped) << dropped
     return result
-
-
-def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
-    """Return the parameters and the parts of a segment.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-    UnsupportedFeatureError
-        The segment has a tokenizer, or a format, that this release does not know.
-    """
-    layout = layout_of(files)
-    parts = [TextIndexPart(files, number, layout) for number in layout.parts]
-    return layout.parameters, parts

@@ -25,9 +25,11 @@ from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored, sha
 #: Documents of a range, as a power of two: a byte has a bit for each.
 _SHIFT = 3
 _LAST = (1 << _SHIFT) - 1
+#: The bits that are set in a byte.
+_COUNTS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 #: With fewer postings than this, all documents are scored at once.
 _FEW_POSTINGS = 1 << 13
-#: A token has a number for each range of a part, if at least one of so many ranges has it.
+#: A token has a number for each range of a part, if there is a posting for so many ranges.
 _SPARSE = 4
 #: Ranges of the first round, besides some for each document that is wanted, and the factor from
 #: each round to the next.
@@ -65,25 +67,32 @@ class Peaks:
     def of(cls, part: TextIndexPart, postings: PostingList) -> Peaks:
         """Return the peaks of a token that documents have, with the mean length of the part."""
         documents, frequencies = postings
-        numbers = documents >> _SHIFT
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         own = shares(frequencies, part.score_lengths(documents), part.num_tokens / _size(part))
-        most = (np.maximum.reduceat(own, starts) * _TOLERANCE).astype(np.float32)
-        places = np.left_shift(1, documents & _LAST).astype(np.uint8)
-        bits = np.bitwise_or.reduceat(places, starts)
-        firsts = np.append(starts, len(documents)).astype(np.uint32)
-        ranges = numbers[starts]
+        own *= _TOLERANCE
         num_ranges = _num_ranges(part)
-        if len(ranges) * _SPARSE < num_ranges:
-            return cls(ranges, most, bits, firsts)
-        every = cls(
-            None,
-            np.zeros(num_ranges, np.float32),
-            np.zeros(num_ranges, np.uint8),
-            firsts[np.searchsorted(ranges, np.arange(num_ranges + 1))],
-        )
-        every.shares[ranges], every.bits[ranges] = most, bits
-        return every
+        if len(documents) * _SPARSE < num_ranges:
+            numbers = documents >> _SHIFT
+            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+            firsts = np.append(starts, len(documents))
+            bits = np.bitwise_or.reduceat(1 << (documents & _LAST), starts)
+            most = np.maximum.reduceat(own, starts)
+            return cls(
+                numbers[starts],
+                most.astype(np.float32),
+                bits.astype(np.uint8),
+                firsts.astype(np.uint32),
+            )
+        has_token = np.zeros(num_ranges << _SHIFT, np.bool_)
+        has_token[documents] = True
+        bits = np.packbits(has_token, bitorder="little")
+        every = np.zeros(num_ranges << _SHIFT, np.float32)
+        every[documents] = own
+        # Faster than the maximum of each row of a matrix.
+        for _ in range(_SHIFT):
+            every = np.maximum(every[::2], every[1::2])
+        firsts = np.zeros(num_ranges + 1, np.uint32)
+        np.cumsum(_COUNTS[bits], out=firsts[1:])
+        return cls(None, every, bits, firsts)
 
     @property
     def nbytes(self) -> int:

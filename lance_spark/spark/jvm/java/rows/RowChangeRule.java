@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.internal.SQLConf;
 import scala.Function1;
 import scala.collection.Iterator;
 import scala.runtime.AbstractPartialFunction;
@@ -24,6 +25,9 @@ import scala.runtime.AbstractPartialFunction;
  * an append: Spark's own writers of changed rows run in the JVM of executors.
  */
 public class RowChangeRule extends Rule {
+  /** What an UPDATE writes; the Python function plan_row_changes checks the value. */
+  private static final String MODE = "spark.lance.update.mode";
+
   public TreeNode apply(TreeNode plan) {
     return (TreeNode) ((LogicalPlan) plan).transform(new Replacement());
   }
@@ -94,6 +98,7 @@ public class RowChangeRule extends Rule {
         write.put("given", assigned.given);
         write.put("row_columns", assigned.rowColumns());
         write.put("all_rows", Boolean.valueOf(isTrue(Versions.field(delta, "condition"))));
+        write.put("requested_mode", SQLConf.get().getConfString(MODE, "auto"));
         write.put("attempt", Integer.valueOf(change.attempt));
         RowChangeSink sink = new RowChangeSink(change, write);
         DataSourceV2Relation relation =
