@@ -35,6 +35,8 @@ KeyPaths = tuple[tuple[Field, ...], ...]
 
 #: Bytes of the keys of a log that are sent with a task.
 _SENT_BYTES = 16 * 1024
+#: Of an SSTable with fewer rows, the columns of the key take fewer requests than the index.
+_FEW_ROWS = 8192
 _ALL = range(1)
 
 
@@ -78,7 +80,7 @@ class SsTableKeys:
 
     @cached_property
     def _index(self) -> KeyPages | None:
-        if not self.has_index:
+        if not self.has_index or self.task.num_rows < _FEW_ROWS:
             return None
         dtype = pa.binary() if len(self.paths) > 1 else self.paths[0][-1].arrow_field.type
         paths = TablePaths.open(self.task.uri, self.task.storage_options)

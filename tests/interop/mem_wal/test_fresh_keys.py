@@ -38,7 +38,11 @@ KEYS: dict[str, tuple[list[pa.DataType], Any]] = {
 
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("writer", [OwnWriter, PylanceWriter])
-def test_types_of_keys(tmp_path: Path, name: str, writer: Any) -> None:
+@pytest.mark.parametrize("few_rows", [0, PAGE])
+def test_types_of_keys(
+    tmp_path: Path, name: str, writer: Any, few_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lance_spark.mem_wal.fresh.key_sets._FEW_ROWS", few_rows)
     dtypes, key_of = KEYS[name]
     path = str(tmp_path / "t.lance")
     fields = [key_field(f"k{n}", dtype, n + 1) for n, dtype in enumerate(dtypes)]
