@@ -34,7 +34,7 @@ from lance_spark.errors import (
 from lance_spark.file.schema.field import BLOB_V2, Field
 from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
-from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.schema import Schema, kept
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import align
@@ -81,6 +81,7 @@ class Entry:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+@kept
 def log_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of the rows of a table in a log, with `_tombstone`.
 

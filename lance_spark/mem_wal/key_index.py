@@ -9,7 +9,6 @@ values are the keys; `ids` are the offsets of the rows. A key of several columns
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,19 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.file.open import open_file
 from lance_spark.mem_wal.key_bytes import ordered_bytes
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.btree import (
     DATA_FILE,
-    IDS,
     VALUES,
     BTreeWriter,
     Pages,
     cached_pages,
     open_data,
 )
-from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
 from lance_spark.scan.indexes.order import order_of
 
 if TYPE_CHECKING:
@@ -158,12 +155,23 @@ class KeyPages:
                 (values,) = data.read([named(data, VALUES, self.pages.low.type)], rows)
             starts = np.append(0, np.cumsum(np.diff(bounds)[missing]))
             # Each page has buffers of its own, so that the cache counts its bytes.
-            return [
+            pages = [
                 pa.concat_arrays([values[start:stop], values[:0]])
                 for start, stop in pairwise(starts.tolist())
             ]
+            self._check(missing, pages)
+            return pages
 
         return self.files.cached_parts(DATA_FILE, numbers, read, lambda values: values.nbytes)
+
+    def _check(self, numbers: Sequence[int], pages: Sequence[pa.Array]) -> None:
+        """Raise an error if pages do not begin and end as the index says."""
+        for number, values in zip(numbers, pages, strict=True):
+            if values[0] != self.pages.low[number] or values[-1] != self.pages.high[number]:
+                raise CorruptFileError(
+                    f"{self.files.paths.store.name(FOLDER)}/{DATA_FILE}: page {number} has other "
+                    "keys than the index says; create the SSTable again"
+                )
 
 
 def write_key_index(paths: TablePaths, keys: SortedKeys) -> None:
@@ -178,28 +186,3 @@ def write_key_index(paths: TablePaths, keys: SortedKeys) -> None:
         writer.write(keys.values, pa.array(keys.rows.astype(np.uint64)))
         writer.finish()
         segment.finish()
-
-
-def read_key_values(store: ObjectStore, dtype: pa.DataType) -> pa.Array:
-    """Return the keys of all rows of an SSTable, sorted; a key can be there several times.
-
-    Parameters
-    ----------
-    store : ObjectStore
-        The root of the SSTable.
-    dtype : pyarrow.DataType
-        Type of the values: that of the only column of the key, or binary.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-    """
-    with closing(open_file(store.open(f"{FOLDER}/{DATA_FILE}"))) as file:
-        columns = read_columns(file, {VALUES: dtype, IDS: pa.uint64()})
-        values = columns.column(0)
-        if values.null_count:
-            raise CorruptFileError(
-                f"{file.source.name}: {values.null_count} of {len(values)} keys are null, but a "
-                "key must not be null; create the SSTable again"
-            )
-        return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lance_spark.file.schema.field import Field
-from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.schema import Schema, kept
 
 
 def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
@@ -14,6 +14,11 @@ def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
     Fields with a recorded position come first, the others in the order of their ids. A path has the
     field after the fields above it.
     """
+    return list(_primary_key(schema))
+
+
+@kept
+def _primary_key(schema: Schema) -> tuple[tuple[Field, ...], ...]:
     ranked = []
     for top in schema.fields:
         for path in _paths((top,)):
@@ -21,7 +26,7 @@ def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
             if proto.unenforced_primary_key:
                 position = proto.unenforced_primary_key_position
                 ranked.append(((not position, position or proto.id, proto.id), path))
-    return [path for _, path in sorted(ranked, key=lambda pair: pair[0])]
+    return tuple(path for _, path in sorted(ranked, key=lambda pair: pair[0]))
 
 
 def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:

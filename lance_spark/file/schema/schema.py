@@ -14,9 +14,10 @@ Specification: format/table/schema; `protos/file.proto`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +34,8 @@ from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.proto import file_pb2 as pb
 
 _MAX_DEPTH = 64
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,19 @@ class Schema(PicklesFields):
     @cached_property
     def _by_id(self) -> dict[int, Field]:
         return {node.id: node for node in self.walk() if node.id >= 0}
+
+
+def kept(function: Callable[[Schema], _Result]) -> Callable[[Schema], _Result]:
+    """Keep the result of a function with its schema. The result must not be changed."""
+
+    @wraps(function)
+    def result_of(schema: Schema) -> _Result:
+        results: dict[Any, _Result] = schema.__dict__.setdefault("_results", {})
+        if function not in results:
+            results[function] = function(schema)
+        return results[function]
+
+    return result_of
 
 
 def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:

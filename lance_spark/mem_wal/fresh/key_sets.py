@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,8 @@ KeyPaths = tuple[tuple[Field, ...], ...]
 
 #: Bytes of the keys of a log that are sent with a task.
 _SENT_BYTES = 16 * 1024
+#: Of an SSTable with fewer rows, the columns of the key take fewer requests than the index.
+_FEW_ROWS = 8192
 _ALL = range(1)
 
 
@@ -78,7 +80,7 @@ class SsTableKeys:
 
     @cached_property
     def _index(self) -> KeyPages | None:
-        if not self.has_index:
+        if not self.has_index or self.task.num_rows < _FEW_ROWS:
             return None
         dtype = pa.binary() if len(self.paths) > 1 else self.paths[0][-1].arrow_field.type
         paths = TablePaths.open(self.task.uri, self.task.storage_options)
@@ -135,12 +137,15 @@ class LogKeys:
         return [CACHE.get(key, lambda: pc.unique(_log_keys(rows, self.paths)), _size)]
 
 
-class _Loaded:
-    """The pages of each source that a set has read last, and their keys."""
+class _Loaded(NamedTuple):
+    """The pages of each source that a set has read last, and their keys: integers in order."""
 
-    def __init__(self) -> None:
-        self.pages: tuple[range, ...] = ()
-        self.keys: pa.Array | npt.NDArray[np.generic] = pa.array([], pa.null())
+    pages: tuple[range, ...] = ()
+    keys: pa.Array | npt.NDArray[np.generic] = pa.array([], pa.null())
+
+    def has(self, pages: Sequence[range]) -> bool:
+        """Return whether all of some pages are among these."""
+        return len(pages) == len(self.pages) and all(map(_contains, self.pages, pages))
 
 
 @dataclass(frozen=True)
@@ -156,13 +161,10 @@ class KeySet:
 
     sources: tuple[SsTableKeys | LogKeys, ...]
     paths: KeyPaths
-    _loaded: _Loaded = field(default_factory=_Loaded, repr=False, compare=False)
+    _loaded: list[_Loaded] = field(default_factory=lambda: [_Loaded()], repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"sources": self.sources, "paths": self.paths}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _loaded=_Loaded())
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeySet, (self.sources, self.paths)
 
     def has(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return which rows of a batch have a key of the set."""
@@ -199,9 +201,10 @@ class KeySet:
         self, least: pa.Scalar, greatest: pa.Scalar
     ) -> pa.Array | npt.NDArray[np.generic]:
         """Return at least the keys from one key to another; integers in order."""
-        loaded = self._loaded
+        # Several threads can use the set: what is kept is replaced as a whole.
+        (loaded,) = self._loaded
         pages = tuple(source.pages(least, greatest) for source in self.sources)
-        if all(map(_contains, loaded.pages, pages)) and len(loaded.pages) == len(pages):
+        if loaded.has(pages):
             return loaded.keys
         if len(loaded.pages) == len(pages) and any(map(_has_common, loaded.pages, pages)):
             pages = tuple(map(_hull, loaded.pages, pages))
@@ -211,12 +214,11 @@ class KeySet:
             local=all(_is_local(source) for source in self.sources),
         )
         keys = _joined([array for part in parts for array in part])
-        loaded.keys = keys
         if pat.is_integer(keys.type):
             # A search in order does not read all of them.
-            loaded.keys = np.sort(keys.to_numpy(zero_copy_only=False))
-        loaded.pages = pages
-        return loaded.keys
+            keys = np.sort(keys.to_numpy(zero_copy_only=False))
+        self._loaded[0] = _Loaded(pages, keys)
+        return keys
 
 
 def _contains(outer: range, inner: range) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ KEYS: dict[str, tuple[list[pa.DataType], Any]] = {
 
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("writer", [OwnWriter, PylanceWriter])
-def test_types_of_keys(tmp_path: Path, name: str, writer: Any) -> None:
+@pytest.mark.parametrize("few_rows", [0, PAGE])
+def test_types_of_keys(
+    tmp_path: Path, name: str, writer: Any, few_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lance_spark.mem_wal.fresh.key_sets._FEW_ROWS", few_rows)
     dtypes, key_of = KEYS[name]
     path = str(tmp_path / "t.lance")
     fields = [key_field(f"k{n}", dtype, n + 1) for n, dtype in enumerate(dtypes)]
@@ -121,6 +126,17 @@ def test_a_task_reads_the_pages_with_its_keys(path: str, monkeypatch: pytest.Mon
         # Of 4 pages, each with the keys of 2.5 fragments.
         assert 1 <= sum(read) <= 3
     assert num_rows == 20 * PAGE - len(range(0, 20 * PAGE, 5)) - 80
+
+
+def test_threads_share_a_set_of_keys(path: str) -> None:
+    """The driver of Spark reads tasks of one plan in several threads."""
+    fresh = lance_spark.open_dataset(path).fresh()
+    tasks = [task for task in fresh.plan(rows_per_task=PAGE) if type(task).__name__ == "ScanTask"]
+    expected = [sum(batch.num_rows for batch in task.batches(prefetch=False)) for task in tasks]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            counts = pool.map(lambda task: sum(b.num_rows for b in task.batches()), tasks)
+            assert list(counts) == expected
 
 
 def test_keys_of_small_logs_are_in_the_task(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ the old rows of the keys deleted, and the new rows appended.
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 import shutil
@@ -223,3 +224,37 @@ def test_combined_fields(tables: Tables) -> None:
         found = fresh.to_table(["id"], full_text_query=query, filter=condition)
         wanted = brought.to_table(["id"], full_text_query=query, filter=condition)
         assert_same(scores(found), scores(wanted))
+
+
+@pytest.mark.parametrize("is_json", [False, True], ids=["list", "json"])
+def test_lists_and_json(tmp_path: Path, is_json: bool) -> None:
+    path = str(tmp_path / "t.lance")
+    column = pa.field("t", pa.list_(pa.string()))
+    if is_json:
+        column = pa.field("t", pa.string(), metadata={"ARROW:extension:name": "arrow.json"})
+    schema = pa.schema([key_field("id", pa.int64()), column])
+
+    def rows(ids: list[int], texts: list[str]) -> pa.Table:
+        values = [json.dumps({"a": text}) if is_json else [text, "x"] for text in texts]
+        return pa.table([ids, values], schema=schema)
+
+    base = rows([1, 2, 3], ["fox", "dog", "fox dog"])
+    lance_spark.write_dataset(base, path, data_storage_version="2.2")
+    lance_spark.open_dataset(path).create_scalar_index("t", "INVERTED")
+    opened = lance_spark.open_dataset(path).initialize_mem_wal(unsharded=True)
+    with opened.mem_wal_writer() as writer:
+        writer.put(rows([1, 9], ["cat", "fox"]))
+    writer = opened.mem_wal_writer()
+    writer.put(rows([2], ["fox"]))
+    writer.close(flush=False)
+    query = own_queries.MatchQuery("a,str,fox" if is_json else "fox", "t")
+    fresh = lance_spark.open_dataset(path).fresh()
+    found = fresh.to_table(full_text_query=query)
+    assert found.num_rows == 3
+    compacted = lance_spark.open_dataset(path).compact_mem_wal(flush=True)
+    wanted = compacted.to_table(full_text_query=query)
+    assert_same(scores(found), scores(wanted))
+    assert {row["id"]: row["t"] for row in found.to_pylist()} == {
+        row["id"]: row["t"] for row in wanted.to_pylist()
+    }
+    assert_same(scores(fresh.to_table(["id"], full_text_query=query)), scores(wanted))

@@ -15,10 +15,11 @@ from lance_spark.file.open import open_file
 from lance_spark.mem_wal.bloom_filter import FILE, FILTER_BYTES, encode_filter, may_have
 from lance_spark.mem_wal.key_bytes import FULLY_HASHED
 from lance_spark.mem_wal.key_hash import key_hashes
-from lance_spark.mem_wal.key_index import FOLDER, SortedKeys, read_key_values
+from lance_spark.mem_wal.key_index import FOLDER, KeyPages, SortedKeys
 from lance_spark.scan.indexes.btree import DATA_FILE, LOOKUP_FILE
 from lance_spark.scan.indexes.zoned.split_blocks import filter_of
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.paths import TablePaths
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
 _TEXTS = ["", "z\0q", "a", "a\0", "\0", "\0\0a", "ü" * 9, "b" * 300]
@@ -93,7 +94,9 @@ def test_equal_to_pylance(tmp_path: Path, names: list[str]) -> None:
     values, rows = file.read(file.schema.fields, range(file.num_rows))
     assert values.equals(keys.values)
     assert rows.to_pylist() == keys.rows.tolist()
-    assert read_key_values(store, values.type).equals(values)
+    pages = KeyPages.open(TablePaths.open(store.uri, store.options), values.type, len(values))
+    assert pages is not None
+    assert pa.concat_arrays(pages.read(range(len(pages.pages.low)))).equals(values)
     dataset = lance.dataset(store.uri)
     live = dataset.to_table(columns=["v"])["v"].to_pylist()
     assert sorted(set(range(23)) - set(live)) == keys.superseded().tolist()
