@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 
 # Spark starts its Python workers with this interpreter.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
-# One more than the cores of CI: tests wait for servers, retries and other processes.
-WORKERS ?= 3
+# Twice the cores of CI: tests wait for servers, retries and other processes, and for Spark, whose
+# driver, tasks and Python processes take turns.
+WORKERS ?= 4
 PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Tests start hundreds of Python processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -56,7 +57,7 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_COLUMNS=1000 $(BIN)/python -m pytest -q tests/spark/long_random_tables.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
-	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_columnar.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_groups.py tests/spark/pushdown/test_settings.py tests/spark/pushdown/test_top_rows.py tests/spark/pushdown/test_array_filters.py tests/spark/pushdown/test_nearest_rows.py tests/spark/pushdown/test_ordering.py tests/spark/read/test_driver_read.py tests/spark/pushdown/test_recorded_order.py tests/spark/pushdown/test_vector_functions.py tests/spark/sql/test_alter.py tests/spark/sql/test_row_changes.py tests/spark/test_blobs.py tests/spark/pushdown/test_packed_arrays.py tests/spark/pushdown/test_runtime_filters.py tests/spark/requests/test_filters.py tests/spark/sql/test_column_updates.py tests/spark/sql/test_merge_keys.py tests/spark/sql/test_nearest_by.py tests/spark/table/merge/test_keys.py tests/spark/table/test_places.py tests/spark/table/test_version_0_1.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
+	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_convert.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_columnar.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_groups.py tests/spark/pushdown/test_settings.py tests/spark/pushdown/test_top_rows.py tests/spark/pushdown/test_array_filters.py tests/spark/pushdown/test_nearest_rows.py tests/spark/pushdown/test_ordering.py tests/spark/read/test_driver_read.py tests/spark/pushdown/test_recorded_order.py tests/spark/pushdown/test_vector_functions.py tests/spark/sql/test_alter.py tests/spark/sql/test_row_changes.py tests/spark/test_blobs.py tests/spark/pushdown/test_packed_arrays.py tests/spark/pushdown/test_runtime_filters.py tests/spark/requests/test_filters.py tests/spark/sql/test_column_updates.py tests/spark/sql/test_merge_keys.py tests/spark/sql/test_nearest_by.py tests/spark/table/merge/test_keys.py tests/spark/table/test_places.py tests/spark/table/test_version_0_1.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
 
 # Faults by the thousand, load for minutes, processes of Spark killed, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
 # make soak SOAK_MINUTES=60. See tests/soak/__main__.py for the rest.

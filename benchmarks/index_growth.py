@@ -26,8 +26,10 @@ ROWS = (1_000_000, 10_000_000, 50_000_000)
 COLUMNS = ("id", "word")
 _BATCH_ROWS, _FRAGMENT_ROWS = 500_000, 5_000_000
 BUILD = """
-import resource, sys, time
+import sys, time
+from pathlib import Path
 import lance_spark
+from benchmarks.measuring import memory_of
 from lance_spark.mutations.indexes.create import IndexRequest, plan_index
 path, column = sys.argv[1:]
 dataset = lance_spark.open_dataset(path)
@@ -36,7 +38,8 @@ request = IndexRequest(column=column, index_type="BTREE", options={})
 begun, wall = time.process_time(), time.perf_counter()
 task.run()
 print(time.process_time() - begun, time.perf_counter() - wall,
-      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+      # `getrusage` would count the memory of the process that started this one.
+      memory_of(Path("/proc/self"), "VmHWM") / 2**20)
 """
 
 
@@ -70,7 +73,7 @@ def main() -> None:
             lines.append([column, f"{rows:,}", *texts])
             print(" | ".join(lines[-1]), flush=True)
     header = ["column", "rows", "processor time, s", "time, s", "processor time per row, µs"]
-    print("\n" + report.table([*header, "peak memory, MB"], lines))
+    print("\n" + report.table([*header, "peak memory, MiB"], lines))
 
 
 if __name__ == "__main__":

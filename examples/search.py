@@ -61,8 +61,10 @@ class Embedding:
         known = sorted(term for term, count in frequency.items() if count >= LEAST_TEXTS)
         self.places = {term: place for place, term in enumerate(known)}
         self.weights = np.log(len(texts) / np.array([frequency[term] for term in known]))
-        _, _, directions = np.linalg.svd(self._counts(texts), full_matrices=False)
-        self.directions = directions[:DIMENSION].T
+        counts = self._counts(texts)
+        _, singular = np.linalg.eigh(counts @ counts.T)
+        directions = counts.T @ singular[:, : -DIMENSION - 1 : -1]
+        self.directions = directions / np.linalg.norm(directions, axis=0)
 
     def _counts(self, texts: list[str]) -> np.ndarray:
         counts = np.zeros((len(texts), len(self.places)))

@@ -25,9 +25,11 @@ SLOW_FOLDERS = frozenset({"crash", "faults", "hostile", "interop", "soak", "spar
 #: A part of the names of modules whose tests damage thousands of inputs.
 SLOW_MODULES = "hostile"
 #: Names in a module whose tests start a process.
-PROCESSES = frozenset({"subprocess", "multiprocessing"})
+PROCESSES = frozenset({"Kills", "subprocess", "multiprocessing"})
 #: The folder, the module and the fixture of tests that start Spark.
 SPARK = frozenset({"spark", "test_examples.py"})
+#: Folders of `tests/spark` whose tests share the second session of Spark.
+SECOND_SESSION = frozenset({"read", "requests", "table", "write"})
 #: Fixtures of tests that start a server in place of a store, and names in modules that start one.
 STORES = frozenset({"aws", "azurite", "gcs", "keyed_s3", "serving", "spoiling"})
 #: The selection of `make test-fast`, which does not import tests that it leaves out.
@@ -35,6 +37,12 @@ FAST = "not slow"
 
 #: The root of pytest's temporary folders.
 TEMPORARY_ROOT = "PYTEST_DEBUG_TEMPROOT"
+#: pylance builds an NGRAM index in 128 partitions and merges their files, which takes more than a
+#: second for any number of rows. The merged index has the same bytes.
+os.environ.setdefault("LANCE_NGRAM_NUM_PARTITIONS", "2")
+#: Threads of numpy's matrix products wait for each other in loops. On cores that other tests use,
+#: they take several times the processor time of one thread. numpy reads this when it is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,27 +70,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need Spark, a server, another process or many inputs.
 
-    Each worker of xdist gets an equal part of the tests, and takes over some of another worker when
-    it is done. The first worker begins with the tests that share a session of Spark, so that a
-    second session is seldom started. The second worker begins with the tests that start Spark in a
-    process of their own, which take longest.
+    Each worker of xdist gets an equal part of the tests, and takes over some of the last tests of
+    another worker when it is done. The first worker begins with tests that share a session of
+    Spark. The second worker begins with the tests that start Spark in a process of their own, which
+    take longest, and goes on with the other tests that share a session. So two workers start a
+    session, and all workers have about as much to do.
     """
     leave_out(config, items)
     for item in items:
         for name in markers(item):
             item.add_marker(name)
     share = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
-    session, alone, others = [], [], []
+    session, second_session, alone, others = [], [], [], []
     for item in items:
         if item.get_closest_marker("spark") is None:
             others.append(item)
-        elif item.path in share or not names_in_module(item) & PROCESSES:
-            session.append(item)
-        else:
+        elif item.path not in share and names_in_module(item) & PROCESSES:
             alone.append(item)
+        elif SECOND_SESSION & set(item.path.relative_to(TESTS).parts):
+            second_session.append(item)
+        else:
+            session.append(item)
     order = session + others
     second = len(items) // getattr(config, "workerinput", {}).get("workercount", 1)
-    items[:] = order[:second] + alone + order[second:]
+    items[:] = order[:second] + alone + second_session + order[second:]
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:

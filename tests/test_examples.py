@@ -15,25 +15,18 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.support.spark.processes import environment
+from tests.support.spark.settings import INTERPRETED
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-#: Settings for short runs: Spark does not compile plans that run once.
-CONF = """
-spark.driver.host             localhost
-spark.driver.bindAddress      127.0.0.1
-spark.sql.codegen.wholeStage  false
-spark.sql.codegen.factoryMode NO_CODEGEN
-spark.sql.shuffle.partitions  2
-"""
-
-
-@pytest.fixture(scope="module")
-def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of Spark's settings."""
-    folder = tmp_path_factory.mktemp("conf")
-    (folder / "spark-defaults.conf").write_text(CONF)
-    return folder
-
+#: Settings for short runs, as arguments of spark-submit: a folder of settings would be on the path
+#: of Java's classes, for which there is no archive of classes then.
+SETTINGS = {
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    **INTERPRETED,
+}
+ARGUMENTS = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
 
 #: Runs examples one after the other, with one start of Spark for all.
 _TOGETHER = """
@@ -48,12 +41,11 @@ for name, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 """
 
 
-def python(*command: str | Path, cwd: Path, conf: Path | None = None) -> str:
+def python(*command: str | Path, cwd: Path) -> str:
     """Run a command of this interpreter, and return its output."""
-    settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf)}
     ran = subprocess.run(
         [sys.executable, *command],
-        env=environment(**settings),
+        env=environment(PYSPARK_SUBMIT_ARGS=f"{ARGUMENTS} pyspark-shell"),
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -70,14 +62,14 @@ def run(name: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory, conf: Path) -> tuple[Path, dict[str, str]]:
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """Return the folder of examples that share one start of Spark, and the output of each."""
     folder = tmp_path_factory.mktemp("examples")
     names = ("quickstart", "lance_table", "tiers", "streaming", "sql", "search")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
     for name in names:
         (folder / name).mkdir()
-    printed = python("-c", _TOGETHER, *command, cwd=folder, conf=conf)
+    printed = python("-c", _TOGETHER, *command, cwd=folder)
     parts = printed.split("example ")[1:]
     return folder, dict(zip(names, parts, strict=True))
 

@@ -16,10 +16,28 @@ if TYPE_CHECKING:
     from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.lance_schema import LanceSchema
     from lance_spark.dataset.facts.statistics import (
         DatasetStatistics,
         DataStatistics,
         FieldStatistics,
+    )
+    from lance_spark.dataset.files.models import IvfModel, PqModel
+    from lance_spark.dataset.files.reader import (
+        LanceBufferDescriptor,
+        LanceColumnMetadata,
+        LanceFileMetadata,
+        LanceFileReader,
+        LanceFileStatistics,
+        LancePageMetadata,
+        stable_version,
+    )
+    from lance_spark.dataset.files.session import (
+        LanceFileSession,
+        ListResult,
+    )
+    from lance_spark.dataset.files.writer import (
+        LanceFileWriter,
     )
     from lance_spark.dataset.fragments.fragment import DatasetFragment
     from lance_spark.dataset.fragments.operations import LanceOperation
@@ -33,6 +51,7 @@ if TYPE_CHECKING:
     )
     from lance_spark.dataset.fresh.snapshots import ShardSnapshot
     from lance_spark.dataset.mem_wal import evaluate_sharding_spec
+    from lance_spark.dataset.rows.blob_values import Blob, BlobType, blob_array, blob_field
     from lance_spark.dataset.rows.sql import SqlQuery, SqlQueryBuilder
     from lance_spark.dataset.scanning.arrow_dataset import ArrowDataset
     from lance_spark.dataset.scanning.ordered import ColumnOrdering
@@ -53,12 +72,30 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.transaction import Transaction
     from lance_spark.table.fragments.files import DataFile, DeletionFile
     from lance_spark.table.fragments.fragment import Fragment
+    from lance_spark.table.indexes.metadata import Index, IndexFile
     from lance_spark.table.manifest.history import VersionInfo
     from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec
     from lance_spark.table.open import Reference
     from lance_spark.table.refs.branch_repair import BranchRepair
 
 __all__ = [
+    "IvfModel",
+    "PqModel",
+    "LanceSchema",
+    "Blob",
+    "BlobType",
+    "blob_array",
+    "blob_field",
+    "LanceBufferDescriptor",
+    "LanceColumnMetadata",
+    "LanceFileMetadata",
+    "LanceFileReader",
+    "LanceFileStatistics",
+    "LancePageMetadata",
+    "stable_version",
+    "LanceFileSession",
+    "ListResult",
+    "LanceFileWriter",
     "MemWalCleanup",
     "ShardDescription",
     "ShardWriter",
@@ -91,8 +128,10 @@ __all__ = [
     "Fragment",
     "FreshRows",
     "IOStats",
+    "Index",
     "IndexCheck",
     "IndexDescription",
+    "IndexFile",
     "IndexSegment",
     "LsmPointLookupPlanner",
     "LsmScanner",
@@ -115,6 +154,23 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         globals(),
         {
+            "IvfModel": "lance_spark.dataset.files.models",
+            "PqModel": "lance_spark.dataset.files.models",
+            "LanceSchema": "lance_spark.dataset.facts.lance_schema",
+            "Blob": "lance_spark.dataset.rows.blob_values",
+            "BlobType": "lance_spark.dataset.rows.blob_values",
+            "blob_array": "lance_spark.dataset.rows.blob_values",
+            "blob_field": "lance_spark.dataset.rows.blob_values",
+            "LanceBufferDescriptor": "lance_spark.dataset.files.reader",
+            "LanceColumnMetadata": "lance_spark.dataset.files.reader",
+            "LanceFileMetadata": "lance_spark.dataset.files.reader",
+            "LanceFileReader": "lance_spark.dataset.files.reader",
+            "LanceFileStatistics": "lance_spark.dataset.files.reader",
+            "LancePageMetadata": "lance_spark.dataset.files.reader",
+            "stable_version": "lance_spark.dataset.files.reader",
+            "LanceFileSession": "lance_spark.dataset.files.session",
+            "ListResult": "lance_spark.dataset.files.session",
+            "LanceFileWriter": "lance_spark.dataset.files.writer",
             "MemWalCleanup": "lance_spark.mem_wal.cleanup",
             "ShardDescription": "lance_spark.mem_wal.setup.shards",
             "ShardWriter": "lance_spark.mem_wal.writing.writer",
@@ -147,6 +203,8 @@ if not TYPE_CHECKING:
             "Fragment": "lance_spark.table.fragments.fragment",
             "FreshRows": "lance_spark.dataset.fresh.rows",
             "IOStats": "lance_spark.storage.io_counts",
+            "Index": "lance_spark.table.indexes.metadata",
+            "IndexFile": "lance_spark.table.indexes.metadata",
             "IndexCheck": "lance_spark.mutations.indexes.check",
             "IndexDescription": "lance_spark.mutations.indexes.existing",
             "IndexSegment": "lance_spark.mutations.indexes.existing",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from lance_spark.dataset.changes.index_segments import SegmentMethods
 from lance_spark.dataset.changes.merging import MergeMethods
 from lance_spark.dataset.changes.whole_table import WholeTableMethods
 from lance_spark.dataset.columns import ColumnMethods
@@ -18,11 +19,16 @@ from lance_spark.dataset.maintenance import MaintenanceMethods
 from lance_spark.dataset.mem_wal import MemWalMethods
 from lance_spark.dataset.recall import RecallMethods
 from lance_spark.dataset.rows.blobs import BlobMethods
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.namespace import table_entry
+from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import open_table
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 
 @names_table
@@ -35,6 +41,7 @@ class Dataset(
     ColumnMethods,
     MergeMethods,
     WholeTableMethods,
+    SegmentMethods,
     IndexMethods,
     MaintenanceMethods,
 ):
@@ -54,7 +61,7 @@ class Dataset(
 
     def delete(
         self,
-        filters: str | Iterable[Sequence[Any]] | None = None,
+        filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
         *,
         ids: Sequence[int] | None = None,
         addresses: Sequence[int] | None = None,
@@ -62,13 +69,14 @@ class Dataset(
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
+        retry_timeout: datetime.timedelta | None = None,
         max_retries: int = 20,
     ) -> Self:
         """Delete rows in one commit, by writing deletion files. Data files do not change.
 
         Parameters
         ----------
-        filters : str, or iterable of (column, operator, value), optional
+        filters : str, expression of Arrow, or iterable of (column, operator, value), optional
             The text of a ``WHERE`` clause with Spark's default settings
             (docs/reference/predicates.md), or conditions as in `to_batches`; an empty list selects
             all rows.
@@ -109,7 +117,11 @@ class Dataset(
             filters,
             rows,
             CommitOptions.of(
-                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+                commit_message,
+                transaction_properties,
+                conflict_retries,
+                max_retries=max_retries,
+                retry_timeout=retry_timeout,
             ),
         )
         return self._committed(table)
@@ -117,12 +129,13 @@ class Dataset(
     def update(
         self,
         updates: Mapping[str, Any],
-        filters: str | Iterable[Sequence[Any]] | None = None,
+        filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
         *,
         mode: Literal["rows", "columns", "overlay"] = "rows",
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
+        retry_timeout: datetime.timedelta | None = None,
         max_retries: int = 20,
     ) -> Self:
         """Update the values of rows in one commit.
@@ -134,7 +147,7 @@ class Dataset(
             backticks around names with special characters. A callable receives the rows to update
             as a record batch with all columns, and returns one value per row. If a child of a null
             struct is set, the struct becomes non-null and its other children are null.
-        filters : str, or iterable of (column, operator, value), optional
+        filters : str, expression of Arrow, or iterable of (column, operator, value), optional
             As in `delete`; all rows by default.
         mode : str
             ``rows``: the update writes the new rows to new fragments, and deletes the old rows.
@@ -148,6 +161,8 @@ class Dataset(
         conflict_retries : int
             Maximum number of times to replan the update on the newest version after another client
             changed some of the rows.
+        retry_timeout : timedelta, optional
+            Time after which the update is not replanned; no limit by default.
         max_retries : int
             Maximum number of times to retry a commit after other clients committed first.
 
@@ -173,7 +188,11 @@ class Dataset(
             filters,
             mode,
             CommitOptions.of(
-                commit_message, transaction_properties, conflict_retries, max_retries=max_retries
+                commit_message,
+                transaction_properties,
+                conflict_retries,
+                max_retries=max_retries,
+                retry_timeout=retry_timeout,
             ),
         )
         return self._committed(table)
@@ -181,8 +200,8 @@ class Dataset(
 
 @names_table_at
 def open_dataset(
-    uri: str | os.PathLike[str],
-    version: int | None = None,
+    uri: str | os.PathLike[str] | None = None,
+    version: int | str | None = None,
     *,
     branch: str | None = None,
     tag: str | None = None,
@@ -190,6 +209,9 @@ def open_dataset(
     storage_options: Mapping[str, Any] | None = None,
     base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
     manifest_store: ManifestStore | str | None = None,
+    commit_lock: CommitLock | None = None,
+    namespace_client: object | None = None,
+    table_id: Sequence[str] | None = None,
 ) -> Dataset:
     """Open a table at its newest version, or at another version.
 
@@ -197,8 +219,8 @@ def open_dataset(
     ----------
     uri : str or path
         A path, or a URI of any scheme that fsspec knows.
-    version : int, optional
-        Number of the version.
+    version : int or str, optional
+        Number of the version, or a tag.
     branch : str, optional
         Name of the branch, ``main`` for the main branch. By default, the branch that `uri` is the
         root of.
@@ -218,6 +240,15 @@ def open_dataset(
         The database that records the table's manifests, or ``package.module:name`` of a callable
         that returns one for the storage options. The same as the storage option of that name. Not
         needed for ``s3+ddb://``.
+    commit_lock : callable, optional
+        Receives a version, and returns a context manager inside of which no other client with the
+        same lock commits that version. The same as the storage option of that name.
+    namespace_client : LanceNamespace or Namespace, optional
+        In place of `uri`: the namespace that knows where the table is, of the package
+        lance-namespace or of `lance_spark.namespace`. The storage options that it gives replace
+        `storage_options`.
+    table_id : sequence of str, optional
+        The names of the table in `namespace_client`.
 
     Returns
     -------
@@ -226,21 +257,28 @@ def open_dataset(
     Raises
     ------
     TableNotFoundError, VersionNotFoundError, UnsupportedFeatureError, CorruptTableError,
-    StorageError InvalidOptionError
-        More than one of version, tag and timestamp is given, or the tag is on another branch.
+    StorageError
+    InvalidOptionError
+        More than one of version, tag and timestamp is given, the tag is on another branch, or not
+        exactly one of `uri` and a name in a namespace is given.
     """
-    storage_options = with_base_params(
-        with_store(storage_options, manifest_store), base_store_params
-    )
-    table = open_table(
-        os.fspath(uri),
-        version=version,
-        branch=branch,
-        tag=tag,
-        timestamp=None if timestamp is None else _instant(timestamp),
-        storage_options=storage_options,
-    )
-    return Dataset(table, storage_options)
+    if isinstance(version, str):
+        if tag is not None:
+            raise InvalidOptionError(f"give one tag, not the version {version!r} and {tag!r}")
+        version, tag = None, version
+    options = with_store(with_lock(storage_options, commit_lock), manifest_store)
+    options = with_base_params(options, base_store_params)
+    path = None if uri is None else os.fspath(uri)
+    with table_entry(path, namespace_client, table_id, options) as entry:
+        table = open_table(
+            entry.location,
+            version=version,
+            branch=branch,
+            tag=tag,
+            timestamp=None if timestamp is None else _instant(timestamp),
+            storage_options=entry.storage_options,
+        )
+    return Dataset(table, entry.storage_options)
 
 
 def _instant(timestamp: datetime.datetime) -> datetime.datetime:

@@ -46,13 +46,18 @@ def names_table_by(name_of: Callable[[Any], str]) -> Callable[[type[_T]], type[_
 
 
 def names_table_at(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make errors of a function name the table at its argument ``uri``; see `names_table_by`."""
+    """Make errors of a function name the table at its argument ``uri``; see `names_table_by`.
+
+    Without a URI, the namespace of the table names it.
+    """
     checked = checks_arguments(function)
     signature_of = signature(function)
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        uri = signature_of.bind(*args, **kwargs).arguments["uri"]
+        uri = signature_of.bind(*args, **kwargs).arguments.get("uri")
+        if uri is None:
+            return checked(*args, **kwargs)
         with naming(parse_uri(uri).display):
             return checked(*args, **kwargs)
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.row_meta import SCORE
-from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import take_addresses
 from lance_spark.scan.text.columns import can_ignore_index
 from lance_spark.scan.text.queries import FullTextQuery, QueryLike, leaves, parse_query
 from lance_spark.scan.text.search import TextSearch, indexed_columns
-from lance_spark.scan.text.task import TextScanTask
 from lance_spark.table.indexes import sections as indexes
 
 if TYPE_CHECKING:
-    from lance_spark.scan.search_task import OpenedRows
     from lance_spark.table.open import OpenTable
 
 
@@ -62,34 +57,6 @@ def score_field(names: Sequence[str]) -> pa.Field:
             "full-text query; rename it"
         )
     return SCORE.arrow_field
-
-
-def best_rows(task: TextScanTask, opened: OpenedRows) -> pa.Table:
-    """Return the rows of a search, those with the greatest scores first.
-
-    Parameters
-    ----------
-    task : TextScanTask
-        All rows of a version, with scores.
-    opened : OpenedRows
-
-    Raises
-    ------
-    LanceError
-        As `TextSearch.hits`.
-    """
-    metrics = ScanMetrics()
-    best = task.best(metrics, opened)
-    scores = pa.array(best.scores.astype(np.float32))
-    fields = task.lance_schema.fields
-    position = [field.id for field in fields].index(SCORE.id)
-    schema = Schema((*fields[:position], *fields[position + 1 :]), task.lance_schema.metadata)
-    if not schema.fields:
-        return pa.table([scores], schema=task.schema)
-    fragments = [piece.fragment for piece in task.slices]
-    paths, open_files = opened.paths, opened.open_files
-    rows = take_addresses(paths, fragments, schema, best.addresses, open_files, metrics)
-    return rows.add_column(position, SCORE.arrow_field, scores)
 
 
 def with_score(schema: Schema, position: int) -> Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,8 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.arguments import check_least, checks_arguments
 from lance_spark.errors import naming
+from lance_spark.namespace import table_entry
+from lance_spark.storage.commit.lock import CommitLock, with_lock
+from lance_spark.storage.options.base_paths import with_base_params
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.bases import TargetBases
+from lance_spark.table.commit.options import check_timeout
 from lance_spark.table.commit.transaction import Transaction, with_message
 from lance_spark.table.manifest import history, versions
 from lance_spark.table.manifest.history import VersionInfo
@@ -20,6 +25,7 @@ from lance_spark.table.refs.names import branch_store
 
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches
+    from lance_spark.dataset.files.session import LanceFileSession
     from lance_spark.dataset.tags import Tags
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import Reference
@@ -189,16 +195,21 @@ class HistoryMethods:
     @checks_arguments
     def commit(
         cls,
-        base_uri: str | os.PathLike[str] | Self,
+        base_uri: str | os.PathLike[str] | Self | None,
         operation: Operation | Transaction,
         read_version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        commit_lock: CommitLock | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         *,
         detached: bool = False,
         max_retries: int = 20,
         commit_message: str | None = None,
         transaction_properties: Mapping[str, str] | None = None,
         enable_stable_row_ids: bool = False,
+        namespace_client: object | None = None,
+        table_id: Sequence[str] | None = None,
+        base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
+        commit_timeout: datetime.timedelta | None = datetime.timedelta(seconds=1800),
     ) -> Self:
         """Commit an operation that the caller planned, and open the new version.
 
@@ -208,12 +219,14 @@ class HistoryMethods:
         Parameters
         ----------
         base_uri : str, path or Dataset
-            Root of the table, or of a branch.
+            Root of the table, or of a branch; None with a namespace.
         operation : Operation or Transaction
             The operation. A transaction has its own read version and properties.
         read_version : int, optional
             The version that the operation was planned on; it may be detached if `detached` is true.
             Not needed for operations that keep nothing of it (overwrite, restore).
+        commit_lock : callable, optional
+            As in `open_dataset`.
         storage_options : mapping, optional
             Settings of the store; by default the settings of the `Dataset`, if a dataset is given.
         detached : bool
@@ -225,6 +238,10 @@ class HistoryMethods:
             Stored in the transaction.
         enable_stable_row_ids : bool
             Whether a table that is created has stable row ids.
+        namespace_client, table_id, base_store_params
+            As in `open_dataset`.
+        commit_timeout : timedelta, optional
+            Time after which no other attempt starts; half an hour by default.
 
         Returns
         -------
@@ -242,11 +259,16 @@ class HistoryMethods:
         """
         from lance_spark.table.commit.user_operation import commit_user_operation
 
+        check_timeout("commit_timeout", commit_timeout)
         options = dict(storage_options or {})
         if isinstance(base_uri, HistoryMethods):
             options = base_uri._options(storage_options)
             base_uri = base_uri.uri
-        store = ObjectStore.from_uri(base_uri, options)
+        options = with_base_params(with_lock(options, commit_lock), base_store_params)
+        path = None if base_uri is None else os.fspath(base_uri)
+        with table_entry(path, namespace_client, table_id, options) as entry:
+            store = ObjectStore.from_uri(entry.location, entry.storage_options)
+        options = dict(entry.storage_options)
         with naming(store.display):
             version = commit_user_operation(
                 store,
@@ -256,6 +278,7 @@ class HistoryMethods:
                 max_retries=max_retries,
                 properties=with_message(transaction_properties, commit_message),
                 enable_stable_row_ids=enable_stable_row_ids,
+                timeout=commit_timeout,
             )
         return cls(open_table(store.uri, version=version, storage_options=options), options)
 
@@ -399,6 +422,12 @@ class HistoryMethods:
         target = ObjectStore.from_uri(target_path, options)
         manifest = deep_clone(self._at(reference, self._storage_options), target)
         return self._without_reading(target, manifest, options)
+
+    def new_file_session(self) -> LanceFileSession:
+        """Return a session for files below the root of the table; see `LanceFileSession`."""
+        from lance_spark.dataset.files.session import LanceFileSession
+
+        return LanceFileSession._of(self._table.store)
 
     def migrate_manifest_paths_v2(self) -> None:
         """Rename the manifests of a table of an early release to the names of the V2 naming scheme.

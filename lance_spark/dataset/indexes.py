@@ -340,7 +340,7 @@ class IndexMethods(HistoryMethods):
                 f"index type {config.index_type!r} is not one of vectors: use create_scalar_index"
             )
         return self.create_scalar_index(
-            _one_column(column),
+            one_column(column),
             config.index_type,
             name,
             replace=replace,
@@ -443,7 +443,7 @@ class IndexMethods(HistoryMethods):
         return self._committed(drop_index(self._table, name, options))
 
 
-def _one_column(column: str | Sequence[str]) -> str:
+def one_column(column: str | Sequence[str]) -> str:
     """Return the name of the only column; pylance takes lists, too."""
     names = [column] if isinstance(column, str) else list(column)
     if len(names) != 1:

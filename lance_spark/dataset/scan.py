@@ -14,6 +14,7 @@ from lance_spark.errors import CorruptError, MissingFileError
 from lance_spark.file.schema.extension_types import extended_table
 from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.take import parse_positions, take_addresses, take_rows
 
@@ -38,13 +39,13 @@ class ScanMethods(NearestMethods):
         with_row_address: bool,
         fast_search: bool,
     ) -> pa.Table:
-        from lance_spark.dataset.full_text import best_rows, can_ignore_indexes
+        from lance_spark.dataset.full_text import can_ignore_indexes
 
         schema = self._text_schema(columns, blob_handling, with_row_id, with_row_address)
 
         def rows_of(search: TextSearch) -> pa.Table:
             task = self._text_task(search, schema, conditions, conditions, limit=limit)
-            return best_rows(task, self._opened_rows())
+            return task.best_rows(ScanMetrics(), self._opened_rows())
 
         search = self._plan_text(query, fast_search=fast_search)
         try:

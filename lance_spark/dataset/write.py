@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_at
+from lance_spark.namespace import table_entry
+from lance_spark.storage.commit.lock import CommitLock, with_lock
 from lance_spark.storage.commit.manifest_store import ManifestStore, with_store
 from lance_spark.storage.options.base_paths import with_base_params
 
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
+    from lance_spark.table.commit.write_job import Mode
 
 
 @names_table_at
 def write_dataset(
     data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
-    uri: str | os.PathLike[str],
-    mode: Literal["create", "append", "overwrite"] = "create",
+    uri: str | os.PathLike[str] | None = None,
+    schema: pa.Schema | Mode | None = None,
+    mode: Mode = "create",
     *,
-    schema: pa.Schema | None = None,
     data_storage_version: str | None = None,
-    max_rows_per_file: int | None = None,
-    max_bytes_per_file: int | None = None,
+    max_rows_per_file: int | None = 1 << 20,
+    max_bytes_per_file: int | None = 90 << 30,
     enable_stable_row_ids: bool = False,
+    auto_cleanup_options: Mapping[str, int] | None = None,
     external_blob_mode: Literal["reference", "ingest"] = "reference",
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
@@ -43,6 +47,9 @@ def write_dataset(
     base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     manifest_store: ManifestStore | str | None = None,
+    commit_lock: CommitLock | None = None,
+    namespace_client: object | None = None,
+    table_id: Sequence[str] | None = None,
 ) -> Dataset:
     """Write rows to a table in one commit.
 
@@ -54,12 +61,12 @@ def write_dataset(
         list of mappings.
     uri : str or path
         A path, or a URI of any scheme that fsspec knows.
+    schema : pa.Schema, optional
+        Schema of an iterable; by default the schema of its first batch. Needed if the iterable may
+        be empty. A text in this place is the mode.
     mode : str
         ``create`` (the table must not exist), ``append`` or ``overwrite`` (both create a missing
         table).
-    schema : pa.Schema, optional
-        Schema of an iterable; by default the schema of its first batch. Needed if the iterable may
-        be empty.
     data_storage_version : str, optional
         File version: ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2, the default for new tables), or
         ``0.1`` (``legacy``). An append uses the version of the table. Version 2.0 cannot store maps
@@ -69,6 +76,9 @@ def write_dataset(
         Size at which a data file is closed; by default 1,048,576 rows or 90 GiB.
     enable_stable_row_ids : bool
         Whether a new table has stable row ids, which survive compaction.
+    auto_cleanup_options : mapping, optional
+        Turns on cleanup after commits of a new table: ``interval`` (versions between two cleanups)
+        and ``older_than_seconds``.
     external_blob_mode : str
         Handling of blobs that are given as URIs: ``reference`` stores the URI, ``ingest`` copies
         the bytes.
@@ -105,8 +115,9 @@ def write_dataset(
         base path of the table or of `initial_bases`.
     storage_options : mapping, optional
         Settings of the store.
-    manifest_store : ManifestStore or str, optional
-        As in `open_dataset`.
+    manifest_store, commit_lock, namespace_client, table_id
+        As in `open_dataset`. With the mode ``create``, the namespace chooses the place of the
+        table; with other modes, it must have the table.
 
     Returns
     -------
@@ -131,30 +142,37 @@ def write_dataset(
     # Imported here: readers need none of these modules.
     from lance_spark.dataset.changes.writing import write_rows
 
-    storage_options = with_base_params(
-        with_store(storage_options, manifest_store), base_store_params
-    )
-    table = write_rows(
-        data,
-        uri,
-        mode,
-        schema=schema,
-        data_storage_version=data_storage_version,
-        max_rows_per_file=max_rows_per_file,
-        max_bytes_per_file=max_bytes_per_file,
-        enable_stable_row_ids=enable_stable_row_ids,
-        external_blob_mode=external_blob_mode,
-        allow_external_blob_outside_bases=allow_external_blob_outside_bases,
-        blob_pack_file_size_threshold=blob_pack_file_size_threshold,
-        commit_retries=commit_retries,
-        commit_message=commit_message,
-        transaction_properties=transaction_properties,
-        txn_app_id=txn_app_id,
-        txn_version=txn_version,
-        branch=branch,
-        initial_bases=initial_bases,
-        target_bases=target_bases,
-        target_all_bases=target_all_bases,
-        storage_options=storage_options,
-    )
-    return Dataset(table, storage_options)
+    if isinstance(schema, str):
+        mode, schema = cast("Mode", schema), None
+    options = with_store(with_lock(storage_options, commit_lock), manifest_store)
+    options = with_base_params(options, base_store_params)
+    path = None if uri is None else os.fspath(uri)
+    is_new = mode == "create"
+    with table_entry(path, namespace_client, table_id, options, is_new=is_new) as entry:
+        return Dataset(
+            write_rows(
+                data,
+                entry.location,
+                mode,
+                schema=schema,
+                data_storage_version=data_storage_version,
+                max_rows_per_file=max_rows_per_file,
+                max_bytes_per_file=max_bytes_per_file,
+                enable_stable_row_ids=enable_stable_row_ids,
+                auto_cleanup_options=auto_cleanup_options,
+                external_blob_mode=external_blob_mode,
+                allow_external_blob_outside_bases=allow_external_blob_outside_bases,
+                blob_pack_file_size_threshold=blob_pack_file_size_threshold,
+                commit_retries=commit_retries,
+                commit_message=commit_message,
+                transaction_properties=transaction_properties,
+                txn_app_id=txn_app_id,
+                txn_version=txn_version,
+                branch=branch,
+                initial_bases=initial_bases,
+                target_bases=target_bases,
+                target_all_bases=target_all_bases,
+                storage_options=entry.storage_options,
+            ),
+            entry.storage_options,
+        )

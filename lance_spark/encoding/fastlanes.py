@@ -241,6 +241,54 @@ def unpack(
             out[rows[position : position + step]] = values
 
 
+@cache
+def _places(bits: int) -> tuple[IndexArray, IndexArray]:
+    """Return the row and the lane of each value of a chunk."""
+    lanes = CHUNK_VALUES // bits
+    rows = np.arange(bits)
+    first = np.array(_ORDER)[rows // 8] * 16 + rows % 8 * 128
+    values = (first[:, None] + np.arange(lanes)).reshape(-1)
+    row_of, lane_of = np.empty(CHUNK_VALUES, np.int64), np.empty(CHUNK_VALUES, np.int64)
+    row_of[values], lane_of[values] = np.repeat(rows, lanes), np.tile(np.arange(lanes), bits)
+    return row_of, lane_of
+
+
+def unpack_some(
+    data: Bytes, starts: IndexArray, widths: IndexArray, places: IndexArray, dtype: np.dtype[Any]
+) -> UIntArray:
+    """Return one value of each of several chunks, which may be the same chunk.
+
+    Parameters
+    ----------
+    data : uint8 array, contiguous
+    starts, widths : int64 array
+        Of the chunk of each value; see `unpack`.
+    places : int64 array
+        The place of each value in its chunk.
+    dtype : dtype
+        Unsigned.
+    """
+    result = np.zeros(len(starts), dtype)
+    chosen = np.flatnonzero(widths)
+    if not len(chosen):
+        return result
+    starts, widths = starts[chosen], widths[chosen]
+    bits = dtype.itemsize * 8
+    row_of, lane_of = _places(bits)
+    word, right = np.divmod(row_of[places[chosen]] * widths, bits)
+    positions = starts + (word * (CHUNK_VALUES // bits) + lane_of[places[chosen]]) * dtype.itemsize
+    words = np.ndarray(
+        (len(data) - dtype.itemsize + 1,), dtype.newbyteorder("<"), buffer=data, strides=(1,)
+    )
+    values = words[positions].astype(dtype) >> right.astype(dtype)
+    split = np.flatnonzero(right + widths > bits)
+    left = (bits - right[split]).astype(dtype)
+    values[split] |= words[positions[split] + _RUN].astype(dtype) << left
+    values &= np.iinfo(dtype).max >> (bits - widths).astype(dtype)
+    result[chosen] = values
+    return result
+
+
 def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
     """Turn the words in which rows start into values, in place."""
     np.right_shift(values, table.right, out=values)

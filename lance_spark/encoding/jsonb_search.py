@@ -137,26 +137,29 @@ class Located:
             np.zeros_like(self.starts),
             np.zeros_like(self.starts),
         )
-        rows, headers = self._containers()
         result.kinds[self.kinds == CONTAINER] = ODD
         number = None if number is None or number > COUNT else number
-        counts = (headers & COUNT).astype(np.int64)
-        is_object = headers & CONTAINER_KIND == OBJECT
-        is_array = headers & CONTAINER_KIND == ARRAY
-        num_entries = np.where(is_object, 2 * counts, counts)
-        payloads = self.starts[rows] + 4 + 4 * num_entries
-        is_sound = (is_object | is_array) & (payloads <= self.stops[rows])
-        is_read = counts > 0
-        is_read &= is_object if number is None else is_object | (counts > number)
+        containers = self._sound_containers()
+        is_read = containers.counts > 0
+        if number is not None:
+            is_read &= containers.is_object | (containers.counts > number)
+        else:
+            is_read &= containers.is_object
         if name is None:
-            is_read &= is_array
-        result.kinds[rows[is_sound & ~is_read]] = NOTHING
-        is_read &= is_sound
-        entries = _Entries(
-            self, rows[is_read], counts[is_read], num_entries[is_read], is_object[is_read]
-        )
-        entries.find(name, number, result)
+            is_read &= ~containers.is_object
+        result.kinds[containers.rows[~is_read]] = NOTHING
+        Entries(self, containers.chosen(is_read)).find(name, number, result)
         return result
+
+    def entries(self) -> tuple[Entries, Positions]:
+        """Return the entries of all containers, and the rows of other containers, which are odd.
+
+        A container whose entries are odd is known by `Entries.is_odd`.
+        """
+        is_odd = (self.kinds == ODD) | (self.kinds == CONTAINER)
+        containers = self._sound_containers()
+        is_odd[containers.rows] = False
+        return Entries(self, containers.chosen(containers.counts > 0)), np.flatnonzero(is_odd)
 
     def numbers(self) -> Numbers:
         """Return the numbers; other values are not numbers in the result.
@@ -211,77 +214,124 @@ class Located:
         rows = np.flatnonzero((self.kinds == CONTAINER) & (self.stops - self.starts >= 4))
         return rows, _read(self.data, ">u4", self.starts[rows]).astype(np.uint32)
 
+    def _sound_containers(self) -> _Containers:
+        """Return the objects and arrays that have as many bytes as their entries take."""
+        rows, headers = self._containers()
+        counts = (headers & COUNT).astype(np.int64)
+        is_object = headers & CONTAINER_KIND == OBJECT
+        num_entries = np.where(is_object, 2 * counts, counts)
+        payloads = self.starts[rows] + 4 + 4 * num_entries
+        is_sound = is_object | (headers & CONTAINER_KIND == ARRAY)
+        is_sound &= payloads <= self.stops[rows]
+        return _Containers(rows, counts, num_entries, is_object).chosen(is_sound)
 
-class _Entries:
-    """The entries of some objects and arrays, one container after the other.
 
-    Parameters
+@dataclass(frozen=True, slots=True)
+class _Containers:
+    """Some objects and arrays.
+
+    Attributes
     ----------
-    values : Located
     rows : int64 array
-        The containers: each has an entry, and as many bytes as its entries take.
     counts, num_entries : int64 array
         The number in each header, and of the entries.
     is_object : bool array
     """
 
-    def __init__(
-        self,
-        values: Located,
-        rows: Positions,
-        counts: Positions,
-        num_entries: Positions,
-        is_object: Bools,
-    ) -> None:
+    rows: Positions
+    counts: Positions
+    num_entries: Positions
+    is_object: Bools
+
+    def chosen(self, mask: Bools) -> _Containers:
+        rows, counts, num_entries = self.rows[mask], self.counts[mask], self.num_entries[mask]
+        return _Containers(rows, counts, num_entries, self.is_object[mask])
+
+
+class Entries:
+    """The entries of some objects and arrays, one container after the other.
+
+    Parameters
+    ----------
+    values : Located
+    containers : _Containers
+        Each has an entry.
+
+    Attributes
+    ----------
+    rows : int64 array
+        Row of each container.
+    counts : int64 array
+        Items of each array, and children of each object.
+    is_object, is_odd : bool array
+        Which containers are objects, and which are damaged or have values that JSON does not have.
+    container : int64 array
+        Container of each entry, as a number from 0 on.
+    is_key : bool array
+        Which entries are keys of objects.
+    kinds : uint32 array
+    ends : int64 array
+        Where the payload of each entry ends. Meaningless for entries of odd containers.
+    """
+
+    def __init__(self, values: Located, containers: _Containers) -> None:
+        rows, counts = containers.rows, containers.counts
+        num_entries, is_object = containers.num_entries, containers.is_object
         self._data = values.data
-        self._rows = rows
-        self._counts = counts
-        self._is_object = is_object
+        self.rows = rows
+        self.counts = counts
+        self.is_object = is_object
         self._firsts = np.cumsum(num_entries) - num_entries
-        self._container = np.repeat(np.arange(len(rows)), num_entries)
+        self.container = np.repeat(np.arange(len(rows)), num_entries)
         starts, stops = values.starts[rows], values.stops[rows]
         first_words = starts + 4
-        self._number = np.arange(len(self._container)) - self._firsts[self._container]
-        words = _read(self._data, ">u4", first_words[self._container] + 4 * self._number)
-        self._kinds = _checked_kinds(words)
+        self._number = np.arange(len(self.container)) - self._firsts[self.container]
+        words = _read(self._data, ">u4", first_words[self.container] + 4 * self._number)
+        self.kinds = _checked_kinds(words)
         self._lengths = (words & LENGTH).astype(np.int64)
         ends = np.cumsum(self._lengths)
         firsts = self._firsts
         payloads = first_words + 4 * num_entries
         shifts = payloads - (ends[firsts] - self._lengths[firsts])
         # Increasing within a container: if the last end is right, all are inside.
-        self._ends = ends + shifts[self._container]
-        is_key = is_object[self._container] & (self._number < counts[self._container])
-        self._is_key = is_key
-        self._is_odd = self._ends[firsts + num_entries - 1] != stops
-        wrong = (self._kinds == ODD) | (is_key & (self._kinds != STRING))
-        self._is_odd[self._container[wrong]] = True
+        self.ends = ends + shifts[self.container]
+        is_key = is_object[self.container] & (self._number < counts[self.container])
+        self.is_key = is_key
+        self.is_odd = self.ends[firsts + num_entries - 1] != stops
+        wrong = (self.kinds == ODD) | (is_key & (self.kinds != STRING))
+        self.is_odd[self.container[wrong]] = True
+
+    @property
+    def starts(self) -> Positions:
+        """First byte of the payload of each entry."""
+        starts: Positions = self.ends - self._lengths
+        return starts
 
     def find(self, name: bytes | None, number: int | None, result: Located) -> None:
         """Set the places of children and items in the rows of a result."""
-        result.kinds[self._rows[~self._is_odd]] = NOTHING
+        result.kinds[self.rows[~self.is_odd]] = NOTHING
         found = np.zeros(0, np.int64)
         if name is not None:
             found = self._keys(name)
-            containers = self._container[found]
+            containers = self.container[found]
             twice = containers[1:][containers[1:] == containers[:-1]]
-            result.kinds[self._rows[twice]] = ODD
-            self._is_odd[twice] = True
-            found += self._counts[containers]
+            result.kinds[self.rows[twice]] = ODD
+            self.is_odd[twice] = True
+            found += self.counts[containers]
         if number is not None:
-            arrays = np.flatnonzero(~self._is_object)
+            arrays = np.flatnonzero(~self.is_object)
             found = np.concatenate([found, self._firsts[arrays] + number])
-        found = found[~self._is_odd[self._container[found]]]
-        rows = self._rows[self._container[found]]
-        result.kinds[rows] = self._kinds[found]
-        result.stops[rows] = self._ends[found]
-        result.starts[rows] = self._ends[found] - self._lengths[found]
+        found = found[~self.is_odd[self.container[found]]]
+        rows = self.rows[self.container[found]]
+        result.kinds[rows] = self.kinds[found]
+        result.stops[rows] = self.ends[found]
+        result.starts[rows] = self.ends[found] - self._lengths[found]
 
     def _keys(self, name: bytes) -> Positions:
         """Return the entries of sound objects that are a key."""
-        maybe = np.flatnonzero(self._is_key & (self._lengths == len(name)))
-        maybe = maybe[~self._is_odd[self._container[maybe]]]
-        starts = self._ends[maybe] - len(name)
+        maybe = np.flatnonzero(self.is_key & (self._lengths == len(name)))
+        maybe = maybe[~self.is_odd[self.container[maybe]]]
+        starts = self.ends[maybe] - len(name)
         for index, byte in enumerate(name):
             is_equal = self._data[starts + index] == byte
             maybe, starts = maybe[is_equal], starts[is_equal]

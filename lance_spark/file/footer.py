@@ -186,6 +186,21 @@ def read_footer(tail: Tail) -> Footer:
     )
 
 
+class Sections(NamedTuple):
+    """Where the sections at the end of a file begin, and the version, as the footer has them."""
+
+    column_metadata: int
+    global_buffer_table: int
+    major_version: int
+    minor_version: int
+
+
+def sections(tail: Tail) -> Sections:
+    """Return the sections of a file that `read_footer` has accepted."""
+    start, _, buffers_at, _, _, major, minor, _ = _FOOTER.unpack(tail.end)
+    return Sections(start, buffers_at, major, minor)
+
+
 class _Tables(NamedTuple):
     """The two offset tables of a file."""
 

@@ -24,7 +24,14 @@ from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncoding
 from lance_spark.file.blobs.fields import described
 from lance_spark.file.checks import check_rows, named
 from lance_spark.file.columns import MAX_ROWS, read_columns
-from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
+from lance_spark.file.footer import (
+    Footer,
+    Sections,
+    Tail,
+    parse_descriptor,
+    read_footer,
+    sections,
+)
 from lance_spark.file.schema.field import Field, column_fields
 from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.nested import project, unpruned
@@ -128,6 +135,16 @@ class FileReader:
         return self._footer.version
 
     @property
+    def footer(self) -> Footer:
+        """The offset tables of the file."""
+        return self._footer
+
+    @property
+    def sections(self) -> Sections:
+        """The sections at the end of the file."""
+        return sections(self._tail)
+
+    @property
     def source(self) -> ByteSource:
         """The file itself."""
         return self._source
@@ -189,7 +206,7 @@ class FileReader:
             This release cannot read the encoding of a page.
         """
         check_rows(rows, self._num_rows, self._source.name)
-        stored = [self._stored(field) for field in fields]
+        stored = [self.stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
         self._load([column for field_columns in columns for column in field_columns])
         arrays = self._arrays(stored, columns, rows)
@@ -213,7 +230,7 @@ class FileReader:
         ------
         CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
         """
-        stored = [self._stored(field) for field in fields]
+        stored = [self.stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
         self._load([column for field_columns in columns for column in field_columns])
         for field, field_columns in zip(stored, columns, strict=True):
@@ -263,7 +280,7 @@ class FileReader:
         columns = [
             column_by_id.get(node.id, -1)
             for field in fields
-            for node in column_fields(self._stored(field), self.version)
+            for node in column_fields(self.stored(field), self.version)
         ]
         columns = [column for column in columns if column >= 0]
         self._load(columns)
@@ -438,7 +455,7 @@ class FileReader:
                 f"but the file's {self._num_rows} rows need {self._num_rows * per_row}"
             )
 
-    def _stored(self, field: Field) -> Field:
+    def stored(self, field: Field) -> Field:
         """Return the field in its stored form.
 
         Blobs have another stored form than the schema of the table, and a packed struct cannot be

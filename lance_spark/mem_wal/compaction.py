@@ -230,7 +230,7 @@ def compact_mem_wal(
     done = retry_on_conflict(
         table,
         lambda current: _compact(current, options, runner),
-        options.conflict_retries,
+        options,
         replan_always=True,
     )
     if drains:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +20,22 @@ import pyarrow as pa
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.mem_wal.key_bytes import ordered_bytes
-from lance_spark.scan.indexes.btree import DATA_FILE, IDS, VALUES, BTreeWriter
-from lance_spark.scan.indexes.files import SegmentWriter, read_columns
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.btree import (
+    DATA_FILE,
+    IDS,
+    VALUES,
+    BTreeWriter,
+    Pages,
+    cached_pages,
+    open_data,
+)
+from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named, read_columns
 from lance_spark.scan.indexes.order import order_of
 
 if TYPE_CHECKING:
     from lance_spark.encoding.rows import RowNumbers
+    from lance_spark.storage.source import ByteSource
     from lance_spark.storage.store import ObjectStore
     from lance_spark.table.paths import TablePaths
 
@@ -68,6 +79,91 @@ class SortedKeys:
 def key_values(columns: Sequence[pa.Array]) -> pa.Array:
     """Return the values that stand for keys in the index: the column, or bytes of several."""
     return columns[0] if len(columns) == 1 else ordered_bytes(columns).to_arrow()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyIndexFiles(IndexFiles):
+    """Opens the files of the index of an SSTable, of which `paths` are the paths."""
+
+    def source(self, name: str) -> ByteSource:
+        """Open the bytes of a file; the caller closes it."""
+        return self.paths.store.open(f"{FOLDER}/{name}")
+
+    def locate(self, name: str) -> tuple[ObjectStore, str]:
+        """Return the store of a file, and its path there."""
+        return self.paths.store, f"{FOLDER}/{name}"
+
+    def _key(self, name: str) -> tuple[str, str]:
+        return self.paths.store.uri, f"{FOLDER}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPages:
+    """The keys of all rows of an SSTable in order, in pages. The process keeps what was read.
+
+    Attributes
+    ----------
+    files : KeyIndexFiles
+    pages : Pages
+    """
+
+    files: KeyIndexFiles
+    pages: Pages
+
+    @classmethod
+    def open(cls, paths: TablePaths, dtype: pa.DataType, num_rows: int) -> KeyPages | None:
+        """Open the index of an SSTable; None if it is missing or of other keys.
+
+        Parameters
+        ----------
+        paths : TablePaths
+            Of the SSTable.
+        dtype : pyarrow.DataType
+            Type of the values: that of the only column of the key, or binary.
+        num_rows : int
+            Rows of the SSTable, with superseded ones.
+
+        Raises
+        ------
+        CorruptFileError, StorageError
+        """
+        files = KeyIndexFiles(
+            paths, table_pb2.IndexMetadata(name=f"{paths.store.display}/{FOLDER}")
+        )
+        pages = cached_pages(files)
+        if pages is None or pages.low.type != dtype or pages.num_rows != num_rows:
+            return None
+        return None if pages.nulls.any() else cls(files, pages)
+
+    def between(self, least: pa.Scalar, greatest: pa.Scalar) -> range:
+        """Return the pages that may have keys from one key to another."""
+        import pyarrow.compute as pc
+
+        first = pc.sum(pc.less(self.pages.high, least)).as_py() or 0
+        stop = pc.sum(pc.less_equal(self.pages.low, greatest)).as_py() or 0
+        return range(first, max(first, stop))
+
+    def read(self, numbers: range) -> list[pa.Array]:
+        """Return the keys of some pages.
+
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+
+        def read(missing: Sequence[int]) -> list[pa.Array]:
+            bounds = self.pages.bounds
+            rows = np.concatenate([np.arange(*bounds[n : n + 2]) for n in missing])
+            with open_data(self.files, self.pages.files) as data:
+                (values,) = data.read([named(data, VALUES, self.pages.low.type)], rows)
+            starts = np.append(0, np.cumsum(np.diff(bounds)[missing]))
+            # Each page has buffers of its own, so that the cache counts its bytes.
+            return [
+                pa.concat_arrays([values[start:stop], values[:0]])
+                for start, stop in pairwise(starts.tolist())
+            ]
+
+        return self.files.cached_parts(DATA_FILE, numbers, read, lambda values: values.nbytes)
 
 
 def write_key_index(paths: TablePaths, keys: SortedKeys) -> None:

@@ -160,6 +160,20 @@ def entry_bytes(value: pa.Scalar) -> bytes:
     return number.astype(number.dtype.newbyteorder("<")).tobytes()
 
 
+def entry_value(data: bytes, dtype: pa.DataType) -> Any:
+    """Return the value whose bytes a shard manifest has; None if they are of another type."""
+    if any(test(dtype) for test in _TEXT):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return None
+    if len(data) != np.dtype(dtype.to_pandas_dtype()).itemsize:
+        return None
+    if pat.is_boolean(dtype):
+        return data != b"\0"
+    return int.from_bytes(data, "little", signed=pat.is_signed_integer(dtype))
+
+
 def shard_uuid(spec: ShardingSpec, entries: FieldEntries) -> uuid.UUID:
     """Return the UUID of the shard of values, which depends on all parts of the spec."""
     parts = [str(spec.spec_id)]
@@ -214,6 +228,20 @@ def can_identify(dtype: pa.DataType) -> bool:
     return pat.is_boolean(dtype) or pat.is_integer(dtype) or any(test(dtype) for test in _TEXT)
 
 
+def sharding_values(part: ShardingField, column: pa.Array) -> pa.Array:
+    """Return the values of a sharding field, by bucket or identity, from those of its column.
+
+    Raises
+    ------
+    InvalidInputError
+        The number of buckets is missing.
+    UnsupportedTypeError
+    """
+    if part.transform == IDENTITY:
+        return column
+    return _buckets(column, num_buckets_of(part), part.field_id)
+
+
 def _values(part: ShardingField, batch: pa.RecordBatch | pa.Table, schema: Schema) -> pa.Array:
     if part.transform == UNSHARDED:
         return pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
@@ -223,10 +251,7 @@ def _values(part: ShardingField, batch: pa.RecordBatch | pa.Table, schema: Schem
             f"{part.transform or part.expression!r}; this release knows {BUCKET}, {IDENTITY} and "
             f"{UNSHARDED}"
         )
-    column = _source(part, batch, schema)
-    if part.transform == IDENTITY:
-        return column
-    return _buckets(column, num_buckets_of(part), part.field_id)
+    return sharding_values(part, _source(part, batch, schema))
 
 
 def _source(part: ShardingField, batch: pa.RecordBatch | pa.Table, schema: Schema) -> pa.Array:

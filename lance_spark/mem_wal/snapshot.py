@@ -4,17 +4,19 @@ Shard manifests are read before the base table. A compaction commits the rows of
 base table before it removes the SSTable from the shard manifest; in the other order, a read could
 miss both. The generations that the base table has are not read from SSTables and logs.
 
-Each shard is as it was when it was read: no version covers several shards.
+A log is read when its rows are first needed, so that a search for a key reads few logs. Each shard
+is as it was when it was read: no version covers several shards.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from lance_spark.errors import CorruptTableError
+from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.mem_wal.entries import Entry, read_tail
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
@@ -31,6 +33,8 @@ from lance_spark.table.paths import TablePaths
 
 #: Attempts to read shards and base table: a compaction can finish between the two.
 _ATTEMPTS = 5
+#: Seconds after which entries of a log may have been cleaned up since the shard manifest was read.
+_PROMPT = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,13 @@ class ShardState:
         """The id of the shard."""
         return self.manifest.shard
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows that the base table does not have."""
+        return bool(self.sstables or self.entries)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class FreshState:
     """A version of the base table, and the rows that it does not have yet.
 
@@ -65,17 +74,65 @@ class FreshState:
     table : OpenTable
     details : MemWalDetails or None
         None if the table has no MemWAL; then there are no shards.
-    shards : tuple of ShardState
-        The shards that have rows which the base table does not have.
+    manifests : tuple of ShardManifest
+        The newest of each shard.
+    has_logs : bool
+        Whether the rows of logs belong to it.
     """
 
     table: OpenTable
     details: MemWalDetails | None = None
-    shards: tuple[ShardState, ...] = ()
+    manifests: tuple[ShardManifest, ...] = ()
+    has_logs: bool = True
+    _read_at: float = field(default_factory=time.monotonic, repr=False)
+
+    @cached_property
+    def shards(self) -> tuple[ShardState, ...]:
+        """The shards that have rows which the base table does not have.
+
+        Raises
+        ------
+        CorruptFileError, StorageError
+        """
+        return tuple(state for state in self.read_shards(self.manifests) if state.has_rows)
+
+    def read_shards(self, manifests: Iterable[ShardManifest]) -> list[ShardState]:
+        """Read the logs of some shards.
+
+        Raises
+        ------
+        CorruptFileError
+            An entry cannot be read, or was cleaned up since the state was read.
+        StorageError
+        """
+        return read_all(self._read_shard, list(manifests), local=self.table.store.is_local)
+
+    def _read_shard(self, manifest: ShardManifest) -> ShardState:
+        compacted = 0 if self.details is None else self.details.compacted.get(manifest.shard, 0)
+        sstables = tuple(table for table in manifest.sstables if table.generation > compacted)
+        if not self.has_logs:
+            return ShardState(manifest, sstables)
+        entries = tuple(read_tail(self.table.store, manifest.shard, manifest.replay_after))
+        self._check_whole(manifest, entries)
+        pending = (entry for entry in entries if _is_pending(entry, manifest, compacted))
+        return ShardState(manifest, sstables, tuple(pending))
+
+    def _check_whole(self, manifest: ShardManifest, entries: tuple[Entry, ...]) -> None:
+        """Raise an error if entries may have been cleaned up: a log ends at a missing entry."""
+        if time.monotonic() - self._read_at < _PROMPT:
+            return
+        store = self.table.store
+        newest = read_latest(store, manifest.shard)
+        last = entries[-1].position if entries else manifest.replay_after
+        if newest is not None and newest.replay_after > last:
+            raise CorruptFileError(
+                f"{store.display}: WAL entries of shard {manifest.shard} after position {last} do "
+                "not exist any more; read again, and clean up with a longer retention"
+            )
 
 
 def read_state(table: OpenTable) -> FreshState:
-    """Read the newest state of a table and of its shards.
+    """Read the newest state of a table and of its shards, without logs.
 
     Parameters
     ----------
@@ -100,10 +157,7 @@ def read_state(table: OpenTable) -> FreshState:
             filter(None, (_missing(shard, details.compacted) for shard in manifests)), ""
         )
         if not problem:
-            read = partial(_read_state_of, store, details.compacted)
-            states = read_all(read, manifests, local=store.is_local)
-            with_rows = (state for state in states if state.sstables or state.entries)
-            return FreshState(newest, details, tuple(with_rows))
+            return FreshState(newest, details, tuple(manifests))
     raise CorruptTableError(
         f"{store.display}: {problem}. A restore of an older version of the table causes this, if "
         "later generations had been compacted and removed: read the table without fresh rows, or "
@@ -143,19 +197,6 @@ def _missing(manifest: ShardManifest, compacted: Mapping[uuid.UUID, int]) -> str
             f"table has its rows up to generation {newest} only"
         )
     return ""
-
-
-def _read_state_of(
-    store: ObjectStore, generations: Mapping[uuid.UUID, int], manifest: ShardManifest
-) -> ShardState:
-    compacted = generations.get(manifest.shard, 0)
-    sstables = tuple(table for table in manifest.sstables if table.generation > compacted)
-    entries = tuple(
-        entry
-        for entry in read_tail(store, manifest.shard, manifest.replay_after)
-        if _is_pending(entry, manifest, compacted)
-    )
-    return ShardState(manifest, sstables, entries)
 
 
 def _is_pending(entry: Entry, manifest: ShardManifest, compacted: int) -> bool:

@@ -7,6 +7,7 @@ refers to them, and they are deleted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -51,7 +52,7 @@ def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
 def retry_on_conflict(
     table: OpenTable,
     change: Callable[[OpenTable], _Result],
-    conflict_retries: int,
+    options: CommitOptions,
     *,
     replan_always: bool = False,
     before_replan: Callable[[OpenTable], None] | None = None,
@@ -62,8 +63,8 @@ def retry_on_conflict(
     ----------
     change : callable
         Plans the change on a version and commits it.
-    conflict_retries : int
-        Number of times the change is planned again.
+    options : CommitOptions
+        Its `conflict_retries` and `retry_timeout` say how often the change is planned again.
     replan_always : bool
         If true, the change depends only on the version passed in, so it is planned again even
         after an incompatible commit such as an overwrite.
@@ -74,14 +75,16 @@ def retry_on_conflict(
     ------
     CommitConflictError
         The change is incompatible with another commit, or had a conflict
-        `conflict_retries` + 1 times.
+        `conflict_retries` + 1 times, or the time for retries is over.
     InvalidInputError
         `conflict_retries` is negative.
     LanceError
         Errors of `change` and `before_replan`.
     """
-    check_least("conflict_retries", conflict_retries, 0)
+    check_least("conflict_retries", options.conflict_retries, 0)
     backoff = Backoff()
+    timeout = options.retry_timeout
+    started = time.monotonic()
 
     def attempt(current: OpenTable) -> _Result:
         with naming(current.store.display):
@@ -90,13 +93,17 @@ def retry_on_conflict(
     def replan(current: OpenTable, error: CommitConflictError) -> OpenTable | None:
         if not (error.retryable or (replan_always and _is_overtaken(current))):
             return None
+        if timeout is not None and time.monotonic() - started > timeout.total_seconds():
+            raise CommitConflictError(
+                f"{error}; the time for retries, {timeout}, is over", retryable=True
+            ) from error
         backoff.wait()
         newest = at_version(current, read_latest(current.store))
         if before_replan is not None:
             before_replan(newest)
         return newest
 
-    return replan_on_conflict(attempt, table, replan, conflict_retries)
+    return replan_on_conflict(attempt, table, replan, options.conflict_retries)
 
 
 def _is_overtaken(table: OpenTable) -> bool:
@@ -192,7 +199,7 @@ def change_schema(
     def change(current: OpenTable) -> Manifest:
         return commit_operation(current, plan(current), options)
 
-    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+    return at_version(table, retry_on_conflict(table, change, options))
 
 
 def check_writable(table: OpenTable) -> None:

@@ -77,7 +77,9 @@ class MergeSchema(WriteStrategy):
             return commit_operation(current, operation, options)
 
         try:
-            return retry_on_conflict(table, change, job.commit_retries)
+            return retry_on_conflict(
+                table, change, replace(options, conflict_retries=job.commit_retries)
+            )
         except _OvertakenError as overtaken:
             raise CommitConflictError(
                 f"{table.store.display}: version {overtaken.version} has other columns than "

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from lance_spark.errors import InvalidOptionError
+from lance_spark.errors import InvalidOptionError, LanceError, UncertainCommitError
 from lance_spark.namespace.base import Namespace, TableEntry
 
 __all__ = ["Namespace", "TableEntry", "connect"]
@@ -69,6 +70,62 @@ def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     namespace = connect(request["impl"], request["properties"])
     return namespace.describe_table(tuple(request["id"])).storage_options
+
+
+@contextmanager
+def table_entry(
+    uri: str | None,
+    client: object | None,
+    table_id: Sequence[str] | None,
+    storage_options: Mapping[str, Any],
+    *,
+    is_new: bool = False,
+) -> Iterator[TableEntry]:
+    """Return where a table is: at a URI, or where a namespace says.
+
+    Parameters
+    ----------
+    uri : str, optional
+    client : Namespace or lance_namespace.LanceNamespace, optional
+        The namespace of the table, if no URI is given.
+    table_id : sequence of str, optional
+        The names of the table in the namespace.
+    storage_options : mapping
+        Settings of the store. Settings that the namespace gives replace them.
+    is_new : bool
+        Whether the block creates the table. The name is released if the block fails.
+
+    Raises
+    ------
+    InvalidOptionError
+        Not exactly one of `uri` and the other two is given, or the client is of another class.
+    LanceError
+        Errors of `Namespace.describe_table`, `new_table` and `register_table`.
+    """
+    if client is None and table_id is None and uri is not None:
+        yield TableEntry(uri, storage_options=storage_options)
+        return
+    if client is None or table_id is None or uri is not None:
+        raise InvalidOptionError("give either uri, or namespace_client and table_id")
+    if not isinstance(client, Namespace):
+        from lance_spark.namespace.external import GivenNamespace
+
+        client = GivenNamespace(client)
+    identifier = tuple(table_id)
+    found = client.new_table(identifier) if is_new else client.describe_table(identifier)
+    entry = TableEntry(
+        found.location, found.properties, {**storage_options, **found.storage_options}
+    )
+    try:
+        yield entry
+        if is_new:
+            client.register_table(identifier, found)
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        if is_new:
+            client.cancel_table(identifier, found)
+        raise
 
 
 def _below(properties: Mapping[str, str], prefix: str) -> dict[str, str]:

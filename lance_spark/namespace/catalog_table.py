@@ -32,7 +32,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     CorruptTableError,
@@ -40,10 +39,13 @@ from lance_spark.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES, Backoff, replan_on_conflict
 from lance_spark.table.commit.write_commit import commit_or_clean_up
 from lance_spark.table.commit.write_job import CreateTable, ReplaceVersion, WriteStrategy
 from lance_spark.table.commit.write_plan import begin_write
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.open import OpenTable, open_table
 
 NAME = "__manifest"
 _KEY = {"lance-schema:unenforced-primary-key:position": "0"}
@@ -56,6 +58,7 @@ SCHEMA = pa.schema(
         pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
     ]
 )
+_BATCH_ROWS = 8192
 _READER_FLAGS = "lance.namespace.manifest.reader_feature_flags"
 _WRITER_FLAGS = "lance.namespace.manifest.writer_feature_flags"
 _MANAGED_VERSIONS = "table_version_management"
@@ -91,8 +94,8 @@ class CatalogTable:
             A column is missing or has another type.
         StorageError
         """
-        dataset = self._open()
-        return SCHEMA.empty_table() if dataset is None else self._rows_of(dataset)
+        table = self._open()
+        return SCHEMA.empty_table() if table is None else self._rows_of(table)
 
     def change(self, change: Change) -> None:
         """Replace the rows by the rows that `change` returns for them.
@@ -125,12 +128,12 @@ class CatalogTable:
             ) from error
 
     def _change_once(self, change: Change) -> None:
-        dataset = self._open()
+        table = self._open()
         strategy: WriteStrategy = CreateTable()
         rows = SCHEMA.empty_table()
-        if dataset is not None:
-            self._check_writable(dataset)
-            strategy, rows = ReplaceVersion(), self._rows_of(dataset)
+        if table is not None:
+            self._check_writable(table)
+            strategy, rows = ReplaceVersion(), self._rows_of(table)
         changed = change(rows)
         if changed is rows:
             return
@@ -138,7 +141,7 @@ class CatalogTable:
         job = begin_write(
             self.uri, changed.schema, mode="overwrite", storage_options=self.storage_options
         ).with_strategy(strategy)
-        if job.read_version != (0 if dataset is None else dataset.version):
+        if job.read_version != (0 if table is None else table.version):
             raise CommitConflictError(
                 f"{self.uri}: another client changed the catalog table", retryable=True
             )
@@ -148,32 +151,32 @@ class CatalogTable:
         except TableExistsError as error:
             raise CommitConflictError(str(error), retryable=True) from error
 
-    def _open(self) -> Dataset | None:
+    def _open(self) -> OpenTable | None:
         try:
-            dataset = open_dataset(self.uri, storage_options=self.storage_options)
+            table = open_table(self.uri, storage_options=self.storage_options)
         except TableNotFoundError:
             return None
-        self._check_flags(dataset, _READER_FLAGS, "read")
-        return dataset
+        self._check_flags(table, _READER_FLAGS, "read")
+        return table
 
-    def _check_writable(self, dataset: Dataset) -> None:
-        self._check_flags(dataset, _WRITER_FLAGS, "write")
-        if dataset.metadata.get(_MANAGED_VERSIONS) == "true":
+    def _check_writable(self, table: OpenTable) -> None:
+        self._check_flags(table, _WRITER_FLAGS, "write")
+        if table.manifest.table_metadata.get(_MANAGED_VERSIONS) == "true":
             raise UnsupportedFeatureError(
                 f"{self.uri}: the catalog table manages the versions of its tables "
                 f"({_MANAGED_VERSIONS}), which this release does not write; use another client"
             )
 
-    def _check_flags(self, dataset: Dataset, key: str, action: str) -> None:
-        flags = dataset.metadata.get(key, "0")
+    def _check_flags(self, table: OpenTable, key: str, action: str) -> None:
+        flags = table.manifest.table_metadata.get(key, "0")
         if flags != "0":
             raise UnsupportedFeatureError(
                 f"{self.uri}: the catalog table has feature flags {flags!r} ({key}), which this "
                 f"release does not know; {action} it with a newer release"
             )
 
-    def _rows_of(self, dataset: Dataset) -> pa.Table:
-        schema = dataset.schema
+    def _rows_of(self, table: OpenTable) -> pa.Table:
+        schema = table.schema.to_arrow()
         for name in ("object_id", "object_type", "location", "metadata"):
             index = schema.get_field_index(name)
             if index < 0 or schema.field(index).type != pa.string():
@@ -181,4 +184,15 @@ class CatalogTable:
                 raise CorruptTableError(
                     f"{self.uri}: column {name} of the catalog table {existing}; expected string"
                 )
-        return dataset.to_table()
+        fragments = counted_fragments(table.paths, table.manifest)
+        task = ScanTask(
+            uri=table.store.uri,
+            lance_schema=table.schema,
+            slices=tuple(
+                FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments
+            ),
+            batch_size=_BATCH_ROWS,
+            base_paths=table.manifest.base_paths,
+            storage_options=table.store.options,
+        )
+        return pa.Table.from_batches(task.batches(prefetch=False), schema)

@@ -62,7 +62,7 @@ class ClientNamespace(Namespace):
         Name of the program in errors.
     impl, properties
         Arguments with which `lance_spark.namespace.connect` opens this namespace in another
-        process.
+        process. Without `impl`, nothing renews the credentials of tables.
     storage_options : mapping
         Settings of the stores of the tables. Settings that the program returns for a table replace
         them.
@@ -71,7 +71,7 @@ class ClientNamespace(Namespace):
     def __init__(
         self,
         label: str,
-        impl: str,
+        impl: str | None,
         properties: Mapping[str, str],
         storage_options: Mapping[str, Any],
     ) -> None:

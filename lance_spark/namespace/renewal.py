@@ -27,7 +27,7 @@ _OF_CODE = (COMMIT_LOCK, CREDENTIAL_SOURCE, "manifest_store")
 
 def with_source(
     options: Mapping[str, str],
-    impl: str,
+    impl: str | None,
     properties: Mapping[str, str],
     identifier: Identifier,
 ) -> dict[str, str]:
@@ -36,7 +36,7 @@ def with_source(
     Parameters
     ----------
     impl, properties
-        Arguments of `lance_spark.namespace.connect`.
+        Arguments of `lance_spark.namespace.connect`; without `impl`, no source is added.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def with_source(
                 f"the namespace gives the storage option {name} of table {display(identifier)}, "
                 "which names code to run; set it in the options of the catalog or of the read"
             )
-    if EXPIRES_AT not in lower:
+    if impl is None or EXPIRES_AT not in lower:
         return dict(options)
     request = {"impl": impl, "properties": dict(properties), "id": list(identifier)}
     source = source_text(_FUNCTION, request, options)

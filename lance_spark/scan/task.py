@@ -181,7 +181,8 @@ class ScanTask:
         paths : TablePaths
             Opens the table's files.
         open_files : OpenFiles, optional
-            Data files that may be open already. Those of which a part is read are left there.
+            Data files that may be open already. Those of which a part is read are left there; all,
+            if it keeps whole files.
         """
         counted = ScanMetrics() if metrics is None else metrics
         pieces = _timed(self._pieces(counted, paths, open_files, prefetch=prefetch), counted)
@@ -223,8 +224,9 @@ class ScanTask:
                 continue
             yield from small.flush()
             is_part = rows.num_rows < fragment.physical_rows
+            is_kept = open_files is not None and (is_part or open_files.keeps_whole)
             yield from small.read_alone(
-                source, rows, prefetch=prefetch, open_files=open_files if is_part else None
+                source, rows, prefetch=prefetch, open_files=open_files if is_kept else None
             )
         yield from small.flush()
 

@@ -42,6 +42,12 @@ class LocalSource:
     size : int, optional
         Length that the file must have, in bytes.
 
+    Attributes
+    ----------
+    resident_bytes, most_resident_bytes : int
+        Bytes of the map that were read since their pages were released, and after how many that
+        happens.
+
     Raises
     ------
     CorruptFileError
@@ -70,7 +76,7 @@ class LocalSource:
         # The file can have lost bytes after its size was read.
         check_size(path, len(content), self.size)
         self._data: Bytes = np.frombuffer(content, dtype=np.uint8)
-        self._resident = 0
+        self.resident_bytes, self.most_resident_bytes = 0, _RESIDENT_BYTES
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return views of the ranges."""
@@ -83,10 +89,11 @@ class LocalSource:
             views.append(data[offset : offset + length])
             total += length
         self.counts.add(len(views), total)
-        self._resident += total
-        if self._resident > _RESIDENT_BYTES:
+        # A page that is read again is mapped once.
+        self.resident_bytes = min(self.resident_bytes + total, size)
+        if self.resident_bytes > self.most_resident_bytes:
             self.release_pages()
-            self._resident = total
+            self.resident_bytes = total
         return views
 
     def release_pages(self) -> None:
@@ -94,6 +101,7 @@ class LocalSource:
         advice = getattr(mmap, "MADV_DONTNEED", None)
         if self._map is not None and advice is not None:
             self._map.madvise(advice)
+            self.resident_bytes = 0
 
     def close(self) -> None:
         """Release the map; the system removes it with the last view."""

@@ -22,6 +22,7 @@ from lance_spark.encoding.compression import (
 )
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 
 SCHEMES = ["lz4", "zstd"]
 TEXT = st.one_of(
@@ -36,7 +37,7 @@ def bytes_of(data: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.binary(max_size=50), st.integers(0, 300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_round_trip(scheme: str, data: bytes, times: int) -> None:
     plain = bytes_of(data * times)
     stored = bytes_of(compress(scheme, plain))
@@ -85,7 +86,7 @@ def test_more_than_wanted(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.binary(max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=number_of(80, 200), deadline=None)
 def test_hostile_bytes(scheme: str, data: bytes) -> None:
     with suppress(CorruptFileError):
         assert len(decompress(scheme, bytes_of(data), 1 << 20)) <= 1 << 20
@@ -93,7 +94,7 @@ def test_hostile_bytes(scheme: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=number_of(40, 100), deadline=None)
 def test_damaged_bytes(scheme: str, data: st.DataObject) -> None:
     stored = bytearray(compress(scheme, bytes_of(b"abcabcabd" * 30)))
     stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
@@ -134,7 +135,7 @@ def many(scheme: str, buffers: list[np.ndarray], max_size: int) -> list[np.ndarr
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(60, 150), deadline=None)
 @given(st.lists(TEXT, max_size=12), st.sampled_from(["lz4", "zstd"]))
 @example([b"", b""], "zstd")
 @example([b"a" * (3 << 20), b"b" * (3 << 20), b"", b""], "zstd")

@@ -19,6 +19,7 @@ from lance.file import LanceFileReader
 
 from lance_spark.encoding.jsonb import MAX_DEPTH, decode, encode, to_jsonb, to_text
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError, UnsupportedError
+from tests.support.cells import number_of
 
 SCALAR, OBJECT, ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
 
@@ -135,7 +136,7 @@ def test_random_values_are_as_pylance_has_them(
     check(texts, tmp_path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=number_of(80, 200), deadline=None)
 @given(VALUES)
 def test_values_come_back(value: Any) -> None:
     result = json.loads(decode(encode(json.dumps(value))), parse_int=float)
@@ -247,7 +248,7 @@ def test_unknown_and_deeply_nested_jsonb_values_are_refused() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=number_of(120, 300), deadline=None)
 @given(VALUES, st.integers(0, 2**32 - 1))
 def test_any_damage_is_an_error_or_text(value: Any, seed: int) -> None:
     drawn = random.Random(seed)

@@ -15,6 +15,7 @@ from lance_spark.encoding.levels import Layer, Levels, Step, parse_layers, unrav
 from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.encoding.v2_1.shred import shred
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError
+from tests.support.cells import number_of
 
 TYPES = [
     pa.int32(),
@@ -142,7 +143,7 @@ def without_structs(dtype: pa.DataType, value: Any) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=number_of(120, 300))
 @given(st.sampled_from(TYPES).flatmap(rows_of))
 def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> None:
     dtype, rows = case
@@ -162,7 +163,7 @@ def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=number_of(120, 300))
 @given(st.sampled_from(TYPES).flatmap(rows_of), st.integers(0, 3), st.integers(0, 3))
 def test_slots_rebuild_the_rows(case: tuple[pa.DataType, list[Any]], skip: int, drop: int) -> None:
     dtype, rows = case

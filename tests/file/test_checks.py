@@ -54,7 +54,7 @@ def test_compaction_makes_no_file_that_nobody_can_read(tmp_path: Path, version: 
     assert words_of(open_dataset(uri).to_table()) == before
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("nested", [plain, in_struct, in_list])
 @pytest.mark.parametrize(
     ("index", "room"), [(pa.int8(), 127), (pa.uint8(), 255), (pa.int16(), 32767)]

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
-from lance_spark.file.open_files import FilesOfTable, OpenFiles
+import pytest
+
+from lance_spark.file import open_files
+from lance_spark.file.open_files import FilesOfTable, OpenFiles, WholeFiles
+from lance_spark.storage import local
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.source import ByteRange
 
 
 class File:
     """Stands in for a reader of a data file."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: LocalSource | None = None) -> None:
+        self.source = source
         self.closed = self.forgotten = 0
 
     def close(self) -> None:
@@ -62,3 +70,34 @@ def test_tables_share_a_cache() -> None:
     assert second.take_out("a") is None
     assert FilesOfTable(shared, "first").take_out("a") is file
     assert first.take_out("a") is None
+
+
+def test_whole_files_stay_mapped_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1 << 20
+    for name in "ab":
+        (tmp_path / name).write_bytes(bytes(size))
+    monkeypatch.setattr(open_files, "_MAPPED_BYTES", 2 * size)
+    monkeypatch.setattr(local, "_RESIDENT_BYTES", size // 2)
+    shared, files = OpenFiles(), {name: File(LocalSource(str(tmp_path / name))) for name in "ab"}
+    whole = WholeFiles(shared)
+    sources = {name: file.source for name, file in files.items()}
+    assert whole.keeps_whole
+    assert not shared.keeps_whole
+    for name, file in files.items():
+        whole.give_back(name, file)  # type: ignore[arg-type]
+    for name in "ab":
+        taken = whole.take_out(name)
+        assert taken is files[name]
+        for _ in range(2):
+            sources[name].read([ByteRange(0, size // 2), ByteRange(size // 2, size // 2)])
+        whole.give_back(name, taken)
+    # The pages of the file that was read first are released.
+    assert [sources[name].resident_bytes for name in "ab"] == [0, size]
+    sources["a"].most_resident_bytes = size // 2
+    sources["a"].read([ByteRange(0, size // 2)])
+    sources["a"].read([ByteRange(0, 8)])
+    assert sources["a"].resident_bytes == 8
+    for file in files.values():
+        file.source.close()

@@ -22,6 +22,7 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
 from lance_spark.scan.indexes.json_path import extracted
 from lance_spark.scan.predicates.expressions.kernels.json_documents import json_value
 from lance_spark.scan.predicates.json_paths import Item, Key, Member, Step
+from tests.support.cells import number_of
 
 #: Few keys, so that paths find values; some begin with others, or have the same bytes.
 KEYS = ["", "a", "b", "ab", "aa", "A", "é", "e\u0301", "0", "1", "+1", "\U0001f600", "x" * 70]
@@ -98,7 +99,7 @@ def small_pieces(patch: pytest.MonkeyPatch, size: int) -> None:
 
 
 @settings(
-    max_examples=150,
+    max_examples=number_of(60, 150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -134,7 +135,7 @@ def test_values_are_those_of_the_decoder(
 
 
 @settings(
-    max_examples=150,
+    max_examples=number_of(60, 150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -156,7 +157,7 @@ def test_indexed_values_are_those_of_the_decoder(
         assert outcome_of_index(part, path) == outcome_of_index(to_text(part), path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(60, 150), deadline=None)
 @given(st.lists(OBJECTS, min_size=1, max_size=4), STEPS, STEPS, st.integers(0, 2**32 - 1))
 def test_damage_is_an_error_or_a_value(
     values: list[Any], first: Step, second: Step, seed: int

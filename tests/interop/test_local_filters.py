@@ -23,7 +23,7 @@ from lance_spark.scan.predicates.sql import parse_predicate
 
 ROWS = 60
 #: Random filters.
-FILTERS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "300"))
+FILTERS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "150"))
 
 SAME = [
     *("id >= 50", "str in ('aa', 'bb')", "rec.bool", "rec.bool is not true", "not (id % 5 == 0)"),
@@ -151,7 +151,7 @@ def theirs(path: str, text: str) -> list[int]:
     return rows
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", SAME)
 def test_rows_are_those_of_pylance(path: str, text: str) -> None:
     rows = theirs(path, text)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import lance
 import pytest
 
 from tests.support.pylance_names import page
+from tests.support.pylance_names.names import Name
+from tests.support.pylance_names.signatures import differences
 
 
 def test_each_name_has_a_decision() -> None:
@@ -38,4 +42,36 @@ def test_a_method_that_is_added_here_shows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_parameter_of_pylance_that_is_missing_shows() -> None:
     remarks = {row.name.path: row.remark for row in page.rows()[0]}
-    assert "`retry_timeout`" in remarks["lance.LanceDataset.delete"]
+    assert "without `data_storage_version`" in remarks["lance.LanceDataset.update"]
+
+
+def _theirs(rows: object, uri: str, /, mode: str = "create", *, lock: object = None) -> None: ...
+
+
+def _same(rows: object, uri: str, mode: str = "create", *, lock: object = None) -> None: ...
+
+
+def _moved(rows: object, mode: str, uri: str = "x", lock: object = 1) -> None: ...
+
+
+def _other(rows: object, uri: str, *, mode: str = "append", more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (_same, []),
+        (_moved, ["by name: `uri`, `mode`", "by default `mode` is needed, `lock` is `1`"]),
+        (
+            _other,
+            [
+                "without `lock`",
+                "by name: `mode`",
+                "needs `more`",
+                "by default `mode` is `'append'`",
+            ],
+        ),
+    ],
+)
+def test_differences_of_parameters(own: Callable[..., None], expected: list[str]) -> None:
+    assert list(differences(Name("f", "", _theirs), own, {})) == expected

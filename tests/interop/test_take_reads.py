@@ -274,7 +274,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
         fs.rm("/reads", recursive=True)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["number", "text", "list", "vector"])
 def test_scattered_rows_of_a_remote_file(

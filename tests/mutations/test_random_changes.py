@@ -20,7 +20,7 @@ import pytest
 import lance_spark
 from tests.support.tables.pylance_written import manifests
 
-SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "60"))
+SEQUENCES = int(os.environ.get("LANCE_SPARK_SEQUENCES", "40"))
 BATCHES = 8
 STEPS = 5
 
@@ -194,7 +194,7 @@ def check(path: Path, model: Model, ids: dict[int, int] | None) -> None:
     assert manifests(path)[-1].next_row_id == model.next_key
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_random_changes(tmp_path: Path, batch: int) -> None:

@@ -4,7 +4,7 @@
 | --- | --- |
 | `version` | compares the version with the changelog, and with the tag of the commit if it has one |
 | `build` | builds the source distribution, and from it the wheel, twice; the bytes must be equal |
-| `check` | compares the files of the archives with those of the commit; runs `twine check --strict` |
+| `check` | compares the files of the archives with those of the commit; looks for links that PyPI does not have; runs `twine check --strict` |
 | `try` | installs the archives in clean environments, and writes and reads a table |
 | `sbom` | writes what the package needs, without and with its extras, as CycloneDX |
 
@@ -77,7 +77,16 @@ def read_version() -> str:
     return found[1]
 
 
-def version_faults(version: str, changelog: str, tags: list[str], changes: str) -> list[str]:
+def read_repository() -> str:
+    """Return the address of the repository; it is empty as long as there is none."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    repository: str = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    return repository
+
+
+def version_faults(
+    version: str, changelog: str, tags: list[str], changes: str, repository: str
+) -> list[str]:
     """Return what contradicts a version.
 
     Parameters
@@ -90,6 +99,8 @@ def version_faults(version: str, changelog: str, tags: list[str], changes: str) 
         The tags of the commit; those that begin with `v` are of releases.
     changes
         What `git status --porcelain` prints.
+    repository
+        The address that links of the page of the package lead to.
     """
     heading = re.search(r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", changelog, re.MULTILINE)
     faults = []
@@ -102,6 +113,11 @@ def version_faults(version: str, changelog: str, tags: list[str], changes: str) 
         faults.append('the commit has the tag of a release, and CHANGELOG.md says "unreleased"')
     if releases and changes:
         faults.append(f"the checkout has changes that are not in the tag:\n{changes}")
+    if releases and not repository:
+        faults.append(
+            "pyproject.toml has no repository below [tool.hatch.metadata.hooks.custom]: the page of "
+            "the package would have no links"
+        )
     return faults
 
 
@@ -110,7 +126,8 @@ def check_version() -> None:
     version = read_version()
     tags = run("git", "tag", "--points-at", "HEAD").split()
     changes = run("git", "status", "--porcelain")
-    faults = version_faults(version, (ROOT / "CHANGELOG.md").read_text(), tags, changes)
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    faults = version_faults(version, changelog, tags, changes, read_repository())
     if faults:
         sys.exit("\n".join(faults))
     note = "its tag" if f"v{version}" in tags else f"no release: the commit has no tag v{version}"
@@ -151,17 +168,22 @@ def check(tools: Path) -> None:
     """Compare the files of the archives with those of the commit; check the metadata."""
     wheel, source = archives()
     committed = set(run("git", "ls-files", *PACKAGES).splitlines())
-    licence = f"lance_spark-{read_version()}.dist-info/licenses/LICENSE"
+    information = f"lance_spark-{read_version()}.dist-info"
+    licences = {f"{information}/licenses/{name}" for name in ("LICENSE", "NOTICE")}
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
+        metadata = file.read(f"{information}/METADATA").decode()
         extra = {name for name in names - committed if ".dist-info/" not in name}
-    if licence not in names or not committed <= names or extra:
-        sys.exit(
-            f"{wheel.name}: missing {sorted(committed - names)}, not committed {sorted(extra)}"
-        )
+    if missing := {*committed, *licences} - names:
+        sys.exit(f"{wheel.name}: missing {sorted(missing)}")
+    if extra:
+        sys.exit(f"{wheel.name}: not committed {sorted(extra)}")
+    if dead := re.findall(r"\]\((?![a-z]+:|#)[^)]*\)", metadata):
+        sys.exit(f"{wheel.name}: links to files that PyPI does not have: {dead}")
     with tarfile.open(source) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
-    missing = {*committed, "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"} - names
+    pages = ("LICENSE", "NOTICE", "README.md", "CHANGELOG.md", "SECURITY.md", "hatch_build.py")
+    missing = {*committed, *pages} - names
     if missing:
         sys.exit(f"{source.name}: missing {sorted(missing)}")
     print(run(tools, "-m", "twine", "check", "--strict", wheel, source).strip())

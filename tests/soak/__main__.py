@@ -1,16 +1,16 @@
-"""`make soak`: thousands of faults, minutes of load, indexes, hostile inputs. Exit status 1 on any error.
+"""`make soak`: thousands of faults, minutes of load, everything at once, hostile inputs. Exit status 1 on any error.
 
 It prints the result of each step when the step ends.
 
 | environment | default | what it says |
 | --- | --- | --- |
-| `SOAK_MINUTES` | 4 | minutes of load: two thirds of them on a local disk, the rest on S3 |
+| `SOAK_MINUTES` | 4 | minutes of load: half of them with everything at once, a third on a local disk, the rest on S3 |
+| `SOAK_RELEASES` | four of them | releases of pylance that write, too, each by an interpreter of its own; the first run installs them. Empty: none |
 | `SOAK_SCHEDULES` | 3000 | schedules of faults |
 | `SOAK_FIRST` | 1000 | the first seed |
 | `SOAK_PROCESSES` | number of cores | processes that run schedules |
 | `SOAK_INPUT_MINUTES` | 1 | minutes of hostile inputs |
 | `SOAK_KILL_ROUNDS` | 4 | times that Spark's executors are killed at random, and its driver in the end, besides those at chosen moments |
-| `SOAK_STATEMENT_SECONDS` | 60 | seconds in which two, and then eight, writers run statements of SQL beside two processes of pylance |
 | `SOAK_INDEX_SECONDS` | 60 | seconds in which writers of this package and of pylance change a table and its indexes, once with row addresses and once with stable row ids |
 | `SOAK_MEM_WAL_SECONDS` | 60 | seconds in which writers of both clients write to the shards of a MemWAL and are killed, beside compactions, cleanup and fresh reads |
 | `SOAK_WRITERS`, `SOAK_READERS` | 16 | processes that write and read, on a local disk; on S3 half of them: the server is one process |
@@ -29,9 +29,12 @@ from typing import Any
 
 from tests.faults.__main__ import run_all
 from tests.soak.load import Figures, load
+from tests.soak.releases import RELEASES
 
 #: A planted mistake must be found within so many schedules.
 _ENOUGH = 400
+#: Seconds of a round of `mixed`, after which all rows are compared.
+_ROUND = 100
 _Rows = list[tuple[str, str, str]]
 
 
@@ -82,11 +85,11 @@ def loads() -> tuple[_Rows, bool]:
     seconds = 60.0 * float(os.environ.get("SOAK_MINUTES", "4"))
     writers, readers = _number("SOAK_WRITERS", 16), _number("SOAK_READERS", 16)
     with tempfile.TemporaryDirectory() as folder:
-        local = load(f"{folder}/table", seconds * 2 / 3, writers=writers, readers=readers)
+        local = load(f"{folder}/table", seconds / 3, writers=writers, readers=readers)
     with serving() as aws:
         remote = load(
             f"s3://{BUCKET}/table",
-            seconds / 3,
+            seconds / 6,
             writers=max(writers // 2, 1),
             readers=max(readers // 2, 1),
             options=aws.ours,
@@ -147,18 +150,24 @@ def kills() -> tuple[_Rows, bool]:
     return _reported_by("tests.spark.kills", "--rounds", os.environ.get("SOAK_KILL_ROUNDS", "4"))
 
 
-def statements() -> tuple[_Rows, bool]:
-    """Let writers of SQL and pylance change one table."""
-    seconds = os.environ.get("SOAK_STATEMENT_SECONDS", "60")
+def mixed() -> tuple[_Rows, bool]:
+    """Let SQL, streams and pylance change the same tables, then only this package."""
+    seconds = 30.0 * float(os.environ.get("SOAK_MINUTES", "4"))
+    releases = os.environ.get("SOAK_RELEASES", ",".join(RELEASES))
     rows: _Rows = []
     good = True
-    for writers in ("2", "8"):
+    others = ["--releases", releases]
+    for name, share, arguments in (
+        ("with pylance", 0.5, ["--sql", "4", "--own", "2", *others]),
+        ("streams that end at any point", 0.25, ["--streams", "called", "--sql", "0", *others]),
+        ("alone", 0.25, ["--alone", "--sql", "2", "--own", "2"]),
+    ):
+        rounds = str(max(round(seconds * share / _ROUND), 1))
         new, right = _reported_by(
-            "tests.soak.statements", "--seconds", seconds, "--writers", writers
+            *("tests.soak.mixed", "--seconds", str(seconds * share), "--rounds", rounds),
+            *("--seed", str(_number("SOAK_FIRST", 1000)), *arguments),
         )
-        rows += [
-            (name.replace(":", f" of {writers}:", 1), value, note) for name, value, note in new
-        ]
+        rows += [(f"{measure} ({name})", value, note) for measure, value, note in new]
         good = good and right
     return rows, good
 
@@ -206,7 +215,7 @@ def _reported_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
 
 def main() -> int:
     good = True
-    for part in (faults, loads, statements, indexes, mem_wal, kills, hostile):
+    for part in (faults, loads, mixed, indexes, mem_wal, kills, hostile):
         started = time.monotonic()
         rows, right = part()
         _print([*rows, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")])

@@ -21,6 +21,7 @@ from lance_spark.__main__ import main
 from tests.support import pages
 from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import JAVA_OPTIONS, environment
+from tests.support.spark.settings import INTERPRETED
 from tests.support.spark.versions import SPARK
 from tests.support.stores.azurite import free_port
 
@@ -107,6 +108,7 @@ def configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "1",
+        **({} if ALL_CELLS else INTERPRETED),
         # The metastore is a database of files in the current folder.
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),

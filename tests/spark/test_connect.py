@@ -25,6 +25,7 @@ from lance_spark.spark.jvm.classes import EXTENSION
 from lance_spark.spark.jvm.configuration import write_conf
 from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import environment
+from tests.support.spark.settings import INTERPRETED
 from tests.support.spark.versions import SPARK
 
 try:
@@ -50,6 +51,7 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **({} if ALL_CELLS else INTERPRETED),
 }
 
 START = """

@@ -56,9 +56,10 @@ def test_requests_of_a_mem_wal(aws: Aws) -> None:
     for number in range(3):
         writer.put(rows_of([2 + number]))
     dataset = opened()
-    fresh = measure("`fresh()` of a shard with an SSTable and 3 WAL entries", dataset.fresh)
+    fresh = measure("`fresh()` of a table with a shard", dataset.fresh)
+    scan = "its first scan, with 1 fragment, an SSTable and 3 WAL entries"
+    ids = measure(scan, fresh.to_table)["id"].to_pylist()
     assert (fresh.num_sstables, fresh.num_entries) == (1, 3)
-    ids = measure("its scan, with 1 fragment", fresh.to_table)["id"].to_pylist()
     assert sorted(ids) == [1, 2, 3, 4]
     found = measure("the search of a key in the table", lambda: fresh.to_table(filter="id = 77"))
     assert found.num_rows == 0
@@ -79,6 +80,14 @@ def test_requests_of_a_mem_wal(aws: Aws) -> None:
     dataset = opened()
     measure("compact two SSTables", dataset.compact_mem_wal)
     assert opened().count_rows() == 5
+    opened().disable_mem_wal()
+    opened().initialize_mem_wal(bucket_column="id", num_buckets=4)
+    for shard_id, part in opened().split_by_shard(rows_of(list(range(20)))).items():
+        opened().mem_wal_writer(shard_id).put(part)
+    fresh = opened().fresh()
+    search = "the first search of a key in one of 4 shards, which have a WAL entry each"
+    found = measure(search, lambda: fresh.to_table(filter="id = 7"))
+    assert found.num_rows == 1
     table = DOCS.read_text().partition("### Requests")[2].partition("\n## ")[0]
     documented = {row["what"]: int(row["requests"]) for row in _ROW.finditer(table)}
     assert measured == documented

@@ -21,6 +21,7 @@ from lance_spark.storage.prefetch import AheadSource, Part
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange
+from tests.support.cells import number_of
 
 GAP = 16
 PART = 256
@@ -81,7 +82,7 @@ def read(source: AheadSource, ranges: Sequence[ByteRange]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=number_of(32, 80), deadline=None)
 def test_reads_are_right_for_any_expected_parts(data: st.DataObject) -> None:
     source, _, _ = opened()
     edges = sorted(data.draw(st.sets(st.integers(0, SIZE), min_size=2, max_size=6)))

@@ -37,7 +37,7 @@ from tests.support.tables.hostile_session import Session
 LONGEST = 5.0
 SEED = 20_250_301
 #: Damages to each file.
-DAMAGES = min(int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50")) * 2 // 5, 200)
+DAMAGES = min(int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "30")) * 2 // 5, 200)
 #: Version of the tables.
 NEWEST = 7
 
@@ -115,7 +115,7 @@ def same_bases(data: bytes, content: bytes) -> bool:
 
 
 # Many inputs of `worse_manifest` are sound: they change fields that no reader needs or knows.
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("mutate", "least"), [(worse_bytes, 1), (worse_manifest, 0.25)])
 @pytest.mark.parametrize("table", ["plain", "stable", "clone"])
 def test_damaged_manifests(

@@ -10,10 +10,17 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lance_spark.arguments import check_least
-from lance_spark.dataset.changes.merge_rows import MergeClauses, MergeResult, execute
+from lance_spark.dataset.changes.merge_rows import (
+    MergeClauses,
+    MergeCounts,
+    MergeResult,
+    execute,
+    execute_uncommitted,
+)
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.options import CommitOptions, check_timeout
+from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.sources import table_of
 
 _WRITE_MODES = ("auto", "rewrite_rows", "rewrite_columns")
@@ -84,8 +91,7 @@ class MergeInsertBuilder:
 
     def retry_timeout(self, timeout: datetime.timedelta) -> Self:
         """Set the time after which the merge is not planned again; 30 seconds by default."""
-        if not isinstance(timeout, datetime.timedelta):
-            raise InvalidInputError(f"timeout must be a timedelta, not {type(timeout).__name__}")
+        check_timeout("timeout", timeout)
         self._timeout = timeout
         return self
 
@@ -181,10 +187,40 @@ class MergeInsertBuilder:
             Other clients committed conflicting changes in all attempts.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
+        source, options = self._prepared(data_obj, schema)
+        return execute(self._dataset, self._on, self._clauses, source, options)
+
+    def execute_uncommitted(
+        self, data_obj: Any, *, schema: pa.Schema | None = None
+    ) -> tuple[Transaction, MergeCounts]:
+        """Write the files of a merge without a commit.
+
+        Parameters
+        ----------
+        data_obj, schema
+            As in `execute`.
+
+        Returns
+        -------
+        (Transaction, dict)
+            The transaction, for `Dataset.commit`, and the counts of `execute`. Another client that
+            changes one of the rows first makes the commit fail.
+
+        Raises
+        ------
+        InvalidInputError, SchemaMismatchError, AmbiguousMergeError, UnsupportedFeatureError,
+        CorruptFileError, CorruptTableError, StorageError
+            As in `execute`.
+        """
+        source, options = self._prepared(data_obj, schema)
+        return execute_uncommitted(self._dataset, self._on, self._clauses, source, options)
+
+    def _prepared(self, data_obj: Any, schema: pa.Schema | None) -> tuple[pa.Table, CommitOptions]:
         if not self._clauses.changes_rows:
             raise InvalidInputError(
                 "merge_insert: add a clause that changes rows, such as when_matched_update_all"
             )
-        source = table_of(data_obj, schema)
-        options = CommitOptions.of(self._message, self._properties, self._retries, max_retries=20)
-        return execute(self._dataset, self._on, self._clauses, source, options, self._timeout)
+        options = CommitOptions.of(
+            self._message, self._properties, self._retries, retry_timeout=self._timeout
+        )
+        return table_of(data_obj, schema), options

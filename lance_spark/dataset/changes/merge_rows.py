@@ -13,8 +13,6 @@ source, if the source is small.
 
 from __future__ import annotations
 
-import datetime
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -26,7 +24,6 @@ import pyarrow.types as pat
 
 from lance_spark.errors import (
     AmbiguousMergeError,
-    CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
 )
@@ -36,9 +33,15 @@ from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import at_version, retry_on_conflict
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
-from lance_spark.mutations.rows.merge_insert import MergedRows, check_mergeable, commit_merge
+from lance_spark.mutations.rows.merge_insert import (
+    MergedRows,
+    check_mergeable,
+    commit_merge,
+    merge_operation,
+)
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.table.align import align
+from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
@@ -54,7 +57,15 @@ _TARGET, _SOURCE = "target", "source"
 _Indexes = npt.NDArray[np.int64]
 
 
-class MergeResult(TypedDict):
+class MergeCounts(TypedDict):
+    """What a merge changes: numbers of rows."""
+
+    num_inserted_rows: int
+    num_updated_rows: int
+    num_deleted_rows: int
+
+
+class MergeResult(MergeCounts):
     """The result of a merge.
 
     Attributes
@@ -65,9 +76,6 @@ class MergeResult(TypedDict):
     """
 
     dataset: Any
-    num_inserted_rows: int
-    num_updated_rows: int
-    num_deleted_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +115,9 @@ def execute(
     clauses: MergeClauses,
     source: pa.Table,
     options: CommitOptions,
-    timeout: datetime.timedelta,
 ) -> MergeResult:
     """Merge rows; see `MergeInsertBuilder.execute`."""
     merged: list[MergedRows] = []
-    started = time.monotonic()
 
     def change(current: OpenTable) -> Manifest:
         check_mergeable(current)
@@ -119,19 +125,27 @@ def execute(
         merged.append(rows)
         return commit_merge(current, rows, options)
 
-    def check_time(current: OpenTable) -> None:
-        if time.monotonic() - started > timeout.total_seconds():
-            raise CommitConflictError(
-                f"{current.store.display}: other clients changed the same rows, and the time for "
-                f"another attempt, {timeout}, is over; try again",
-                retryable=False,
-            )
-
     table = dataset._table
-    manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check_time)
-    rows = merged[-1]
+    manifest = retry_on_conflict(table, change, options)
+    return {"dataset": dataset._committed(at_version(table, manifest)), **_counts(merged[-1])}
+
+
+def execute_uncommitted(
+    dataset: ScannerMethods,
+    on: Sequence[str],
+    clauses: MergeClauses,
+    source: pa.Table,
+    options: CommitOptions,
+) -> tuple[Transaction, MergeCounts]:
+    """Write the files of a merge; see `MergeInsertBuilder.execute_uncommitted`."""
+    check_mergeable(dataset._table)
+    rows = plan_merge(dataset, on, clauses, source)
+    operation = merge_operation(dataset._table, rows)
+    return Transaction.new(dataset.version, operation, options.properties), _counts(rows)
+
+
+def _counts(rows: MergedRows) -> MergeCounts:
     return {
-        "dataset": dataset._committed(at_version(table, manifest)),
         "num_inserted_rows": len(rows.inserts),
         "num_updated_rows": len(rows.updated),
         "num_deleted_rows": len(rows.deleted),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.errors import AlreadyCommittedError
+from lance_spark.errors import AlreadyCommittedError, InvalidOptionError
 from lance_spark.file.blobs.writer import blob_options
 from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.transaction import with_message
@@ -60,6 +60,7 @@ def plan_write(
     max_rows_per_file: int | None = None,
     max_bytes_per_file: int | None = None,
     enable_stable_row_ids: bool = False,
+    auto_cleanup_options: Mapping[str, int] | None = None,
     external_blob_mode: Literal["reference", "ingest"] = "reference",
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
@@ -81,7 +82,7 @@ def plan_write(
         mode=mode,
         data_storage_version=data_storage_version,
         limits=WriteLimits.of(max_rows_per_file, max_bytes_per_file),
-        settings=TableSettings(enable_stable_row_ids),
+        settings=TableSettings(enable_stable_row_ids, _cleanup_config(auto_cleanup_options)),
         storage_options=storage_options,
         blobs=blobs,
         commit_retries=commit_retries,
@@ -89,3 +90,30 @@ def plan_write(
         bases=BaseTargets(initial_bases or (), target_bases, target_all_bases),
     )
     return job, batches
+
+
+def _cleanup_config(options: Mapping[str, int] | None) -> dict[str, str]:
+    """Return the configuration that turns cleanup after commits on.
+
+    Raises
+    ------
+    InvalidOptionError
+        An option is unknown, or not a number from 0 on.
+    """
+    from lance_spark.table.cleanup.automatic import INTERVAL, PREFIX
+
+    config = {}
+    for name, value in (options or {}).items():
+        if name not in ("interval", "older_than_seconds"):
+            raise InvalidOptionError(
+                f"auto_cleanup_options: {name!r} must be one of 'interval', 'older_than_seconds'"
+            )
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise InvalidOptionError(
+                f"auto_cleanup_options: {name!r} must be a number from 0 on, not {value!r}"
+            )
+        if name == "interval":
+            config[INTERVAL] = str(value)
+        else:
+            config[f"{PREFIX}older_than"] = f"{value}s"
+    return config

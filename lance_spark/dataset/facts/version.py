@@ -13,7 +13,9 @@ from lance_spark.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from lance_spark.dataset.facts.delta import DatasetDelta
+    from lance_spark.dataset.facts.lance_schema import LanceSchema
     from lance_spark.dataset.facts.statistics import DatasetStatistics
+    from lance_spark.dataset.files.models import IvfModel
     from lance_spark.storage.io_counts import IOStats
     from lance_spark.table.manifest.history import VersionInfo
 
@@ -132,6 +134,60 @@ class FactMethods(ScannerMethods):
         >>> dataset = dataset.checkout_latest()
         """
         return self.checkout_version((self.branch, None))
+
+    @property
+    def lance_schema(self) -> LanceSchema:
+        """The fields of the table with their ids."""
+        from lance_spark.dataset.facts.lance_schema import LanceSchema
+
+        return LanceSchema(self._table.schema)
+
+    def get_ivf_model(self, index_name: str) -> IvfModel:
+        """Return the centroids of an index of vectors: those of its first segment.
+
+        Raises
+        ------
+        InvalidInputError
+            The index does not exist, has no vectors, or is empty.
+        CorruptFileError, StorageError
+        """
+        from lance_spark.dataset.files.models import IvfModel
+        from lance_spark.scan.indexes.files import IndexFiles
+        from lance_spark.scan.vectors.files.segment import open_segment
+        from lance_spark.table.indexes import sections
+
+        for segment in sections.section_of(self._table.manifest).indices:
+            if segment.name != index_name or sections.type_of_index(segment) != "VECTOR":
+                continue
+            opened = open_segment(IndexFiles(self._table.paths, segment))
+            if opened is not None:
+                centroids = opened.ivf.centroids
+                values = pa.array(centroids.ravel())
+                array = pa.FixedSizeListArray.from_arrays(values, centroids.shape[1])
+                return IvfModel(array, opened.metric.value)
+        raise InvalidInputError(f"index {index_name!r} is not an index of vectors, or is empty")
+
+    def centroids(
+        self, *, index_name: str | None = None, column: str | None = None
+    ) -> pa.FixedSizeListArray:
+        """Return the centroids of an index, or of the first index of a column.
+
+        Raises
+        ------
+        InvalidInputError
+            Not exactly one name is given; or the errors of `get_ivf_model`.
+        """
+        from lance_spark.table.indexes import sections
+
+        if (index_name is None) is (column is None):
+            raise InvalidInputError("give either index_name or column")
+        if index_name is not None:
+            return self.get_ivf_model(index_name).centroids
+        number = self._table.schema.field(str(column)).id
+        for segment in sections.section_of(self._table.manifest).indices:
+            if number in segment.fields and sections.type_of_index(segment) == "VECTOR":
+                return self.get_ivf_model(segment.name).centroids
+        raise InvalidInputError(f"column {column!r} has no index of vectors")
 
     def delta(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from lance_spark.arguments import checks_arguments
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.storage.commit.lock import CommitLock
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.fragment import Fragment
 
@@ -62,10 +64,13 @@ class FragmentMethods(ScannerMethods):
         cls,
         dest: str | os.PathLike[str] | Self,
         transactions: Sequence[Transaction],
-        storage_options: Mapping[str, str] | None = None,
+        commit_lock: CommitLock | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         *,
         detached: bool = False,
         max_retries: int = 20,
+        base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
+        commit_timeout: datetime.timedelta | None = datetime.timedelta(seconds=1800),
     ) -> BulkCommitResult:
         """Commit several appends as one version.
 
@@ -75,7 +80,7 @@ class FragmentMethods(ScannerMethods):
             Root of the table, or of a branch.
         transactions : sequence of Transaction
             Each of an `Append`, for example of `write_fragments`.
-        storage_options, detached, max_retries
+        commit_lock, storage_options, detached, max_retries, base_store_params, commit_timeout
             As in `commit`.
 
         Returns
@@ -114,6 +119,13 @@ class FragmentMethods(ScannerMethods):
             properties,
         )
         dataset = cls.commit(
-            dest, merged, None, storage_options, detached=detached, max_retries=max_retries
+            dest,
+            merged,
+            commit_lock=commit_lock,
+            storage_options=storage_options,
+            detached=detached,
+            max_retries=max_retries,
+            base_store_params=base_store_params,
+            commit_timeout=commit_timeout,
         )
         return {"dataset": dataset, "merged": merged}

@@ -8,12 +8,14 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.dataset.facts.lance_schema import LanceSchema
 from lance_spark.dataset.fragments.write import as_fragments
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import BaseLike, new_bases
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes.metadata import segment_of
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.data_replacement import DataReplacement
@@ -23,6 +25,7 @@ from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.data.rewrite import Rewrite
 from lance_spark.table.operations.data.rewrite import RewriteGroup as Group
 from lance_spark.table.operations.data.update import Update, UpdateMode
+from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig
@@ -42,8 +45,7 @@ class _Replacement(NamedTuple):
 class LanceOperation:
     """Operations that change a table, for `Dataset.commit`. The names are those of pylance.
 
-    The operations of an index, of a clone and of overlays are not here: `Dataset` has methods for
-    them.
+    The operations of a clone and of overlays are not here: `Dataset` has methods for them.
 
     Examples
     --------
@@ -58,7 +60,7 @@ class LanceOperation:
 
     @staticmethod
     def Overwrite(  # noqa: N802
-        new_schema: Schema | pa.Schema,
+        new_schema: Schema | LanceSchema | pa.Schema,
         fragments: Iterable[Fragment],
         initial_bases: Iterable[BaseLike] | None = None,
     ) -> Operation:
@@ -105,7 +107,7 @@ class LanceOperation:
     @staticmethod
     def Merge(  # noqa: N802
         fragments: Iterable[Fragment],
-        schema: Schema | pa.Schema,
+        schema: Schema | LanceSchema | pa.Schema,
         preserves_nullability: bool = False,
     ) -> Operation:
         """Return the operation that adds columns; see `DatasetFragment.merge_columns`.
@@ -130,7 +132,7 @@ class LanceOperation:
 
     @staticmethod
     def Project(  # noqa: N802
-        schema: Schema, preserves_nullability: bool = False
+        schema: Schema | LanceSchema, preserves_nullability: bool = False
     ) -> Operation:
         """Return the operation that drops or renames columns, which keep their field ids."""
         return Project(tuple(_schema(schema).to_protos()), preserves_nullability)
@@ -223,6 +225,24 @@ class LanceOperation:
         )
 
     @staticmethod
+    def CreateIndex(  # noqa: N802
+        new_indices: Iterable[object], removed_indices: Iterable[object] = ()
+    ) -> Operation:
+        """Return the operation that adds and removes segments of indexes.
+
+        Parameters
+        ----------
+        new_indices : iterable of Index
+            Segments whose files exist; see `Dataset.create_index_uncommitted`. The name of each is
+            the name of its index.
+        removed_indices : iterable of Index
+            Segments to remove.
+        """
+        return CreateIndex(
+            tuple(map(segment_of, new_indices)), tuple(map(segment_of, removed_indices))
+        )
+
+    @staticmethod
     def UpdateMap(  # noqa: N802
         updates: Mapping[str, str | None], replace: bool = False
     ) -> MapUpdate:
@@ -262,7 +282,7 @@ class LanceOperation:
         return DataReplacement(tuple((number, file) for number, file in replacements))
 
 
-def _schema(schema: Schema | pa.Schema) -> Schema:
+def _schema(schema: Schema | LanceSchema | pa.Schema) -> Schema:
     """Return a schema with field ids.
 
     Raises
@@ -272,6 +292,8 @@ def _schema(schema: Schema | pa.Schema) -> Schema:
     """
     if isinstance(schema, pa.Schema):
         return Schema.from_arrow(schema)
+    if isinstance(schema, LanceSchema):
+        return schema._schema
     if not isinstance(schema, Schema):
         raise InvalidInputError(f"schema must be a schema, not {type(schema).__name__}")
     return schema

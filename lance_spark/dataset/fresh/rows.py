@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
 from lance_spark.dataset.scanning.methods import ScannerMethods
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.fresh.scan import FreshScan
 from lance_spark.mem_wal.fresh.tasks import count_sources
@@ -20,15 +20,13 @@ from lance_spark.scan.task import ScanTask
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lance_spark.dataset.planning import Filter
+    from lance_spark.scan.text.queries import QueryLike
+    from lance_spark.scan.text.search import TextSearch
+    from lance_spark.scan.text.task import TextScanTask
+    from lance_spark.scan.vectors.search import VectorSearch
+    from lance_spark.scan.vectors.task import VectorScanTask
     from lance_spark.table.open import Reference
-
-_SEARCH = (
-    "{}: full-text queries do not read the rows of a MemWAL: read without fresh rows, or compact "
-    "the rows into the table"
-)
 
 
 class FreshRows(ScannerMethods):
@@ -77,27 +75,27 @@ class FreshRows(ScannerMethods):
     @property
     def num_shards(self) -> int:
         """Number of shards that are read."""
-        return len(self._scan.state.shards)
+        return len(self._scan.sources.shards)
 
     @property
     def num_sstables(self) -> int:
         """Number of SSTables that are read."""
-        return self._scan.num_sstables
+        return self._scan.sources.num_sstables
 
     @property
     def num_entries(self) -> int:
         """Number of WAL entries that are read."""
-        return self._scan.num_entries
+        return self._scan.sources.num_entries
 
     @property
     def _max_rows(self) -> int:
         """The maximum number of rows, without reading any: hidden rows are counted."""
-        return super()._max_rows + self._scan.max_rows
+        return super()._max_rows + self._scan.sources.max_rows
 
     @property
     def _has_only_fragments(self) -> bool:
-        """Whether all rows are rows of fragments."""
-        return not self._scan.state.shards
+        """Whether it is known that all rows are rows of fragments."""
+        return not self._scan.state.manifests
 
     def _count_rows(self, conditions: Sequence[Condition], use_scalar_index: bool) -> int:
         """Return the number of rows that meet all conditions.
@@ -166,9 +164,9 @@ class FreshRows(ScannerMethods):
             whole_fragments=whole_fragments,
             use_scalar_index=use_scalar_index,
         )
-        scan = self._scan.sources_of(conditions)
-        tasks = scan.base_tasks(plan.tasks, conditions)
-        fresh = scan.fresh_tasks(schema, conditions, batch_size)
+        sources = self._scan.sources_of(conditions)
+        tasks = sources.base_tasks(plan.tasks, conditions)
+        fresh = sources.fresh_tasks(schema, conditions, batch_size)
         return ScanPlan([*tasks, *fresh], plan.indexes)
 
     def _tasks(self, columns: Sequence[str], conditions: Sequence[Condition]) -> list[ScanTask]:
@@ -219,45 +217,78 @@ class FreshRows(ScannerMethods):
             "MemWAL have no row ids, addresses, positions and versions"
         )
 
-    def _nearest_rows(
+    def _nearest_task(
         self,
-        nearest: Mapping[str, Any],
-        limit: int | None,
-        columns: Sequence[str] | None,
-        conditions: tuple[Condition, ...],
-        blob_handling: str | None,
-        with_row_id: bool,
-        with_row_address: bool,
+        search: VectorSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
         *,
-        prefilter: bool,
-        fast_search: bool,
-        use_scalar_index: bool,
-    ) -> pa.Table:
-        from lance_spark.dataset.fresh.nearest import FreshNearest, read_fields
-        from lance_spark.scan.vectors.query import parse_nearest
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        use_scalar_index: bool = True,
+    ) -> VectorScanTask:
+        from lance_spark.mem_wal.fresh.found_rows import read_fields
+        from lance_spark.mem_wal.fresh.nearest import FreshNearestTask
 
-        query = parse_nearest(nearest)
-        if limit and nearest.get("k") is None:
-            query = replace(query, k=limit)
-        before, after = (conditions, ()) if prefilter else ((), conditions)
-        search = self._plan_nearest(query, fast_search=fast_search)
-        fresh = self._scan.sources_of(before)
-        schema = self._nearest_schema(
-            columns,
-            blob_handling,
-            with_row_id,
-            with_row_address,
-            is_batch=search.query.is_batch,
-        )
-        read = Schema(read_fields(schema, search, after))
-        self._check(read, conditions, None)
-        tasks = fresh.fresh_tasks(read, before, DEFAULT_BATCH_SIZE)
-        if tasks:
+        read = Schema(read_fields(schema, search.path[:1], filters))
+        self._check(read, prefilter, None)
+        sources = self._scan.sources_of(prefilter)
+        fresh = tuple(sources.fresh_tasks(read, prefilter, batch_size))
+        if fresh:
             search = replace(search, measures_again=True)
-        task = self._nearest_task(
-            search, schema, fresh.unshadowed(before), (), use_scalar_index=use_scalar_index
+        base = super()._nearest_task(
+            search,
+            schema,
+            sources.unshadowed(prefilter),
+            (),
+            batch_size=batch_size,
+            use_scalar_index=use_scalar_index,
         )
-        return FreshNearest(search, task, tasks, after).rows(self._opened_rows(), limit)
+        return FreshNearestTask.of(base, fresh, filters)
 
-    def _plan_text(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise UnsupportedFeatureError(_SEARCH.format(self._table.store.display))
+    def _plan_text(
+        self, query: QueryLike, *, fast_search: bool, use_index: bool = True
+    ) -> TextSearch:
+        from lance_spark.mem_wal.fresh.text import with_fresh_rows
+
+        search = super()._plan_text(query, fast_search=fast_search, use_index=use_index)
+        num_rows = self._scan.sources.max_rows
+        return with_fresh_rows(search, num_rows) if num_rows else search
+
+    def _text_task(
+        self,
+        search: TextSearch,
+        schema: Schema,
+        prefilter: tuple[Condition, ...],
+        filters: tuple[Condition, ...],
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        limit: int | None = None,
+        keeps_ties: bool = False,
+    ) -> TextScanTask:
+        from lance_spark.mem_wal.fresh.found_rows import read_fields
+        from lance_spark.mem_wal.fresh.text import FreshTextTask, has_fresh_rows
+
+        # All rows count as documents of columns that are searched as one.
+        documents = () if search.has_combined_fields else prefilter
+        after = tuple(
+            condition for condition in filters if all(condition is not own for own in documents)
+        )
+        searched = [plan.path[0].id for plan in search.columns.values()]
+        columns = [field for field in self._table.schema.fields if field.id in searched]
+        read = Schema(read_fields(schema, columns, after))
+        self._check(read, prefilter, None)
+        sources = self._scan.sources_of(documents)
+        base = super()._text_task(
+            search,
+            schema,
+            prefilter,
+            sources.unshadowed(filters),
+            batch_size=batch_size,
+            limit=limit,
+            keeps_ties=keeps_ties,
+        )
+        if not sources.shards:
+            return base
+        fresh = sources.fresh_tasks(read, documents, batch_size) if has_fresh_rows(search) else ()
+        return FreshTextTask.of(base, sources.keys, tuple(fresh), after)

@@ -10,7 +10,7 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.fresh.rows import FreshRows
 from lance_spark.dataset.planning import PlanMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.mem_wal.snapshot import FreshState, ShardState
+from lance_spark.mem_wal.snapshot import FreshState
 from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.mem_wal.names import is_sstable_folder
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, SsTable
@@ -84,28 +84,23 @@ def rows_of(
         The table has no primary key, and `pk_columns` is not given.
     """
     table = dataset._table
-    details = details_of(table.manifest)
-    compacted = {} if details is None else details.compacted
-    shards = []
+    manifests = []
     for snapshot in snapshots:
         shard = uuid.UUID(snapshot.shard_id)
         generations = [generation for generation, _ in snapshot.sstables]
         if len(set(generations)) < len(generations):
             raise InvalidInputError(f"shard {shard}: a generation is given twice: {generations}")
-        sstables = tuple(
-            SsTable(generation, path)
-            for generation, path in sorted(snapshot.sstables)
-            if generation > compacted.get(shard, 0)
+        manifests.append(
+            ShardManifest(
+                shard,
+                current_generation=max(
+                    [snapshot.current_generation, *(g + 1 for g in generations)]
+                ),
+                sstables=tuple(SsTable(*pair) for pair in sorted(snapshot.sstables)),
+                spec_id=snapshot.spec_id,
+            )
         )
-        manifest = ShardManifest(
-            shard,
-            current_generation=max([snapshot.current_generation, *(g + 1 for g in generations)]),
-            sstables=sstables,
-            spec_id=snapshot.spec_id,
-        )
-        if sstables:
-            shards.append(ShardState(manifest, sstables))
-    state = FreshState(table, details, tuple(shards))
+    state = FreshState(table, details_of(table.manifest), tuple(manifests), has_logs=False)
     rows = FreshRows(table, dataset._storage_options, state, pk_columns)
     if not rows.key_columns:
         raise UnsupportedFeatureError(f"{table.store.display}: the table has no primary key")

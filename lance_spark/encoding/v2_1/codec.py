@@ -113,6 +113,18 @@ class Codec:
         """Return the values of all chunks, in order, as one block."""
         raise UnsupportedEncodingError(f"encoding {self.name!r} cannot be used inside mini-blocks")
 
+    def decode_some(
+        self, encoding: Any, chunks: Chunks, entries: npt.NDArray[np.int64]
+    ) -> DataBlock | None:
+        """Return some values of all chunks; None if it takes less time to decode all.
+
+        Parameters
+        ----------
+        entries : int64 array
+            Their positions among the values of all chunks, which exist.
+        """
+        return None
+
     def decode_block(self, encoding: Any, data: Bytes, num_values: int) -> DataBlock:
         """Return the `num_values` values that one buffer holds."""
         raise UnsupportedEncodingError(f"encoding {self.name!r} cannot be used for a single buffer")
@@ -194,6 +206,14 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock
     """Decode mini-block chunks as `encoding` says; see `Codec.decode_chunks`."""
     result, message = _split(encoding)
     return result.decode_chunks(message, chunks)
+
+
+def decode_some(
+    encoding: pb.CompressiveEncoding, chunks: Chunks, entries: npt.NDArray[np.int64]
+) -> DataBlock | None:
+    """Decode some values of mini-block chunks; see `Codec.decode_some`."""
+    result, message = _split(encoding)
+    return result.decode_some(message, chunks, entries)
 
 
 def decode_block(encoding: pb.CompressiveEncoding, data: Bytes, num_values: int) -> DataBlock:

@@ -130,6 +130,27 @@ def joined(buffers: Sequence[Bytes]) -> Bytes:
     return buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
 
 
+def placed(buffers: Sequence[Bytes]) -> tuple[Bytes, IndexArray]:
+    """Return bytes that have several buffers, and where each starts.
+
+    Parts of one array, as a file in memory, are not copied if they start at multiples of 8.
+    """
+    whole = buffers[0].base
+    if (
+        isinstance(whole, np.ndarray)
+        and whole.dtype == np.uint8
+        and whole.ndim == 1
+        and whole.flags.c_contiguous
+        and all(buffer.base is whole for buffer in buffers)
+    ):
+        addresses = [buffer.__array_interface__["data"][0] for buffer in buffers]
+        starts = np.array(addresses, np.int64) - whole.__array_interface__["data"][0]
+        if not (starts % 8).any():
+            return whole, starts
+    ends = np.cumsum([len(buffer) for buffer in buffers])
+    return joined(buffers), np.append(0, ends[:-1])
+
+
 def little_endian(data: Bytes, width: int) -> IndexArray:
     """Return unsigned little-endian numbers of `width` bytes as int64.
 

@@ -1,16 +1,16 @@
 """Sets of keys: those that hide older rows of the same keys.
 
 A set has the keys of some SSTables and logs. Each task that needs one reads them itself, because
-they can be larger than the task; a process keeps those that it read last.
+they can be larger than the task. Of an SSTable it reads those pages of the index of keys whose keys
+are between the least and the greatest key of the rows that are looked up. If keys increase, a task
+for old rows reads few of them. A process keeps what it read. The keys of a small log are in the
+task.
 """
 
 from __future__ import annotations
 
-import math
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,26 +20,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mem_wal.key_index import key_values
+from lance_spark.mem_wal.key_index import KeyPages, key_values
 from lance_spark.mem_wal.log_rows import LogRows
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.scan.predicates.comparison import values_at
-from lance_spark.scan.predicates.conditions import Condition, candidates_of_all
 from lance_spark.scan.task import ScanTask
+from lance_spark.storage.parallel import read_all
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.paths import TablePaths
 
 KeyPaths = tuple[tuple[Field, ...], ...]
 
-#: Bytes of keys of SSTables that a process keeps.
-_KEPT_BYTES = 64 * 1024 * 1024
-#: More keys than this are not looked up in Bloom filters.
-_MOST_KEYS = 10_000
-_lock = threading.Lock()
-_kept: OrderedDict[Hashable, pa.Array] = OrderedDict()
+#: Bytes of the keys of a log that are sent with a task.
+_SENT_BYTES = 16 * 1024
+_ALL = range(1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SsTableKeys:
     """The keys of an SSTable.
 
@@ -49,39 +48,99 @@ class SsTableKeys:
         Reads all live rows: the last of each key, tombstones too.
     paths : tuple of tuple of Field
         The columns of the key.
+    has_index : bool
+        Whether these are the columns of the primary key, of which SSTables have an index.
     """
 
     task: ScanTask
     paths: KeyPaths
+    has_index: bool = True
 
-    def read(self) -> pa.Array:
-        """Return the keys, in any order."""
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("task", "paths", "has_index")}
+
+    def pages(self, least: pa.Scalar, greatest: pa.Scalar) -> range:
+        """Return the numbers of the pages that may have keys from one key to another."""
+        return _ALL if self._index is None else self._index.between(least, greatest)
+
+    def read(self, pages: range) -> list[pa.Array]:
+        """Return the keys of some pages.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, StorageError
+        """
+        if self._index is not None:
+            return self._index.read(pages)
         # The name of the folder of an SSTable has random digits.
-        name = (self.task.uri, tuple(path[-1].id for path in self.paths))
-        with _lock:
-            if name in _kept:
-                _kept.move_to_end(name)
-                return _kept[name]
+        ids = ",".join(str(path[-1].id) for path in self.paths)
+        return [CACHE.get((self.task.uri, f"keys {ids}", None), self._read_columns, _size)]
+
+    @cached_property
+    def _index(self) -> KeyPages | None:
+        if not self.has_index:
+            return None
+        dtype = pa.binary() if len(self.paths) > 1 else self.paths[0][-1].arrow_field.type
+        paths = TablePaths.open(self.task.uri, self.task.storage_options)
+        return KeyPages.open(paths, dtype, self.task.num_rows)
+
+    def _read_columns(self) -> pa.Array:
         keys = replace(self.task, lance_schema=Schema.of_paths(self.paths))
-        values = _joined([keys_of(batch, self.paths) for batch in keys.batches()])
-        with _lock:
-            _kept[name] = values
-            while sum(array.nbytes for array in _kept.values()) > _KEPT_BYTES:
-                _kept.popitem(last=False)
-        return values
+        return _joined([keys_of(batch, self.paths) for batch in keys.batches()])
 
 
 @dataclass(frozen=True, slots=True)
 class LogKeys:
-    """The keys of the rows of a log."""
+    """The keys of the rows of a log.
+
+    Attributes
+    ----------
+    rows : LogRows
+    paths : tuple of tuple of Field
+        The columns of the key.
+    written : int
+        When the version of the base table was written. Another MemWAL of the table, and a table
+        that is created again, can have logs of the same names.
+    values : pyarrow.Array or None
+        The keys, if they are few.
+    """
 
     rows: LogRows
     paths: KeyPaths
+    written: int
+    values: pa.Array | None = None
 
-    def read(self) -> pa.Array:
-        """Return the keys, in order, with repetitions."""
-        rows = self.rows.read(Schema.of_paths(self.paths).fields)
-        return _joined([keys_of(batch, self.paths) for batch in rows.to_batches()])
+    @classmethod
+    def of(cls, rows: LogRows, paths: KeyPaths, written: int) -> LogKeys:
+        """Return the keys of rows that were read."""
+        values = pc.unique(_log_keys(rows, paths))
+        return cls(rows, paths, written, values if values.nbytes <= _SENT_BYTES else None)
+
+    def pages(self, least: pa.Scalar, greatest: pa.Scalar) -> range:
+        """Return the number of the only page."""
+        return _ALL
+
+    def read(self, pages: range) -> list[pa.Array]:
+        """Return the keys, in any order.
+
+        Raises
+        ------
+        CorruptFileError, StorageError
+        """
+        if self.values is not None:
+            return [self.values]
+        rows = self.rows
+        name = f"keys of {rows.shard} {self.written} {rows.positions[0]} {rows.positions[-1]}"
+        key = (rows.store.uri, name, len(rows.positions))
+        return [CACHE.get(key, lambda: pc.unique(_log_keys(rows, self.paths)), _size)]
+
+
+class _Loaded:
+    """The pages of each source that a set has read last, and their keys."""
+
+    def __init__(self) -> None:
+        self.pages: tuple[range, ...] = ()
+        self.keys: pa.Array | npt.NDArray[np.generic] = pa.array([], pa.null())
 
 
 @dataclass(frozen=True)
@@ -97,48 +156,97 @@ class KeySet:
 
     sources: tuple[SsTableKeys | LogKeys, ...]
     paths: KeyPaths
+    _loaded: _Loaded = field(default_factory=_Loaded, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"sources": self.sources, "paths": self.paths}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _loaded=_Loaded())
+
     def has(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return which rows of a batch have a key of the set."""
-        keys = keys_of(batch, self.paths)
-        if not len(keys) or not len(self._values):
+        return self._has(keys_of(batch, self.paths))
+
+    def has_any(self, columns: Sequence[pa.Array]) -> bool:
+        """Return whether the set has one of some keys, given by the columns of the key."""
+        return bool(self._has(key_values(columns)).any())
+
+    def _has(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        least, greatest = pc.min_max(keys).values() if len(keys) else (pa.scalar(None),) * 2
+        if not least.is_valid:
             return np.zeros(len(keys), np.bool_)
-        if self._numbers is None:
-            found: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=self._values).to_numpy(
+        known = self._keys_between(least, greatest)
+        if not len(known):
+            return np.zeros(len(keys), np.bool_)
+        if isinstance(known, pa.Array):
+            found: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=known).to_numpy(
                 zero_copy_only=False
             )
             return found
         numbers = keys.to_numpy(zero_copy_only=False)
         # Keys of rows that are near one another are often near one another, too.
-        first = np.searchsorted(self._numbers, numbers.min())
-        stop = np.searchsorted(self._numbers, numbers.max(), side="right")
-        candidates = self._numbers[first:stop]
+        first = np.searchsorted(known, numbers.min())
+        stop = np.searchsorted(known, numbers.max(), side="right")
+        candidates = known[first:stop]
         if not len(candidates):
             return np.zeros(len(keys), np.bool_)
         places = np.searchsorted(candidates, numbers)
         places[places == len(candidates)] = 0
         return np.asarray(candidates[places] == numbers)
 
-    def has_any(self, columns: Sequence[pa.Array]) -> bool:
-        """Return whether the set has one of some keys, given by the columns of the key."""
-        keys = key_values(columns)
-        if not len(keys) or not len(self._values):
-            return False
-        return bool(pc.any(pc.is_in(keys, value_set=self._values)).as_py())
+    def _keys_between(
+        self, least: pa.Scalar, greatest: pa.Scalar
+    ) -> pa.Array | npt.NDArray[np.generic]:
+        """Return at least the keys from one key to another; integers in order."""
+        loaded = self._loaded
+        pages = tuple(source.pages(least, greatest) for source in self.sources)
+        if all(map(_contains, loaded.pages, pages)) and len(loaded.pages) == len(pages):
+            return loaded.keys
+        if len(loaded.pages) == len(pages) and any(map(_has_common, loaded.pages, pages)):
+            pages = tuple(map(_hull, loaded.pages, pages))
+        parts = read_all(
+            lambda source_and_pages: source_and_pages[0].read(source_and_pages[1]),
+            [pair for pair in zip(self.sources, pages, strict=True) if len(pair[1])],
+            local=all(_is_local(source) for source in self.sources),
+        )
+        keys = _joined([array for part in parts for array in part])
+        loaded.keys = keys
+        if pat.is_integer(keys.type):
+            # A search in order does not read all of them.
+            loaded.keys = np.sort(keys.to_numpy(zero_copy_only=False))
+        loaded.pages = pages
+        return loaded.keys
 
-    @cached_property
-    def _values(self) -> pa.Array:
-        return _joined([source.read() for source in self.sources])
 
-    @cached_property
-    def _numbers(self) -> npt.NDArray[Any] | None:
-        """The keys in order, if they are integers: a search does not read all of them."""
-        if not pat.is_integer(self._values.type):
-            return None
-        return np.unique(self._values.to_numpy(zero_copy_only=False))
+def _contains(outer: range, inner: range) -> bool:
+    return not inner or (outer.start <= inner.start and inner.stop <= outer.stop)
+
+
+def _has_common(first: range, second: range) -> bool:
+    """Return whether two ranges have more in common than their edges."""
+    return min(first.stop, second.stop) - max(first.start, second.start) > 1
+
+
+def _hull(first: range, second: range) -> range:
+    if not first or not second:
+        return first or second
+    return range(min(first.start, second.start), max(first.stop, second.stop))
+
+
+def _is_local(source: SsTableKeys | LogKeys) -> bool:
+    if isinstance(source, LogKeys):
+        return source.rows.store.is_local
+    return parse_uri(source.task.uri).is_local
+
+
+def _size(values: pa.Array) -> int:
+    return int(values.nbytes)
+
+
+def _log_keys(rows: LogRows, paths: KeyPaths) -> pa.Array:
+    read = rows.read(Schema.of_paths(paths).fields)
+    return _joined([keys_of(batch, paths) for batch in read.to_batches()])
 
 
 def keys_of(batch: pa.RecordBatch, paths: KeyPaths) -> pa.Array:
@@ -150,61 +258,6 @@ def keys_of(batch: pa.RecordBatch, paths: KeyPaths) -> pa.Array:
             for column in columns
         ]
     )
-
-
-def selected_keys(paths: KeyPaths, conditions: tuple[Condition, ...]) -> list[pa.Array] | None:
-    """Return all keys of rows that can meet conditions; None if they are unknown or many.
-
-    Parameters
-    ----------
-    paths : tuple of tuple of Field
-        The columns of the key.
-
-    Returns
-    -------
-    list of pyarrow.Array or None
-        The columns of the key.
-    """
-    if not paths or not conditions:
-        return None
-    columns = []
-    for path in paths:
-        values = _selected_values(path, conditions)
-        if values is None:
-            return None
-        columns.append(values)
-    count = math.prod(map(len, columns))
-    if count > _MOST_KEYS:
-        return None
-    # Each value of a column together with each of the others.
-    numbers = np.indices([len(values) for values in columns]).reshape(len(columns), count)
-    return [values.take(pa.array(number)) for values, number in zip(columns, numbers, strict=True)]
-
-
-def _selected_values(path: tuple[Field, ...], conditions: tuple[Condition, ...]) -> pa.Array | None:
-    """Return the values of a column for which conditions can hold; None if they are unknown."""
-    dtype = path[-1].arrow_field.type
-    selected: list[Any] = []
-
-    def ask(field: Field, op: str, value: Any) -> RowRanges | None:
-        if field.id != path[-1].id or op not in ("==", "in"):
-            return None
-        selected.append(value)
-        return NO_ROWS
-
-    # If no row has one of the values, and thus no row can meet the conditions, then all rows that
-    # can meet them have one of the values.
-    rows = candidates_of_all(conditions, ask)
-    if rows is None or rows.num_rows:
-        return None
-    try:
-        arrays = [
-            value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
-            for value in selected
-        ]
-        return pa.concat_arrays([pa.array([], dtype), *(array.cast(dtype) for array in arrays)])
-    except (pa.ArrowException, AttributeError):
-        return None
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

@@ -13,10 +13,10 @@ table without a primary key, no row is hidden.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import islice
 
 import pyarrow as pa
 
@@ -29,40 +29,20 @@ from lance_spark.mem_wal.fresh.key_sets import (
     KeySet,
     LogKeys,
     SsTableKeys,
-    selected_keys,
 )
+from lance_spark.mem_wal.fresh.pruning import selected_keys, selected_shards
 from lance_spark.mem_wal.fresh.tasks import TOMBSTONE_ID, LogTask, SsTableTask, Unshadowed
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.snapshot import FreshState, ShardState
 from lance_spark.mem_wal.sstable import open_sstable
-from lance_spark.scan.predicates.conditions import (
-    Condition,
-)
+from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.mem_wal.shard_manifest import ShardManifest, SsTable
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.primary_key import primary_key
-
-
-@dataclass(frozen=True, slots=True)
-class _SsTableRows:
-    """An open SSTable."""
-
-    generation: int
-    table: OpenTable
-    fragments: tuple[Fragment, ...]
-
-    def task(self, storage_options: Mapping[str, Any]) -> SsTableTask:
-        """Return the task that reads all live rows without columns."""
-        return SsTableTask(
-            uri=self.table.store.uri,
-            lance_schema=Schema(()),
-            slices=tuple(FragmentSlice(part, 0, part.physical_rows) for part in self.fragments),
-            batch_size=1 << 16,
-            storage_options=dict(storage_options),
-            generation=self.generation,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +89,7 @@ class _Filters:
 
 
 class FreshScan:
-    """Plans scans of a state.
+    """Plans scans of a state. The sources of a shard are opened when they are needed first.
 
     Parameters
     ----------
@@ -119,19 +99,112 @@ class FreshScan:
 
     Attributes
     ----------
+    state : FreshState
     paths : tuple of tuple of Field
         The columns of the key.
-    num_entries : int
-    num_sstables : int
     """
 
     def __init__(self, state: FreshState, paths: KeyPaths | None = None) -> None:
         self.state = state
-        self.paths: KeyPaths = tuple(primary_key(state.table.schema)) if paths is None else paths
-        self._shards = [self._opened(shard) for shard in state.shards]
+        of_table: KeyPaths = tuple(primary_key(state.table.schema))
+        self.paths = of_table if paths is None else paths
+        self._has_filters = self.paths == of_table
+        self._opened: dict[uuid.UUID, _ShardRows] = {}
         self._filters = _Filters()
-        self.num_sstables = sum(len(shard.sstables) for shard in state.shards)
-        self.num_entries = sum(len(shard.entries) for shard in state.shards)
+
+    @property
+    def sources(self) -> FreshSources:
+        """The sources of all shards.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, StorageError
+        """
+        return self._open(self.state.manifests)
+
+    def sources_of(self, conditions: tuple[Condition, ...]) -> FreshSources:
+        """Return the sources that may have keys for which conditions can hold.
+
+        The others neither have rows that meet the conditions, nor hide such rows. The Bloom filters
+        of SSTables are read if the conditions select keys by `=` or `IN`.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, StorageError
+        """
+        sources = self._open(selected_shards(self.state, self.paths, conditions))
+        # The filters are those of the primary key.
+        keys = selected_keys(self.paths, conditions) if self._has_filters else None
+        return sources if keys is None else sources.having(keys, self._filters)
+
+    def _open(self, manifests: Sequence[ShardManifest]) -> FreshSources:
+        table = self.state.table
+        unopened = [part for part in manifests if part.shard not in self._opened]
+        states = self.state.read_shards(unopened)
+        sstables = [(state.shard, sstable) for state in states for sstable in state.sstables]
+        tasks = iter(read_all(self._sstable_task, sstables, local=table.store.is_local))
+        for state in states:
+            own = tuple(islice(tasks, len(state.sstables)))
+            self._opened[state.shard] = self._shard_rows(state, own)
+        shards = (self._opened[manifest.shard] for manifest in manifests)
+        return FreshSources(
+            table, self.paths, tuple(part for part in shards if part.state.has_rows)
+        )
+
+    def _sstable_task(self, place: tuple[uuid.UUID, SsTable]) -> SsTableTask:
+        """Open an SSTable, and return the task that reads all live rows without columns."""
+        shard, sstable = place
+        table = self.state.table
+        opened = open_sstable(table, shard, sstable.folder)
+        slices = [FragmentSlice(part, 0, part.physical_rows) for part in _fragments(opened)]
+        return SsTableTask(
+            uri=opened.store.uri,
+            lance_schema=Schema(()),
+            slices=tuple(slices),
+            batch_size=1 << 16,
+            storage_options=dict(table.store.options),
+            generation=sstable.generation,
+        )
+
+    def _shard_rows(self, state: ShardState, tasks: tuple[SsTableTask, ...]) -> _ShardRows:
+        log = None
+        if state.entries:
+            log = LogRows.of(self.state.table.store, state.shard, state.entries)
+        keys: list[SsTableKeys | LogKeys] = []
+        if self.paths:
+            keys += (SsTableKeys(task, self.paths, self._has_filters) for task in tasks)
+            if log is not None:
+                keys.append(LogKeys.of(log, self.paths, self.state.table.manifest.timestamp_ns))
+        return _ShardRows(state, tasks, log, tuple(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class FreshSources:
+    """SSTables and logs that a scan reads.
+
+    Attributes
+    ----------
+    table : OpenTable
+        The version of the base table.
+    paths : tuple of tuple of Field
+        The columns of the key.
+    shards : tuple of _ShardRows
+        With rows that the base table does not have.
+    """
+
+    table: OpenTable
+    paths: KeyPaths
+    shards: tuple[_ShardRows, ...]
+
+    @property
+    def num_sstables(self) -> int:
+        """Number of SSTables."""
+        return sum(len(shard.sstables) for shard in self.shards)
+
+    @property
+    def num_entries(self) -> int:
+        """Number of WAL entries."""
+        return sum(len(shard.state.entries) for shard in self.shards)
 
     @property
     def max_rows(self) -> int:
@@ -139,37 +212,18 @@ class FreshScan:
         return sum(
             sum(task.num_rows for task in shard.sstables)
             + (0 if shard.log is None else shard.log.num_rows)
-            for shard in self._shards
+            for shard in self.shards
         )
 
-    def sources_of(self, conditions: tuple[Condition, ...]) -> FreshScan:
-        """Return the scan of the sources that may have keys for which conditions can hold.
-
-        The others neither have rows that meet the conditions, nor hide such rows. The Bloom filters
-        of SSTables are read if the conditions select keys by `=` or `IN`.
-
-        Raises
-        ------
-        CorruptFileError, StorageError
-        """
-        # The filters are those of the primary key.
-        has_filters = bool(self._shards) and self.paths == tuple(
-            primary_key(self.state.table.schema)
-        )
-        keys = selected_keys(self.paths, conditions) if has_filters else None
-        return self if keys is None else self.having(keys)
-
-    def having(self, keys: Sequence[pa.Array]) -> FreshScan:
-        """Return the scan of the sources that may have some keys.
+    def having(self, keys: Sequence[pa.Array], filters: _Filters) -> FreshSources:
+        """Return the sources that may have some keys.
 
         Parameters
         ----------
         keys : sequence of pyarrow.Array
             The columns of the key, in its order.
         """
-        scan = copy(self)
-        scan._shards = [shard.having(keys, self._filters) for shard in self._shards]
-        return scan
+        return replace(self, shards=tuple(shard.having(keys, filters) for shard in self.shards))
 
     def base_tasks(
         self, tasks: Sequence[ScanTask], conditions: tuple[Condition, ...]
@@ -188,10 +242,14 @@ class FreshScan:
 
     def unshadowed(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """Return conditions which rows of the base table that are not hidden have to meet, too."""
-        sources = tuple(keys for shard in self._shards for keys in shard.keys)
-        if not sources:
-            return conditions
-        return (Unshadowed(KeySet(sources, self.paths), conditions=conditions),)
+        keys = self.keys
+        return conditions if keys is None else (Unshadowed(keys, conditions=conditions),)
+
+    @property
+    def keys(self) -> KeySet | None:
+        """The keys of rows of the base table that are hidden; None if no row is."""
+        sources = tuple(keys for shard in self.shards for keys in shard.keys)
+        return KeySet(sources, self.paths) if sources else None
 
     def fresh_tasks(
         self, schema: Schema, conditions: tuple[Condition, ...], batch_size: int
@@ -204,7 +262,7 @@ class FreshScan:
             Columns of the base table.
         """
         tasks: list[SsTableTask | LogTask] = []
-        for shard in self._shards:
+        for shard in self.shards:
             for number, sstable in enumerate(shard.sstables):
                 newer = shard.keys[number + 1 :]
                 keys = KeySet(newer, self.paths) if newer else None
@@ -230,7 +288,7 @@ class FreshScan:
         unshadowed: Unshadowed,
         batch_size: int,
     ) -> LogTask:
-        store = self.state.table.store
+        store = self.table.store
         last = shard.state.entries[-1].generation
         return LogTask(
             uri=store.uri,
@@ -243,21 +301,6 @@ class FreshScan:
             log=log,
             paths=self.paths,
         )
-
-    def _opened(self, state: ShardState) -> _ShardRows:
-        table = self.state.table
-        tasks = []
-        for sstable in state.sstables:
-            opened = open_sstable(table, state.shard, sstable.folder)
-            rows = _SsTableRows(sstable.generation, opened, _fragments(opened))
-            tasks.append(rows.task(table.store.options))
-        log = LogRows.of(table.store, state.shard, state.entries) if state.entries else None
-        keys: list[SsTableKeys | LogKeys] = []
-        if self.paths:
-            keys += (SsTableKeys(task, self.paths) for task in tasks)
-            if log is not None:
-                keys.append(LogKeys(log, self.paths))
-        return _ShardRows(state, tuple(tasks), log, tuple(keys))
 
 
 def _fragments(table: OpenTable) -> tuple[Fragment, ...]:

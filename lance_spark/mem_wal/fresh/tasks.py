@@ -229,8 +229,9 @@ def count_sources(tasks: Sequence[ScanTask]) -> tuple[int, int]:
     """Return how many SSTables and WAL entries tasks read."""
     sstables = entries = 0
     for task in tasks:
-        if isinstance(task, JoinedTask):
-            numbers = count_sources(task.tasks)
+        parts = task.tasks if isinstance(task, JoinedTask) else getattr(task, "fresh", ())
+        if parts:
+            numbers = count_sources(parts)
             sstables, entries = sstables + numbers[0], entries + numbers[1]
         elif isinstance(task, LogTask):
             entries += len(task.log.positions)

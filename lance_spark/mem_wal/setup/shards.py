@@ -19,6 +19,7 @@ from lance_spark.mem_wal.sharding import (
     FieldEntries,
     bucket_entries,
     entry_bytes,
+    entry_value,
     num_buckets_of,
     shard_uuid,
 )
@@ -136,11 +137,12 @@ def describe_shards(table: OpenTable) -> list[ShardDescription]:
 def values_of(manifest: ShardManifest, spec: ShardingSpec | None, schema: Schema) -> dict[str, Any]:
     """Return the values that select a shard, by the name of the sharding field."""
     fields = {} if spec is None else {part.field_id: part for part in spec.fields}
-    return {
-        name: _value(data, fields[name], schema)
+    values = {
+        name: entry_value(data, _type_of(fields[name], schema))
         for name, data in manifest.field_entries
         if name in fields
     }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def entries_of_values(
@@ -217,12 +219,3 @@ def _type_of(part: ShardingField, schema: Schema) -> pa.DataType:
             f"{list(part.source_ids)}"
         )
     return field.arrow_field.type
-
-
-def _value(data: bytes, part: ShardingField, schema: Schema) -> Any:
-    dtype = _type_of(part, schema)
-    if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
-        return data.decode(errors="replace")
-    if pa.types.is_boolean(dtype):
-        return data != b"\0"
-    return int.from_bytes(data, "little", signed=pa.types.is_signed_integer(dtype))

@@ -194,12 +194,8 @@ def _claimed(
         if target and newest.writer_epoch >= target:
             break
         target = newest.writer_epoch + 1
-        new = replace(
-            newest,
-            version=newest.version + 1,
-            writer_epoch=target,
-            field_entries=field_entries or newest.field_entries,
-        )
+        # A shard that exists without values may have rows with other values.
+        new = replace(newest, version=newest.version + 1, writer_epoch=target)
         if publish(store, new):
             return new
     raise _overtaken(store, shard)

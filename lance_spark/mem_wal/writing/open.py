@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mem_wal.setup.shards import entries_of_shard, entries_of_values, no_mem_wal
-from lance_spark.mem_wal.sharding import UNSHARDED, bucket_entries, shard_uuid, split_by_shard
+from lance_spark.mem_wal.sharding import (
+    UNSHARDED,
+    FieldEntries,
+    bucket_entries,
+    shard_uuid,
+    split_by_shard,
+)
 from lance_spark.mem_wal.writing.arrow_data import as_table
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.writer import ShardWriter
@@ -18,6 +24,19 @@ from lance_spark.mutations.commits import at_version, check_writable
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec, details_of
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.primary_key import primary_key
+
+
+class ShardId(str):
+    """The UUID of a shard, with the values of its sharding fields.
+
+    Attributes
+    ----------
+    entries : tuple of (str, bytes)
+    """
+
+    __slots__ = ("entries",)
+
+    entries: FieldEntries
 
 
 def open_writer(
@@ -42,7 +61,7 @@ def open_writer(
         if shard is None:
             shard = shard_uuid(spec, entries)
     elif shard is not None:
-        entries = () if spec is None else entries_of_shard(spec, shard)
+        entries = () if spec is None else _entries_of(shard_id, shard, spec)
     elif spec is not None and [part.transform for part in spec.fields] == [UNSHARDED]:
         entries = bucket_entries(spec, 0)
         shard = shard_uuid(spec, entries)
@@ -61,7 +80,12 @@ def split_rows(table: OpenTable, data: Any, schema: pa.Schema | None) -> dict[st
         raise no_mem_wal(table)
     spec = spec_of(table, details)
     parts = split_by_shard(spec, table.schema, as_table(data, schema))
-    return {str(part.shard): part.rows for part in parts}
+    rows: dict[str, pa.Table] = {}
+    for part in parts:
+        shard_id = ShardId(part.shard)
+        shard_id.entries = part.entries
+        rows[shard_id] = part.rows
+    return rows
 
 
 def spec_of(table: OpenTable, details: MemWalDetails) -> ShardingSpec:
@@ -90,6 +114,13 @@ def spec_of(table: OpenTable, details: MemWalDetails) -> ShardingSpec:
             "key"
         )
     return spec
+
+
+def _entries_of(shard_id: str | None, shard: uuid.UUID, spec: ShardingSpec) -> FieldEntries:
+    """Return the values of a shard that `split_rows` returned, or a bucket; () if unknown."""
+    if isinstance(shard_id, ShardId) and shard_uuid(spec, shard_id.entries) == shard:
+        return shard_id.entries
+    return entries_of_shard(spec, shard)
 
 
 def _parsed(shard_id: str, display: str) -> uuid.UUID:

@@ -129,7 +129,7 @@ class ShardWriter:
             self._epoch = claimed.epoch
             self._log = Log(table.store, shard, claimed.epoch, claimed.next_position, options)
             self._generation = claimed.manifest.current_generation
-            self._entries_of_shard = dict(claimed.manifest.field_entries)
+            self._entries_of_shard = dict(field_entries or claimed.manifest.field_entries)
             self._replay(claimed)
 
     @property

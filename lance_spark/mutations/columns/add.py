@@ -116,7 +116,7 @@ def add_columns(
 
     try:
         with Computation(runner) as computation:
-            manifest = retry_on_conflict(table, change, options.conflict_retries)
+            manifest = retry_on_conflict(table, change, options)
     except BaseException:
         if udf is not None:
             udf.close(delete=False)

@@ -191,7 +191,7 @@ def alter_columns(
         )
 
     with Computation(runner) as computation:
-        return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+        return at_version(table, retry_on_conflict(table, change, options))
 
 
 def _projection(table: OpenTable, alterations: Sequence[Alteration]) -> Project:

@@ -225,7 +225,7 @@ def compact(
         def change(current: OpenTable) -> Manifest:
             return compaction.commit(current, runner=runner)
 
-        manifest = retry_on_conflict(table, change, commit_options.conflict_retries)
+        manifest = retry_on_conflict(table, change, commit_options)
         return at_version(table, manifest), compaction.metrics
 
 

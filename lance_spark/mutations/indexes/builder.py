@@ -75,6 +75,10 @@ class Builder:
         Returns the parameters of an existing segment, without those that have their defaults.
     json_columns : bool
         Whether the index takes JSON columns, and no others.
+    json_too : bool
+        Whether the index takes JSON columns besides others.
+    of_column : callable
+        Returns the parameters that depend on the column.
     write_batches : callable or None
         Writes the files from batches of values as they are read, and from other segments.
     train : callable or None
@@ -100,6 +104,8 @@ class Builder:
     details: Details = _no_details
     existing: Callable[[IndexFiles], dict[str, Any]] = lambda _: {}
     json_columns: bool = False
+    json_too: bool = False
+    of_column: Callable[[Field], Mapping[str, Any]] = lambda _: {}
     write_batches: WriteBatches | None = None
     train: Train | None = None
     can_merge: Callable[[IndexFiles, Mapping[str, Any]], bool] | None = None

@@ -37,6 +37,7 @@ from lance_spark.scan.indexes.order import order_of
 from lance_spark.scan.indexes.zoned import bloom_filter, zone_map, zones
 from lance_spark.scan.predicates.json_paths import parse_path
 from lance_spark.scan.predicates.spatial.columns import encoding_of, encoding_of_storage
+from lance_spark.scan.text.parameters import is_text
 from lance_spark.scan.vectors import details
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -320,8 +321,10 @@ BUILDERS = {
             "INVERTED",
             "/lance.table.InvertedIndexDetails",
             _write_inverted,
-            _is_text,
+            is_text,
             plain_only=True,
+            json_too=True,
+            of_column=text.of_column,
             version=2,
             parse=text.parse,
             details=text.details,

@@ -44,8 +44,8 @@ from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.text.columns import INVERTED
-from lance_spark.scan.text.files.index import open_index
 from lance_spark.scan.text.files.layout import VERSIONS
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.table.indexes import sections as indexes

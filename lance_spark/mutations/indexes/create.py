@@ -132,7 +132,7 @@ def create_index(
         segments = runner_for(current, runner).run(tasks, IndexTask.run, undo_of(tasks))
         return commit_index(current, request, segments, options)
 
-    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+    return at_version(table, retry_on_conflict(table, change, options))
 
 
 def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
@@ -151,7 +151,7 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     _removed(table, request, path[-1].id)
     fragments = current_fragments(table) if request.train else ()
     selected = select_fragments(fragments, request.fragment_ids)
-    parameters = builder.parameters(request.options)
+    parameters = {**builder.parameters(request.options), **builder.of_column(path[-1])}
     selected, parameters = trained(table, builder, path, selected, parameters)
     target = target_of(builder, parameters)
     if table.manifest.flags.stable_row_ids and target.with_addresses and target is not builder:
@@ -362,7 +362,8 @@ def check_column(table: OpenTable, path: tuple[Field, ...], builder: Builder) ->
     dtype = path[-1].arrow_field.type if builder.plain_only else value_type(path[-1])
     is_taken = builder.supports(dtype) and builder.supports_field(path[-1])
     is_json = path[-1].logical_type == "json"
-    if path[-1].has_blobs or is_json is not builder.json_columns or not is_taken:
+    is_taken &= is_json is builder.json_columns or (is_json and builder.json_too)
+    if path[-1].has_blobs or not is_taken:
         raise UnsupportedTypeError(
             f"{table.store.display}: a {builder.type_name} index does not take column {column!r} "
             f"of type {path[-1].arrow_field.type}"

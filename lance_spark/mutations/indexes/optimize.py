@@ -92,7 +92,7 @@ def optimize_indices(
     def change(current: OpenTable) -> Manifest:
         return extend(current, request, options, runner_for(current, runner))
 
-    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
+    return at_version(table, retry_on_conflict(table, change, options))
 
 
 def extend(
@@ -134,7 +134,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
     for index in indexes.section_of(table.manifest).indices:
         by_name.setdefault(index.name, []).append(index)
     fragments = current_fragments(table)
-    moved = _moved_rows(table)
+    moved = moved_rows(table)
     extensions = []
     for name in by_name if request.names is None else request.names:
         if name not in by_name:
@@ -188,8 +188,8 @@ def _extension(
             num_merged = len(current)
         newest = current[len(current) - num_merged :]
         removed = [*(segment for segment in segments if segment not in current), *newest]
-        pieces = _pieces(table, newest, moved, fragments)
-        merged = [piece for piece in pieces if _can_merge(table, builder, path, parameters, piece)]
+        pieces = pieces_of(table, newest, moved, fragments)
+        merged = [piece for piece in pieces if can_merge(table, builder, path, parameters, piece)]
         read_ids = {fragment.id for fragment in new}
         for piece in pieces:
             read_ids |= set() if piece in merged else {part.id for part in piece.fragments}
@@ -215,7 +215,7 @@ def _default_segments(
     return max(least_segments(builder, rows), 1 if merged else parallelism)
 
 
-def _moved_rows(table: OpenTable) -> MovedRows | None:
+def moved_rows(table: OpenTable) -> MovedRows | None:
     """Return the rows that compactions moved; None if this release cannot know them."""
     try:
         return MovedRows.of(table.paths, indexes.section_of(table.manifest))
@@ -237,7 +237,7 @@ def _has_moved_zones(segment: table_pb2.IndexMetadata, moved: MovedRows | None) 
     return bool(moved.fragments(bitmap) != bitmap)
 
 
-def _pieces(
+def pieces_of(
     table: OpenTable,
     segments: Sequence[table_pb2.IndexMetadata],
     moved: MovedRows | None,
@@ -256,7 +256,7 @@ def _pieces(
     return pieces
 
 
-def _can_merge(
+def can_merge(
     table: OpenTable,
     builder: Builder,
     path: tuple[Field, ...],

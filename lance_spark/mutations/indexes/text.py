@@ -11,16 +11,17 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidOptionError
+from lance_spark.file.schema.field import Field
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
 from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
-from lance_spark.scan.text.files.index import open_index
 from lance_spark.scan.text.files.layout import layout_of
 from lance_spark.scan.text.files.part_writer import MAX_FORMAT, Form, default_format
 from lance_spark.scan.text.files.postings import PostingFormat
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.scan.text.files.tokens import FST
 from lance_spark.scan.text.files.writer import DEFAULT_MEMORY, IndexWriter
-from lance_spark.scan.text.parameters import BLOCK_SIZE, TextParameters
+from lance_spark.scan.text.parameters import BLOCK_SIZE, JSON, TEXT, TextParameters
 from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -61,6 +62,11 @@ def parse(options: Mapping[str, Any]) -> dict[str, Any]:
         # As in pylance, workers share the memory. Here, a task is one worker.
         _MEMORY: DEFAULT_MEMORY if memory is None else max(1, memory * _MEBIBYTE // workers),
     }
+
+
+def of_column(field: Field) -> dict[str, Any]:
+    """Return the parameters that depend on the column: the kind of its documents."""
+    return {"lance_tokenizer": JSON if field.logical_type == "json" else TEXT}
 
 
 def existing(files: IndexFiles) -> dict[str, Any]:

@@ -19,7 +19,7 @@ Positions in the table's order change with deletes as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -32,6 +32,7 @@ from lance_spark.scan.fragment.row_meta import (
     ROW_OFFSET,
     with_all,
 )
+from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.predicates.tree import Predicate
 from lance_spark.scan.predicates.tuples import Comparison, parse_filters
 from lance_spark.table.manifest.history import manifests_with_transactions
@@ -184,11 +185,11 @@ def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
     InvalidInputError
         A filter is not a sequence.
     """
-    if isinstance(filters, str):
+    if isinstance(filters, str) or _is_arrow(filters):
         return [filters]
     conditions: list[Filter] = []
     for part in filters or ():
-        if isinstance(part, Predicate):
+        if isinstance(part, Predicate) or _is_arrow(part):
             conditions.append(part)
             continue
         if isinstance(part, str) or not isinstance(part, Sequence):
@@ -199,9 +200,7 @@ def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
     return conditions
 
 
-def parse_conditions(
-    table: OpenTable, filters: Iterable[Filter] | None
-) -> tuple[Comparison | Predicate, ...]:
+def parse_conditions(table: OpenTable, filters: Iterable[Filter] | None) -> tuple[Condition, ...]:
     """Return the parsed conditions: comparisons first, then predicates.
 
     Raises
@@ -212,14 +211,21 @@ def parse_conditions(
     """
     schema = with_all(table.schema)
     parts = [filters] if isinstance(filters, str) else list(filters or ())
-    predicates = [part for part in parts if isinstance(part, Predicate)]
+    predicates: list[Condition] = [part for part in parts if isinstance(part, Predicate)]
+    expressions = [part for part in parts if _is_arrow(part)]
+    for expression in expressions:
+        from lance_spark.scan.predicates.arrow.condition import arrow_condition
+
+        predicates.append(arrow_condition(expression, schema))
     for text in (part for part in parts if isinstance(part, str)):
         from lance_spark.scan.predicates.sql import parse_local
 
         predicates.append(parse_local(text, schema))
-    tuples = [part for part in parts if not isinstance(part, Predicate | str)]
+    tuples = [
+        part for part in parts if not isinstance(part, Predicate | str) and not _is_arrow(part)
+    ]
     comparisons = parse_filters(tuples, schema)
-    conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)
+    conditions: tuple[Condition, ...] = (*comparisons, *predicates)
     if any(path[0].id == ROW_OFFSET.id for condition in conditions for path in condition.paths):
         raise InvalidInputError(
             f"filter on {ROW_OFFSET.name!r}: rows to change cannot be selected by it; use _rowaddr "
@@ -243,12 +249,17 @@ def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[O
     return check
 
 
+def _is_arrow(value: object) -> TypeGuard[Any]:
+    """Return whether a value is an expression of Arrow, without the import of its functions."""
+    return type(value).__module__ == "pyarrow._compute" and type(value).__name__ == "Expression"
+
+
 def describe(
-    conditions: Iterable[Comparison | Predicate], rows: Mapping[int, Offsets | BitMap] | None = None
+    conditions: Iterable[Condition], rows: Mapping[int, Offsets | BitMap] | None = None
 ) -> str:
     """Return conditions as the text that a transaction records."""
     parts = [
-        str(condition) if isinstance(condition, Predicate) else _text(condition)
+        _text(condition) if isinstance(condition, Comparison) else str(condition)
         for condition in conditions
     ]
     if rows is not None:

@@ -432,7 +432,7 @@ def delete_rows(
         return delete_once(current, task_runner, conditions, chosen, text, options)[0]
 
     check = address_check(table, conditions)
-    manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
+    manifest = retry_on_conflict(table, change, options, before_replan=check)
     return at_version(table, manifest)
 
 

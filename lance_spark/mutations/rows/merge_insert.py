@@ -11,16 +11,19 @@ import pyarrow as pa
 
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.writer import check_types
+from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
+from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.update import commit_moved
+from lance_spark.mutations.rows.update import moved_operation
 from lance_spark.mutations.runner import abort_on_error, runner_for
 from lance_spark.table.align import align
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
+from lance_spark.table.operations.data.update import Update
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -63,9 +66,20 @@ def commit_merge(table: OpenTable, rows: MergedRows, options: CommitOptions) -> 
 
     Raises
     ------
+    CommitConflictError, StorageError
+        And errors of `merge_operation`.
+    """
+    return commit_rows(table, merge_operation(table, rows), options)
+
+
+def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
+    """Write the files of a merge, and return the operation that commits them.
+
+    Raises
+    ------
     InvalidInputError, SchemaMismatchError
         A value does not fit its column.
-    CommitConflictError, StorageError
+    StorageError
     """
     names = rows.source.column_names
     runner = runner_for(table, None)
@@ -81,7 +95,9 @@ def commit_merge(table: OpenTable, rows: MergedRows, options: CommitOptions) -> 
         written = rewriter.finish()
     keys = _inserted_keys(table, rows) if len(rows.inserts) else None
     count = len(rows.updated) + len(rows.deleted)
-    return commit_moved(table, runner, [written], count, names, options, keys)
+    found = union_rows([written.rows], disjoint=True)
+    deletions = run_delete(table, runner, (), found) if found else []
+    return moved_operation(table, [written], deletions, count, names, keys)
 
 
 def _batches(source: pa.Table, rows: _Indexes) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -117,7 +117,7 @@ class ReplaceRows(WriteStrategy):
                 current, runner, condition, None, fragments, options, keep_new_fragments=True
             )[0]
 
-        return retry_on_conflict(table, change, options.conflict_retries)
+        return retry_on_conflict(table, change, options)
 
 
 def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:

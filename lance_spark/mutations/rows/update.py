@@ -234,7 +234,7 @@ def update_rows(
         return commit_updates(current, results, assignments, mode=mode, options=options)
 
     check = address_check(table, conditions)
-    manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
+    manifest = retry_on_conflict(table, change, options, before_replan=check)
     return at_version(table, manifest)
 
 
@@ -280,7 +280,21 @@ def commit_moved_rows(
     keys: InsertedKeys | None = None,
     compacted: Sequence[table_pb2.CompactedSsTable] = (),
 ) -> Manifest:
-    """Commit as `commit_moved` does, with deletion files that are written.
+    """Commit as `commit_moved` does, with deletion files that are written."""
+    operation = moved_operation(table, moved, deletions, count, columns, keys, compacted)
+    return commit_rows(table, operation, options)
+
+
+def moved_operation(
+    table: OpenTable,
+    moved: Sequence[RewrittenRows],
+    deletions: Sequence[FragmentDeletion],
+    count: int,
+    columns: Collection[str],
+    keys: InsertedKeys | None = None,
+    compacted: Sequence[table_pb2.CompactedSsTable] = (),
+) -> Update:
+    """Return the operation of `commit_moved_rows`.
 
     Parameters
     ----------
@@ -298,10 +312,9 @@ def commit_moved_rows(
     changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
     operation = update_operation(table, [result], changed, "rows")
     inserted = (fragment for part in moved for fragment in part.inserted)
-    operation = replace(
+    return replace(
         operation,
         new_fragments=(*operation.new_fragments, *inserted),
         inserted_rows=keys,
         compacted_sstables=tuple(compacted),
     )
-    return commit_rows(table, operation, options)

@@ -199,7 +199,7 @@ class _ColumnStatistics:
             known = [index for index in unknown if not is_overlaid(fragments[index], ids)]
             used = zones.has_bounds & np.isin(fragment_of, known)
             unknown -= set(fragment_of[used].tolist())
-        if not all(_is_all_null(fragments[index], path) for index in unknown):
+        if not all(is_all_null(fragments[index], path) for index in unknown):
             return None
         return replace(of_trees, zones=zones, used=used) if used.any() else of_trees
 
@@ -254,7 +254,7 @@ def _trees(
     return trees, unknown
 
 
-def _is_all_null(fragment: Fragment, path: tuple[Field, ...]) -> bool:
+def is_all_null(fragment: Fragment, path: tuple[Field, ...]) -> bool:
     """Return whether no file of a fragment holds the column."""
     # A packed struct is one column, and its fields are in no list of field ids.
     if any(field.is_packed for field in path):

@@ -5,8 +5,8 @@
 | `characters.json` | ranges of alphanumeric characters; lower case and ASCII of characters |
 | `stop_words.json` | stop words by the name of their language |
 
-The tables are those of other Lance clients. Python's own depend on its release, and know fewer
-characters.
+The tables are those of other Lance clients; NOTICE states their origin. Python's own depend on its
+release, and know fewer characters.
 """
 
 from __future__ import annotations

@@ -8,23 +8,25 @@ from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers, distinct
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import in_fragments
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.text.columns import ColumnPlan, Leaf, TextRows
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.flat import FlatPart
+from lance_spark.scan.text.json_documents import tokenizer_of
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
 from lance_spark.scan.text.ranking.combined_fields import FieldRows
 from lance_spark.scan.text.ranking.hits import Hits, Scores, joined
+from lance_spark.scan.text.ranking.peaks import best_scored
 from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored
 from lance_spark.scan.text.ranking.skipping import best_documents
 from lance_spark.scan.text.terms import is_fuzzy
-from lance_spark.scan.text.tokenizer import Tokenizer
 from lance_spark.table.rows.u64_segments import UInt64Array
 from lance_spark.table.rows.updated import UpdatedRows
 
@@ -198,7 +200,7 @@ class ColumnSearch:
         updated = self._updated.of(addresses)
         without_words = [updated[:0]]
         if len(updated):
-            tokenizer = Tokenizer(self._plan.parameters)
+            tokenizer = tokenizer_of(self._plan.parameters)
             for texts, own in self._rows.read_texts(self._plan.path, (), updated):
                 words = np.bincount(tokenizer.split(texts).rows, minlength=len(texts))
                 without_words.append(own[words == 0])
@@ -223,13 +225,17 @@ class ColumnSearch:
         some = distinct(np.concatenate([self._repeated, RowSet(overlaid).words()]))
         if not uncovered and not len(some):
             return None
-        tokenizer = Tokenizer(self._plan.parameters)
+        tokenizer = tokenizer_of(self._plan.parameters)
         wanted: set[int] = set()
         for query in self._plan.leaves:
-            wanted.update(tokenizer.split(pa.array([query.query], pa.string())).ids.tolist())
+            wanted.update(tokenizer.split_query(query.query).ids.tolist())
         flat = FlatPart(tokenizer, wanted)
-        for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, some):
-            flat.add(texts, addresses)
+        try:
+            for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, some):
+                flat.add(texts, addresses)
+        except (CorruptFileError, UnsupportedEncodingError) as error:
+            column = ".".join(node.name for node in self._plan.path)
+            raise type(error)(f"column {column!r}: {error}") from error
         return flat
 
 
@@ -237,9 +243,9 @@ def _scored(
     part: TextIndexPart, terms: Terms, statistics: Statistics, boost: float, best: int | None
 ) -> tuple[RowNumbers, Scores]:
     """Return the documents of a part that match, and their scores; see `scored`."""
-    found = None if best is None else best_documents(part, terms, statistics, boost, best)
-    if found is not None:
-        return found
+    if best is not None and terms.phrase is None:
+        found = best_documents(part, terms, statistics, boost, best)
+        return found or best_scored(part, terms, statistics, boost, best)
     postings = part.postings(terms.tokens, with_positions=terms.phrase is not None)
     return scored(part, postings, terms, statistics, boost, best)
 

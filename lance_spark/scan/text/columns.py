@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -17,18 +17,21 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.search_task import SearchedVersion
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.files.layout import VERSIONS
-from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.scan.text.files.segment import open_index
+from lance_spark.scan.text.json_documents import tokenizer_of, value_start
+from lance_spark.scan.text.parameters import JSON, TextParameters, is_text
 from lance_spark.scan.text.queries import MatchQuery, PhraseQuery
 from lance_spark.scan.text.ranking.scoring import Statistics, Terms
 from lance_spark.scan.text.terms import expanded_terms, is_fuzzy, terms_of
-from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.scan.text.tokenizer import DocumentTokenizer
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
@@ -191,10 +194,10 @@ def plan_column(
     """
     name = ".".join(node.name for node in path)
     dtype = path[-1].arrow_field.type
-    if dtype not in (pa.string(), pa.large_string()):
+    if not is_text(dtype):
         raise InvalidInputError(
             f"column {name!r} of type {dtype} is not text: full-text search needs a column of "
-            "strings"
+            "strings, of lists of strings or of JSON"
         )
     indices = version.section.indices
     opened, parameters = _open_segments(version.paths, path, indices, must_read=fast_search)
@@ -203,7 +206,10 @@ def plan_column(
             f"the segments of the index of column {name!r} split text differently; create the "
             "index again"
         )
-    tokenizer = Tokenizer(parameters[0] if parameters else without_index)
+    tokenizer = tokenizer_of(parameters[0] if parameters else without_index)
+    if tokenizer.parameters.lance_tokenizer == JSON:
+        # Documents are read as JSONB.
+        path = (*path[:-1], paged_json(path[-1]))
     if not use_index:
         opened = []
     try:
@@ -270,7 +276,7 @@ def _open_segments(
 
 
 def _used(
-    opened: Sequence[_Opened], queries: Sequence[Leaf], tokenizer: Tokenizer
+    opened: Sequence[_Opened], queries: Sequence[Leaf], tokenizer: DocumentTokenizer
 ) -> tuple[tuple[Segment, ...], dict[Leaf, LeafPlan]]:
     """Return segments with the postings of queries, and what the scores depend on."""
     parts = [part for _, _, own in opened for part in own]
@@ -282,15 +288,19 @@ def _used(
     return tuple(used), leaves
 
 
-def _plan_leaf(query: Leaf, tokenizer: Tokenizer, parts: Sequence[TextIndexPart]) -> LeafPlan:
-    tokens = tokenizer.split(pa.array([query.query], pa.string()))
+def _plan_leaf(
+    query: Leaf, tokenizer: DocumentTokenizer, parts: Sequence[TextIndexPart]
+) -> LeafPlan:
+    tokens = tokenizer.split_query(query.query)
     words = [tokenizer.vocabulary[number] for number in tokens.ids.tolist()]
     positions = tokens.positions.tolist()
     flat_terms = terms_of(query, words, positions, is_flat=True)
     flat_statistics = Statistics.of(parts, flat_terms.tokens)
     if is_fuzzy(query):
         assert isinstance(query, MatchQuery)
-        terms = expanded_terms(query, Tokenizer(PLAIN).words(query.query), parts)
+        plain = tokenizer_of(replace(PLAIN, lance_tokenizer=tokenizer.parameters.lance_tokenizer))
+        similar = [(word, value_start(word, plain.parameters)) for word in plain.words(query.query)]
+        terms = expanded_terms(query, similar, parts)
         statistics = Statistics.of(parts, terms.tokens)
     else:
         terms = terms_of(query, words, positions, is_flat=False)

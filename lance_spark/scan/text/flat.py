@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.text.files.index import Documents, TokenPostings
-from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.scan.text.tokenizer import DocumentTokenizer
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 
@@ -19,12 +19,12 @@ class FlatPart:
 
     Parameters
     ----------
-    tokenizer : Tokenizer
+    tokenizer : DocumentTokenizer
     wanted : collection of int
         Numbers of the tokens in the vocabulary of the tokenizer whose postings are kept.
     """
 
-    def __init__(self, tokenizer: Tokenizer, wanted: Collection[int]) -> None:
+    def __init__(self, tokenizer: DocumentTokenizer, wanted: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._wanted = np.array(sorted(wanted), np.int64)
         # Of each batch: token, document and position of each kept token.

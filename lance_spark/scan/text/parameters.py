@@ -15,6 +15,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.types as pat
+
 from lance_spark.errors import (
     CorruptFileError,
     InvalidOptionError,
@@ -26,6 +29,8 @@ from lance_spark.scan.text.characters import stop_words
 #: Names of the supported tokenizers.
 TOKENIZERS = ("simple", "whitespace", "raw", "ngram", "code")
 CODE = "code"
+#: Kinds of documents.
+TEXT, JSON = "text", "json"
 #: Documents of a posting block, by format version of the index.
 BLOCK_SIZE = 128
 _MAX_U32 = 2**32 - 1
@@ -75,6 +80,8 @@ class TextParameters:
         Whether ``ngram`` yields only substrings from the first character on.
     split_on_numerics, preserve_original : bool
         Recorded for ``code``. They mean something for clients that split identifiers.
+    lance_tokenizer : str
+        Kind of the documents: ``text``, or ``json``, whose strings are split.
     """
 
     base_tokenizer: str = "simple"
@@ -91,6 +98,7 @@ class TextParameters:
     prefix_only: bool = False
     split_on_numerics: bool = False
     preserve_original: bool = False
+    lance_tokenizer: str = TEXT
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> TextParameters:
@@ -101,7 +109,8 @@ class TextParameters:
         InvalidOptionError
             An option is unknown or has a wrong value.
         """
-        known = {field.name for field in fields(cls)}
+        # The column decides the kind of its documents.
+        known = {field.name for field in fields(cls)} - {"lance_tokenizer"}
         options = dict(options)
         analyzer = options.pop("analyzer", None)
         if analyzer not in (None, "text", CODE):
@@ -174,9 +183,9 @@ class TextParameters:
         known = {field.name for field in fields(cls)}
         given = {key: value for key, value in content.items() if key in known}
         tokenizer = given.get("base_tokenizer", "simple")
-        documents = content.get("lance_tokenizer") or "text"
-        if documents != "text" or tokenizer not in TOKENIZERS:
-            shown = documents if documents != "text" else tokenizer
+        documents = given["lance_tokenizer"] = content.get("lance_tokenizer") or TEXT
+        if documents not in (TEXT, JSON) or tokenizer not in TOKENIZERS:
+            shown = documents if documents not in (TEXT, JSON) else tokenizer
             raise UnsupportedFeatureError(
                 f"{name}: the tokenizer {shown!r} is not supported; the tokenizers are "
                 f"{', '.join(TOKENIZERS)}"
@@ -197,7 +206,6 @@ class TextParameters:
     def to_json(self) -> str:
         """Return the form in `metadata.lance`."""
         content = {
-            "lance_tokenizer": "text",
             **asdict(self),
             "block_size": BLOCK_SIZE,
             **_OTHERS,
@@ -227,6 +235,13 @@ class TextParameters:
         if self.max_token_length is not None:
             message.max_token_length = self.max_token_length
         return message.SerializeToString(deterministic=True)
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Return whether values of a type are text: strings, or lists of strings."""
+    is_list = pat.is_list(dtype) or pat.is_large_list(dtype)
+    item = dtype.value_type if is_list else dtype
+    return bool(pat.is_string(item) or pat.is_large_string(item))
 
 
 def _problem(given: Mapping[str, Any]) -> str | None:

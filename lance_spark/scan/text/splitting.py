@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import InvalidInputError
@@ -132,18 +131,39 @@ def substrings(text: Text, least: int, most: int, *, prefix_only: bool) -> Words
     return _binary(offsets, data), rows, np.zeros(len(rows), np.int64)
 
 
-def steps(texts: pa.Array, step_bytes: int) -> Iterator[tuple[int, pa.Array]]:
-    """Yield parts of texts of about some bytes, each with the number of its first row.
+def joined_items(lists: pa.Array) -> pa.Array:
+    """Return the items of each list as one string: separated by spaces, as in pylance.
 
-    Raises
-    ------
-    InvalidInputError
-        The texts are not strings.
+    Nulls are left out, and so are empty strings before the first other one. A null list is an empty
+    text, as in pylance: the whole text is a token of ``raw``.
     """
     import pyarrow.compute as pc
 
-    if not (pat.is_string(texts.type) or pat.is_large_string(texts.type)):
-        raise InvalidInputError(f"text must be strings, not {texts.type}")
+    def large(text: str) -> pa.Scalar:
+        return pa.scalar(text, pa.large_string())
+
+    items, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy()
+    lengths = pc.binary_length(items)
+    before = np.cumsum(lengths.fill_null(0).to_numpy().astype(np.int64))
+    bounds = np.searchsorted(rows, np.arange(len(lists) + 1))
+    before_row = np.append(0, before)[bounds[:-1]]
+    kept = (before > before_row[rows]) & items.is_valid().to_numpy(zero_copy_only=False)
+    bounds = np.append(0, np.cumsum(kept))[bounds]
+    kept_rows = rows[kept]
+    is_first = np.diff(kept_rows, prepend=-1) > 0
+    separators = pc.if_else(pa.array(is_first), large(""), large(" "))
+    kept_items = items.filter(pa.array(kept)).cast(pa.large_string())
+    pieces = pc.binary_join_element_wise(separators, kept_items, large(""))
+    _, offsets, data = pieces.buffers()
+    return pa.LargeStringArray.from_buffers(
+        len(lists), pa.py_buffer(np.frombuffer(offsets, np.int64)[bounds]), data
+    )
+
+
+def steps(texts: pa.Array, step_bytes: int) -> Iterator[tuple[int, pa.Array]]:
+    """Yield parts of strings or bytes of about some size, each with the number of its first row."""
+    import pyarrow.compute as pc
+
     sizes = pc.binary_length(texts).fill_null(0).to_numpy().astype(np.int64)
     # Nulls and empty texts count, too.
     before = np.append(0, np.cumsum(sizes + 1))

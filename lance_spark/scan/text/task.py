@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.search_task import OpenedRows, SearchTask
+from lance_spark.scan.take import take_addresses
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice, ScanTask
 from lance_spark.scan.text.columns import TextRows
 from lance_spark.scan.text.queries import CombinedFieldsQuery
@@ -29,6 +30,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 _ADDRESS = row_meta.ROW_ADDRESS
 #: How many rows are read for each row of the limit, until so many meet the filters.
 _TRIED = 16
+#: By what factor more rows are read, if too few meet the filters.
+_GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class TextScanTask(SearchTask):
         """
         rows = TextRows(
             paths=table.paths,
-            fragments=self._fragments,
+            fragments=self._searched_fragments,
             find_rows=table.find,
             read_texts=partial(self._read_texts, metrics, table),
             moved=self.search.moved,
@@ -90,13 +93,41 @@ class TextScanTask(SearchTask):
             # As a rule, enough of the best rows meet the filters.
             tried = _TRIED * (self.limit + 1)
             first = self.hits(metrics, table, tried).best(tried, keeps_ties=self.keeps_ties)
-            by_address = np.argsort(first.addresses)
-            first = Hits(first.addresses[by_address], first.scores[by_address])
-            kept = self._filtered(first, metrics, table)
+            kept = self._filtered(_by_address(first), metrics, table)
             if len(kept.addresses) >= self.limit or len(first.addresses) < tried:
                 return kept.best(self.limit, keeps_ties=self.keeps_ties)
-        every = self._filtered(self.hits(metrics, table), metrics, table)
-        return every.best(self.limit, keeps_ties=self.keeps_ties)
+        hits = self.hits(metrics, table)
+        if self.limit is None:
+            return self._filtered(hits, metrics, table).best(None)
+        tried = _TRIED * (self.limit + 1)
+        while True:
+            first = hits.best(tried, keeps_ties=self.keeps_ties)
+            kept = self._filtered(_by_address(first), metrics, table)
+            if len(kept.addresses) >= self.limit or len(first.addresses) == len(hits.addresses):
+                return kept.best(self.limit, keeps_ties=self.keeps_ties)
+            tried *= _GROWTH
+
+    def best_rows(self, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
+        """Return the rows of `best`."""
+        return self._taken(self.best(metrics, table), metrics, table)
+
+    @property
+    def _searched_fragments(self) -> list[Fragment]:
+        """The fragments whose rows are searched."""
+        return self._fragments
+
+    def _taken(self, hits: Hits, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
+        """Return the columns of rows, in their order."""
+        scores = pa.array(hits.scores.astype(np.float32))
+        fields = self.lance_schema.fields
+        position = [field.id for field in fields].index(SCORE.id)
+        schema = replace(self.lance_schema, fields=(*fields[:position], *fields[position + 1 :]))
+        if not schema.fields:
+            return pa.table([scores], schema=self.schema)
+        rows = take_addresses(
+            table.paths, self._fragments, schema, hits.addresses, table.open_files, metrics
+        )
+        return rows.add_column(position, SCORE.arrow_field, scores)
 
     def _filtered(self, hits: Hits, metrics: ScanMetrics, table: OpenedRows) -> Hits:
         """Return the rows that meet the filters."""
@@ -115,9 +146,19 @@ class TextScanTask(SearchTask):
         if self.limit is None:
             hits = self.hits(metrics, table)
         else:
-            best = self.best(metrics, table)
-            by_address = np.argsort(best.addresses)
-            hits, filters = Hits(best.addresses[by_address], best.scores[by_address]), ()
+            hits, filters = _by_address(self.best(metrics, table)), ()
+        yield from self._batches_of(hits, filters, metrics, table, prefetch=prefetch)
+
+    def _batches_of(
+        self,
+        hits: Hits,
+        filters: tuple[Condition, ...],
+        metrics: ScanMetrics,
+        table: OpenedRows,
+        *,
+        prefetch: bool = READ_AHEAD,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of rows that meet filters."""
         fields = [field for field in self.lance_schema.fields if field.id != SCORE.id]
         read = fields if row_meta.needs(fields, row_meta.ROW_ADDRESS) else [*fields, _ADDRESS]
         ids = [field.id for field in read]
@@ -149,21 +190,29 @@ class TextScanTask(SearchTask):
         names = [node.name for node in path]
         slices = [FragmentSlice(fragment, 0, fragment.physical_rows) for fragment in fragments]
         slices += self._slices(addresses)
-        prefilter = self.prefilter
-        if prefilter and self.search.has_combined_fields:
+        task = self._scan(fields, slices, self._document_filters())
+        for batch in task._batches(table.paths, table.open_files, metrics):
+            yield column_at(batch, names), batch.column(batch.num_columns - 1).to_numpy()
+
+    def _document_filters(self) -> tuple[Condition, ...]:
+        """Return the conditions that rows without an index must meet to count as documents."""
+        if self.prefilter and self.search.has_combined_fields:
             if not isinstance(self.search.query, CombinedFieldsQuery):
                 raise UnsupportedFeatureError(
                     "a CombinedFieldsQuery beside other queries, with a filter, needs an index of "
                     "all rows: extend it with optimize_indices"
                 )
             # All rows count as documents.
-            prefilter = ()
-        task = self._scan(fields, slices, prefilter)
-        for batch in task._batches(table.paths, table.open_files, metrics):
-            yield column_at(batch, names), batch.column(batch.num_columns - 1).to_numpy()
+            return ()
+        return self.prefilter
 
     def _plain(
         self, fields: Sequence[Field], hits: Hits, filters: tuple[Condition, ...]
     ) -> ScanTask:
         """Return the task that reads columns of some rows."""
         return self._scan(fields, self._slices(hits.addresses), filters)
+
+
+def _by_address(hits: Hits) -> Hits:
+    order = np.argsort(hits.addresses)
+    return Hits(hits.addresses[order], hits.scores[order])

@@ -44,15 +44,25 @@ def terms_of(
     return terms
 
 
-def expanded_terms(query: MatchQuery, words: list[str], parts: Sequence[TextIndexPart]) -> Terms:
-    """Return the terms of a query with the similar words of an index in place of each word."""
+def expanded_terms(
+    query: MatchQuery, words: Sequence[tuple[str, int]], parts: Sequence[TextIndexPart]
+) -> Terms:
+    """Return the terms of a query with the similar words of an index in place of each word.
+
+    Parameters
+    ----------
+    query : MatchQuery
+    words : sequence of (str, int)
+        The words, and how many characters at the beginning of each are the same in similar words.
+    parts : sequence of TextIndexPart
+    """
     assert query.fuzziness is not None
     numbers: dict[str, int] = {}
     weights: list[int] = []
     groups = []
     remaining = query.max_expansions
-    for word in words:
-        prefix = word[: query.prefix_length].encode()
+    for word, start in words:
+        prefix = word[: start + query.prefix_length].encode()
         size = fuzzy.most_bytes(word, query.fuzziness)
         similar: set[bytes] = set()
         for part in parts:

@@ -6,6 +6,7 @@ after it (lower case, stems, stop words and folding) work on each distinct word 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +14,10 @@ from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.scan.text.characters import (
     alphanumeric,
     ascii_folding,
@@ -25,10 +27,18 @@ from lance_spark.scan.text.characters import (
     stop_words,
 )
 from lance_spark.scan.text.parameters import TextParameters
-from lance_spark.scan.text.splitting import Text, Words, runs, steps, substrings, whole
+from lance_spark.scan.text.splitting import (
+    Text,
+    Words,
+    joined_items,
+    runs,
+    steps,
+    substrings,
+    whole,
+)
 
 #: Bytes of text that are split in one step.
-_STEP_BYTES = 4 * 1024 * 1024
+STEP_BYTES = 4 * 1024 * 1024
 #: Most bytes of substrings that are made in one step.
 _STEP_SUBSTRING_BYTES = 64 * 1024 * 1024
 #: Distinct words whose tokens are remembered.
@@ -56,8 +66,8 @@ class Tokens:
     positions: RowNumbers
 
 
-class Tokenizer:
-    """Splits text, and numbers the distinct tokens in the order in which they occur.
+class DocumentTokenizer(ABC):
+    """Splits documents, and numbers the distinct tokens in the order in which they occur.
 
     Parameters
     ----------
@@ -67,6 +77,61 @@ class Tokenizer:
     ----------
     vocabulary : list of str
         The tokens by their numbers.
+    """
+
+    def __init__(self, parameters: TextParameters) -> None:
+        self.parameters = parameters
+        self.vocabulary: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    @abstractmethod
+    def split(self, texts: pa.Array) -> Tokens:
+        """Return the tokens of documents. Rows are numbered from 0 on; nulls have no tokens.
+
+        Raises
+        ------
+        InvalidInputError, CorruptFileError, UnsupportedEncodingError
+            A document cannot be read.
+        """
+
+    @abstractmethod
+    def split_query(self, text: str) -> Tokens:
+        """Return the tokens of a query.
+
+        Raises
+        ------
+        InvalidInputError
+            The query does not have the form that the documents need.
+        """
+
+    @abstractmethod
+    def pieces(self, texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """Yield parts of documents whose tokens take little memory, with the number of the first.
+
+        Raises
+        ------
+        InvalidInputError
+            The documents have another type.
+        """
+
+    def words(self, text: str) -> list[str]:
+        """Return the tokens of a query."""
+        return [self.vocabulary[number] for number in self.split_query(text).ids.tolist()]
+
+    def add(self, tokens: Sequence[str]) -> RowNumbers:
+        """Return the numbers of tokens, and give new ones a number."""
+        for token in tokens:
+            if self._numbers.setdefault(token, len(self.vocabulary)) == len(self.vocabulary):
+                self.vocabulary.append(token)
+        return np.fromiter(map(self._numbers.__getitem__, tokens), np.int64)
+
+
+class Tokenizer(DocumentTokenizer):
+    """Splits text.
+
+    Parameters
+    ----------
+    parameters : TextParameters
 
     Raises
     ------
@@ -75,23 +140,21 @@ class Tokenizer:
     """
 
     def __init__(self, parameters: TextParameters) -> None:
-        self.parameters = parameters
-        self.vocabulary: list[str] = []
-        self._numbers: dict[str, int] = {}
+        super().__init__(parameters)
         self._known: dict[bytes, int] = {}
         self._stems = _stemmer(parameters.language) if parameters.stem else None
 
-    def words(self, text: str) -> list[str]:
-        """Return the tokens of one text."""
-        return [self.vocabulary[number] for number in self.split(pa.array([text])).ids.tolist()]
+    def split_query(self, text: str) -> Tokens:
+        """Return the tokens of a query; all text is one."""
+        return self.split(pa.array([text], pa.string()))
 
     def split(self, texts: pa.Array) -> Tokens:
-        """Return the tokens of texts. Rows are numbered from 0 on; nulls have no tokens.
+        """Return the tokens of texts; see `DocumentTokenizer.split`.
 
         Parameters
         ----------
         texts : pa.Array
-            Of type string or large string.
+            Strings, or lists of strings: their items are one text, separated by spaces.
 
         Raises
         ------
@@ -108,13 +171,17 @@ class Tokenizer:
         )
 
     def pieces(self, texts: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-        """Yield parts of texts whose tokens take little memory, with the number of the first row.
+        """Yield parts of texts; see `DocumentTokenizer.pieces`.
 
         Raises
         ------
         InvalidInputError
-            The texts are not strings.
+            The texts are neither strings nor lists of strings.
         """
+        if pat.is_list(texts.type) or pat.is_large_list(texts.type):
+            texts = joined_items(texts)
+        if not (pat.is_string(texts.type) or pat.is_large_string(texts.type)):
+            raise InvalidInputError(f"text must be strings, not {texts.type}")
         return steps(texts, self._step_bytes)
 
     def _split(self, piece: pa.Array, first_row: int) -> Tokens:
@@ -126,21 +193,14 @@ class Tokenizer:
             rows, ids, positions = rows[kept], ids[kept], positions[kept]
         return Tokens(rows + first_row, ids, positions)
 
-    def add(self, tokens: Sequence[str]) -> RowNumbers:
-        """Return the numbers of tokens, and give new ones a number."""
-        for token in tokens:
-            if self._numbers.setdefault(token, len(self.vocabulary)) == len(self.vocabulary):
-                self.vocabulary.append(token)
-        return np.fromiter(map(self._numbers.__getitem__, tokens), np.int64)
-
     @property
     def _step_bytes(self) -> int:
         parameters = self.parameters
         if parameters.base_tokenizer != "ngram":
-            return _STEP_BYTES
+            return STEP_BYTES
         lengths = range(parameters.min_ngram_length, parameters.max_ngram_length + 1)
         of_character = len(lengths) * (lengths.start + lengths.stop) // 2
-        return max(1, min(_STEP_BYTES, _STEP_SUBSTRING_BYTES // max(1, of_character)))
+        return max(1, min(STEP_BYTES, _STEP_SUBSTRING_BYTES // max(1, of_character)))
 
     def _base(self, texts: pa.Array) -> Words:
         """Return the words of the base tokenizer."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.scan.vectors.distances import products
+from lance_spark.scan.vectors.distances import Factor
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 
@@ -29,7 +29,7 @@ Numbers = npt.NDArray[np.uint32]
 #: Numbers of a piece of the product, and the most numbers: many centroids need some rows, too.
 _PIECE_NUMBERS, _MAX_NUMBERS = 1 << 18, 1 << 22
 #: Least number of rows of a piece, if these have not too many numbers.
-_LEAST_ROWS = 1 << 10
+_LEAST_ROWS = 1 << 8
 
 
 class CentroidAssignment:
@@ -64,7 +64,7 @@ class CentroidAssignment:
         else:
             lengths = np.einsum("ij,ij->i", matrix, matrix)[:, None]
             columns = [-2 * matrix, lengths]
-        self._factors = np.ascontiguousarray(np.concatenate(columns, axis=1).T)
+        self._factors = Factor(np.ascontiguousarray(np.concatenate(columns, axis=1).T))
 
     def nearest(self, vectors: Vectors) -> tuple[Numbers, Floats]:
         """Return the number of the nearest centroid of each vector, and the distance from it.
@@ -95,6 +95,8 @@ class CentroidAssignment:
         width, num_centroids = self._factors.shape
         least = min(_LEAST_ROWS, _MAX_NUMBERS // num_centroids)
         rows = max(_PIECE_NUMBERS // num_centroids, least, 1)
+        # Without a rest that is multiplied apart.
+        rows = rows // self._factors.stack_rows * self._factors.stack_rows or rows
         factors = np.empty((rows, width), np.float32)
         factors[:, -1] = 1
         numbers_of_piece = np.empty((rows, num_centroids), np.float32)
@@ -102,7 +104,7 @@ class CentroidAssignment:
             part = vectors[start : start + rows]
             used, result = factors[: len(part)], numbers_of_piece[: len(part)]
             self._fill(used[:, :-1], part)
-            products(used, self._factors, result)
+            self._factors.products(used, result)
             places = result.argmin(axis=1)
             numbers[start : start + rows] = places
             if measures:

@@ -26,7 +26,7 @@ _STEP_BYTES = 1 << 22
 _LEAST_ROWS = 64
 #: Bytes of vectors whose products with few queries are computed at once: they are in a cache that
 #: processors share. Of fewer vectors, the calls would take as long as the products.
-_CACHED_BYTES = 1 << 22
+_CACHED_BYTES = 1 << 23
 #: Squared lengths between these numbers have all their digits, by the size of the items.
 _EXACT = {4: (1e-30, 1e30), 8: (1e-290, 1e290)}
 #: The least positive number of 32 bits: smaller parts of distances and products are lost.
@@ -135,34 +135,79 @@ def exact(
     return result
 
 
-def products(vectors: Vectors, factor: Vectors, out: _Floats | None = None) -> _Floats:
-    """Return a product of matrices, computed in one thread.
+def products(vectors: Vectors, factor: Vectors) -> _Floats:
+    """Return a product of matrices, computed in one thread; see `Factor`.
 
     Parameters
     ----------
     vectors : array of shape (vectors, dimension)
     factor : array of shape (dimension, columns)
-    out : array of shape (vectors, columns), optional
-        Gets the product. Its rows are contiguous.
     """
-    (num_rows, dimension), num_columns = vectors.shape, factor.shape[1]
-    result: _Floats = np.empty((num_rows, num_columns), factor.dtype) if out is None else out
-    if num_columns == 1:
-        np.einsum("ij,j->i", vectors, factor[:, 0], out=result[:, 0])
+    return Factor(factor).products(vectors)
+
+
+class Factor:
+    """The right side of products of matrices that are computed in one thread.
+
+    Parameters
+    ----------
+    matrix : array of shape (dimension, columns)
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the matrix.
+    stack_rows : int
+        Vectors are multiplied so many at a time: a multiple of this number is quickest.
+    """
+
+    def __init__(self, matrix: Vectors) -> None:
+        dimension, num_columns = self.shape = matrix.shape
+        self._matrix = matrix
+        rows, columns = _single_thread_shape(dimension, max(1, num_columns))
+        self.stack_rows = max(1, rows)
+        #: Each part with its columns.
+        self._parts: list[tuple[slice, Vectors]] = []
+        if num_columns != 1 and not self._is_wide:
+            # The rows of a wide matrix lie on as many pages of memory.
+            self._parts = [
+                (own, np.ascontiguousarray(matrix[:, own]))
+                for first in range(0, num_columns, columns)
+                for own in [slice(first, first + columns)]
+            ]
+
+    def products(self, vectors: Vectors, out: _Floats | None = None) -> _Floats:
+        """Return the products of vectors.
+
+        Parameters
+        ----------
+        vectors : array of shape (vectors, dimension)
+        out : array of shape (vectors, columns), optional
+            Gets the products. Its rows are contiguous.
+        """
+        matrix, num_rows = self._matrix, len(vectors)
+        dimension, num_columns = self.shape
+        result: _Floats = np.empty((num_rows, num_columns), matrix.dtype) if out is None else out
+        if num_columns == 1:
+            np.einsum("ij,j->i", vectors, matrix[:, 0], out=result[:, 0])
+            return result
+        if self._is_wide:
+            return np.matmul(vectors, matrix, out=result)
+        rows = max(1, min(num_rows, self.stack_rows))
+        whole = num_rows // rows * rows
+        stack = vectors[:whole].reshape(-1, rows, dimension)
+        stacked = result[:whole].reshape(-1, rows, num_columns)
+        for own, part in self._parts:
+            np.matmul(stack, part, out=stacked[:, :, own])
+            if whole < num_rows:
+                np.matmul(vectors[whole:], part, out=result[whole:, own])
         return result
-    if dimension >= _WIDE and num_columns >= _COLUMNS and num_threads() == 1:
-        return np.matmul(vectors, factor, out=result)
-    rows, columns = _single_thread_shape(dimension, num_columns)
-    rows = max(1, min(num_rows, rows))
-    whole = num_rows // rows * rows
-    stack = vectors[:whole].reshape(-1, rows, dimension)
-    for first in range(0, num_columns, columns):
-        own = slice(first, first + columns)
-        # The rows of a wide matrix lie on as many pages of memory.
-        part = np.ascontiguousarray(factor[:, own])
-        np.matmul(stack, part, out=result[:whole].reshape(-1, rows, num_columns)[:, :, own])
-        np.matmul(vectors[whole:], part, out=result[whole:, own])
-    return result
+
+    @property
+    def _is_wide(self) -> bool:
+        """Whether one product is quicker than many: other threads do not wait for it."""
+        dimension, num_columns = self.shape
+        return dimension >= _WIDE and num_columns >= _COLUMNS and num_threads() == 1
 
 
 def _single_thread_shape(dimension: int, num_columns: int) -> tuple[int, int]:
@@ -214,7 +259,8 @@ class Bounds:
                 lengths = _dots(moved, moved)
                 self._offsets = lengths * (1 - self._error)
             is_known = _dots(queries, queries) < self._largest
-        self._factor = np.ascontiguousarray(factor.T)
+        self._factor = Factor(np.ascontiguousarray(factor.T))
+        self._dtype = dtype
         # Queries of which nothing is known: their squares are not finite.
         self._unknown = np.flatnonzero(~is_known)
 
@@ -235,7 +281,7 @@ class Bounds:
             if self._centre is not None:
                 vectors = vectors - self._centre
             squares = np.einsum("ij,ij->i", vectors, vectors)
-            values = products(vectors, self._factor)
+            values = self._factor.products(vectors)
             if self._metric is Metric.COSINE:
                 values /= np.sqrt(squares)[:, None]
                 values -= np.float32(self._error)
@@ -260,7 +306,7 @@ class Bounds:
             limits = distances.astype(np.float64) + self._lost - self._offsets
             # Distances are rounded to 32 bits, and so may be the limits.
             limits += (np.abs(limits) + np.abs(self._offsets)) * 1e-6
-            rounded: _Floats = limits.astype(self._factor.dtype)
+            rounded: _Floats = limits.astype(self._dtype)
         return np.where(np.isnan(rounded), rounded.dtype.type(np.inf), rounded)
 
     def _find_centre(self, vectors: Vectors) -> Vectors | None:

@@ -28,6 +28,9 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 _QUERIES = 1024
 #: Bytes of vectors that are read at once, to measure rows again.
 _READ_BYTES = 64 * 1024 * 1024
+#: Rows that are collected before the best of them are chosen: the fewer, the fewer are measured
+#: exactly.
+_COLLECTED = 64
 _Limits = npt.NDArray[np.float32]
 
 
@@ -62,7 +65,8 @@ class FlatSearch:
             _Block(metric, queries[first : first + size], first)
             for first in range(0, len(queries), size)
         ]
-        self._rows = Collector(1 if dtype.is_multi else len(queries), k, lower, upper)
+        num_queries = 1 if dtype.is_multi else len(queries)
+        self._rows = Collector(num_queries, k, lower, upper, _COLLECTED)
 
     def add(self, array: pa.Array, ids: UInt64Array, addresses: UInt64Array) -> None:
         """Measure the vectors of rows.

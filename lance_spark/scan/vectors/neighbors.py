@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lance_spark.scan.vectors.ivf import Int64Array
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: Rows that are collected before the best of them are chosen.
+#: Rows that are collected before the best of them are chosen, as a rule.
 _COLLECTED = 16 * 1024
 #: Rows of a query are looked through in advance if they are so many times as many as wanted.
 _SCATTERED = 4
@@ -138,6 +138,8 @@ class Collector:
         Most rows of a query.
     lower, upper : float or None
         Only rows with `lower` <= distance < `upper`.
+    most_collected : int
+        Rows that are collected before the best of them are chosen; more, for many queries.
 
     Attributes
     ----------
@@ -148,9 +150,15 @@ class Collector:
     """
 
     def __init__(
-        self, num_queries: int, k: int, lower: float | None = None, upper: float | None = None
+        self,
+        num_queries: int,
+        k: int,
+        lower: float | None = None,
+        upper: float | None = None,
+        most_collected: int = _COLLECTED,
     ) -> None:
         self._k, self._lower, self._upper = k, lower, upper
+        self._most_collected = max(most_collected, 2 * k * num_queries)
         limit = np.inf if upper is None else upper
         self.limits = np.full(num_queries, limit, np.float32)
         self.is_full = np.zeros(num_queries, np.bool_)
@@ -240,7 +248,7 @@ class Collector:
             return
         self._parts.append(part)
         self._num_collected += len(part)
-        few = max(_COLLECTED, 2 * self._k * len(self.limits))
+        few = self._most_collected
         if not self.is_full.any():
             # No row is left out yet. It takes `k` rows, and as many again if these did not do.
             few = min(few, max(self._k, 2 * self._num_chosen) - 1)

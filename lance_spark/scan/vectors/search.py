@@ -258,12 +258,18 @@ class VectorSearch:
             for count in [self._segment_shares(segment, target)]
             for number in range(count)
         ]
+        total = max(1, sum(self.uncovered.values()))
+        # Whole fragments, in shares that are about as large as each other.
+        count = max(1, round(total * self.num_queries / max(1, target)))
         current: dict[int, int] = {}
+        num_rows = num_shares = 0
         for number, rows in self.uncovered.items():
             current[number] = rows
-            if sum(current.values()) * self.num_queries >= target:
+            num_rows += rows
+            if num_rows * count >= total * (num_shares + 1):
                 shares.append(self._share((), current))
                 current = {}
+                num_shares = num_rows * count // total
         return [*shares, self._share((), current)] if current else shares
 
     def _share(

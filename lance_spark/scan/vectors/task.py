@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.file.open_files import WholeFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
@@ -50,11 +51,31 @@ class VectorScanTask(SearchTask):
         Only rows that meet these are searched.
     passing : RowSet or None
         The rows of the covered fragments that meet the prefilter, if it has been evaluated.
+    keeps_files : bool
+        Whether files whose vectors are all measured stay open and mapped for the next search.
     """
 
     search: VectorSearch
     prefilter: tuple[Condition, ...] = ()
     passing: RowSet | None = None
+    keeps_files: bool = False
+
+    @property
+    def most_rows(self) -> int:
+        """Most rows that the task finds."""
+        return self.search.most_rows
+
+    @property
+    def num_measured(self) -> int:
+        """About how many vectors the task measures."""
+        if self.search.segments:
+            return self.search.cost
+        # The task may have a part of the rows.
+        return sum(piece.num_rows for piece in self.slices) * self.search.num_queries
+
+    def further_shares(self) -> list[VectorScanTask]:
+        """Return the tasks of rows that no share of the search has."""
+        return []
 
     def share(self, search: VectorSearch) -> VectorScanTask:
         """Return the task of a share of the search."""
@@ -104,6 +125,13 @@ class VectorScanTask(SearchTask):
         slices = self._slices(np.unique(neighbors.addresses))
         passing = self._addresses(metrics, table, slices, self.filters)
         return neighbors.at(np.isin(neighbors.addresses, passing))
+
+    def nearest_rows(
+        self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None
+    ) -> pa.Table:
+        """Return the columns of the nearest rows, by query and distance."""
+        found = self.neighbors(metrics, table)
+        return self.rows(found if limit is None else found.at(slice(limit)), metrics, table)
 
     def rows(self, neighbors: Neighbors, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
         """Return the columns of rows that were found, in their order."""
@@ -197,7 +225,10 @@ class VectorScanTask(SearchTask):
             slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
             slices += self._slices(RowSet(overlaid).words())
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
-            batches = task._batches(table.paths, table.open_files, metrics)
+            files = table.open_files
+            if files is not None and self.keeps_files:
+                files = WholeFiles(files)
+            batches = task._batches(table.paths, files, metrics)
         for batch in batches:
             places = batch.column(1).to_numpy()
             ids = batch.column(2).to_numpy() if self.search.stable_row_ids else places

@@ -93,6 +93,7 @@ class _Search:
         columns = values.get("columns")
         self._columns = None if columns == ["*"] else columns
         self._is_prefilter = values.get("prefilter", True)
+        self._is_fresh: bool = values.get("fresh", False)
         self._options = options | self._shared_options()
 
     def single(self) -> dict[str, Any]:
@@ -127,7 +128,8 @@ class _Search:
         }
 
     def _last(self, where: str | None, added: str) -> list[Step]:
-        names = [*(self._columns or ())]
+        # Rows of a fresh read have neither row ids nor addresses.
+        names = [*(self._columns or ()), *([added] if self._is_fresh else ())]
         for name, field in (("with_row_id", ROW_ID), ("with_row_address", ROW_ADDRESS)):
             if self._values.get(name):
                 names.append(field.name)
@@ -142,7 +144,7 @@ class _Search:
             options["columns"] = json.dumps(
                 [name for name in self._columns if name not in computed]
             )
-        for name in ("fast_search", "with_row_id", "with_row_address"):
+        for name in ("fast_search", "with_row_id", "with_row_address", "fresh"):
             if self._values.get(name):
                 options[name] = "true"
         if "filter" in self._values and self._is_prefilter:
@@ -151,10 +153,13 @@ class _Search:
 
     def _texts(self, limit: int | None) -> dict[str, Any]:
         query = _text_query(self._function, self._values)
-        options = {**self._options, "full_text_query": query, "with_row_address": "true"}
+        options = {**self._options, "full_text_query": query}
+        if not self._is_fresh:
+            options["with_row_address"] = "true"
         if limit is not None:
             options[FULL_TEXT_LIMIT] = str(limit)
-        return {"steps": text_steps(limit), "alias": "texts", **_described(options)}
+        steps = text_steps(limit, is_fresh=self._is_fresh)
+        return {"steps": steps, "alias": "texts", **_described(options)}
 
     def _nearest(self, k: int | None) -> dict[str, Any]:
         # Only a search of texts can return all rows.
@@ -180,7 +185,8 @@ class _Search:
         except InvalidInputError as error:
             raise InvalidInputError(f"{self._function}: {error}") from None
         options = {**self._options, "nearest": json.dumps(nearest), NEAREST_SHARES: "true"}
-        options["with_row_id"] = "true"
+        if not self._is_fresh:
+            options["with_row_id"] = "true"
         if self._signature is HYBRID:
             options["with_row_address"] = "true"
         described = _described(options)
@@ -190,7 +196,8 @@ class _Search:
                 f"{self._function}: query_vector must be one vector, not an array of vectors, "
                 + ("with an offset" if self._offset else "in a hybrid search")
             )
-        return {"steps": nearest_steps(k, is_batch=is_batch), "alias": "vectors", **described}
+        steps = nearest_steps(k, is_batch=is_batch, is_fresh=self._is_fresh)
+        return {"steps": steps, "alias": "vectors", **described}
 
 
 def _described(options: dict[str, Any]) -> dict[str, Any]:

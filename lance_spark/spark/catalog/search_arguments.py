@@ -97,6 +97,8 @@ _SHARED = {
     "with_row_address": _FLAG,
 }
 _OF_TEXT = {"query": _STRING, "limit": _ROWS, "search_columns": _NAMES}
+#: Rows of a MemWAL have no addresses, by which a hybrid search joins rows.
+_FRESH = {"fresh": _FLAG}
 _OF_VECTORS = {
     "query_vector": _VECTOR,
     "limit": _ROWS,
@@ -112,12 +114,14 @@ _OF_VECTORS = {
     "bypass_vector_index": _FLAG,
 }
 TEXT = Signature(
-    ("table", "query", "limit"), ("table", "query"), {"table": _STRING, **_OF_TEXT, **_SHARED}
+    ("table", "query", "limit"),
+    ("table", "query"),
+    {"table": _STRING, **_OF_TEXT, **_SHARED, **_FRESH},
 )
 VECTORS = Signature(
     ("table", "query_vector", "limit"),
     ("table", "query_vector"),
-    {"table": _STRING, **_OF_VECTORS, **_SHARED},
+    {"table": _STRING, **_OF_VECTORS, **_SHARED, **_FRESH},
     nullable=(),
 )
 HYBRID = Signature(

@@ -21,9 +21,12 @@ scan/
       PredicateScanBuilder, Predicates      filters of Spark 4.0
     RequestScan, PlanReply  send the request to the Python reader, and parse its reply
     FreshSources            what a scan reads of a MemWAL
+    ClusteringColumns       columns by which a query joins, groups or windows rows
+    PartitionKeys, KeyedPartition           partitions by values of such columns
     DriverRowsScan, Rows    hold the rows that came with the reply
     ScanStrategy            changes plans just before Spark plans a scan:
       DriverRowsStrategy, DriverRowsExec    order, limit and rename such rows without a job
+      KeysStrategy                          gives partitions by buckets their function
       PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
       SelectiveFilter                       stands for filters of a scan, which decide whether Spark
                                             filters other scans by the keys of its rows
@@ -68,6 +71,7 @@ metastore/
 functions/
     VectorFunctions         the functions of vectors
     VectorDistance, UnitVector              what they compute
+    BucketFunction          the buckets of a MemWAL's sharding
 changes/
     ChangesFunction         the table function lance_changes
     ChangesTable            what it returns

@@ -243,12 +243,12 @@ def _fresh(plain: Mapping[str, str]) -> bool | None:
     if "fresh" not in plain:
         return None
     fresh = flag("fresh", plain)
-    others = ("version", "tag", "timestamp", "full_text_query", "nearest", "fragment_ids")
+    others = ("version", "tag", "timestamp", "fragment_ids")
     for name in (*others, *FEED_NAMES) if fresh else ():
         if name in plain:
             raise InvalidOptionError(
                 f"options fresh and {name} exclude each other: the rows of a MemWAL belong to the "
-                "newest version, and are found by scans only; set only one"
+                "newest version, and are in no fragment; set only one"
             )
     return fresh
 

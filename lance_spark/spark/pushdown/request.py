@@ -24,6 +24,8 @@ A request travels as one more field of the schema that `DataSource.reader` gets.
 | `packed` | names of columns that tasks return as bytes (`packed_arrays`) |
 | `columnar` | true if tasks return batches of columns, if they can (`columnar`) |
 | `shared_memory` | true if such tasks may use shared memory (`shared_memory`) |
+| `clustering` | list of lists of column names, for each join, aggregate or window the columns by |
+| | which rows meet, the nearest first: only there if the reply may have keys (`partition_keys`) |
 | `counts` | true if tasks report what they read (`read_counts`) |
 
 Spark does not check filters and aggregates again. The reader answers a request exactly or refuses
@@ -44,6 +46,9 @@ The reply takes the place of the first partition. Its pickle holds the text
 | | as `id:ASCENDING:NULLS_FIRST`, with commas between them |
 | ` indexes=I` | before the semicolon, if indexes rule out rows: what EXPLAIN shows of them, as a |
 | | part of a URL |
+| ` keys=K` | before the semicolon, if the rows of each partition have the same value of each key: |
+| | parts such as `day`, or `8:id` for the bucket of a column in 8 buckets, with commas between |
+| | them. The stream then has the values of the keys, a row for each partition |
 | ` stream=N` | before the semicolon, if the rows were read on the driver (`driver_read`): after |
 | | the semicolon comes an Arrow stream of N bytes. It has one row for aggregates |
 
@@ -88,6 +93,7 @@ _KEYS = {
     "shared_memory",
     "top",
     "groups",
+    "clustering",
 }
 #: Settings of approximate answers, by the keys of `nearest`.
 _SETTINGS = {
@@ -208,6 +214,8 @@ class Request:
         Whether tasks return batches of columns, if the types of all columns allow it.
     shared_memory : bool
         Whether such tasks may share memory with the JVM.
+    clustering : tuple of tuple of str
+        The columns by which joins, aggregates and windows make rows meet, the nearest first.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -224,6 +232,7 @@ class Request:
     shared_memory: bool = False
     top: Top | None = None
     groups: tuple[tuple[str, ...], ...] = ()
+    clustering: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -277,6 +286,7 @@ class Request:
             shared_memory=parts.get("shared_memory") is True,
             top=_top(parts["top"]) if "top" in parts else None,
             groups=_groups(parts),
+            clustering=_clustering(parts),
         )
 
 
@@ -350,6 +360,15 @@ def _objects(name: str, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(items, list) and all(isinstance(item, dict) for item in items):
         return items
     raise refused(f"{name} is not a list of objects", items)
+
+
+def _clustering(parts: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    lists = parts.get("clustering", [])
+    if not isinstance(lists, list):
+        raise refused("clustering is not a list", lists)
+    if lists and ("aggregates" in parts or "limit" in parts or "top" in parts):
+        raise refused("only all rows have partition keys", lists)
+    return tuple(column_path(names, lists) for names in lists)
 
 
 def _groups(parts: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:

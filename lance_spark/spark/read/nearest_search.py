@@ -26,6 +26,7 @@ Otherwise the answer is exact.
 from __future__ import annotations
 
 import logging
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,7 @@ def nearest_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | Non
             return partitions or [LancePartition(None)], max(1, len(partitions)), size
     else:
         partitions = [_partition(task, limit=request.limit, residual=residual) for task in tasks]
-    rows = sum(task.search.most_rows for task in tasks)
+    rows = sum(task.most_rows for task in tasks)
     if request.limit is not None:
         rows = min(rows, request.limit * len(partitions))
     return partitions or [LancePartition(None)], rows, plan.size(rows)
@@ -193,7 +194,16 @@ def is_nearest_for_driver(plan: Plan, partitions: Sequence[LancePartition]) -> b
         budget *= _LOCAL_FACTOR
     tasks = [part.task for part in partitions if isinstance(part.task, VectorScanTask)]
     cost = sum(part.search_cost or 0 for part in partitions)
-    return cost <= budget and sum(task.search.most_rows for task in tasks) <= _DRIVER_ROWS
+    return cost <= budget and sum(task.most_rows for task in tasks) <= _DRIVER_ROWS
+
+
+def keeping_files(partitions: Sequence[LancePartition]) -> list[LancePartition]:
+    """Return partitions whose vectors stay mapped in this process, for the next search."""
+    kept = [copy(partition) for partition in partitions]
+    for partition in kept:
+        if isinstance(task := partition.task, VectorScanTask):
+            partition.task = replace(task, keeps_files=True)
+    return kept
 
 
 def _has_processors(tasks: int | None) -> bool:
@@ -203,12 +213,7 @@ def _has_processors(tasks: int | None) -> bool:
 
 def _partition(task: VectorScanTask, **arguments: Any) -> LancePartition:
     partition = LancePartition(task, **arguments)
-    search = task.search
-    vectors = search.cost
-    if not search.segments:
-        # The task may have a part of the rows.
-        vectors = sum(piece.num_rows for piece in task.slices) * search.num_queries
-    partition.search_cost = vectors * search.dtype.stored_bytes
+    partition.search_cost = task.num_measured * task.search.dtype.stored_bytes
     return partition
 
 
@@ -226,7 +231,7 @@ def _shares(plan: Plan, whole: VectorScanTask) -> list[VectorScanTask]:
         task = whole.share(share)
         # Shares have whole fragments.
         tasks += [task] if share.segments else [replace(task, slices=p) for p in _cut(task, rows)]
-    return tasks
+    return [*tasks, *whole.further_shares()]
 
 
 def _cut(task: VectorScanTask, rows: int) -> list[tuple[FragmentSlice, ...]]:

@@ -54,7 +54,7 @@ def sorted_columns(fields: Sequence[Field], names: Iterable[str]) -> tuple[Sorte
     columns: list[SortedColumn] = []
     for name in names:
         index = find([field.name for field in fields], name)
-        dtype = _type_of(fields[index]) if index >= 0 else None
+        dtype = type_name(fields[index]) if index >= 0 else None
         if dtype is None:
             break
         columns.append(SortedColumn(fields[index].id, dtype))
@@ -92,7 +92,7 @@ def reported_order(
     order = []
     for column in columns:
         field = by_id.get(column.field)
-        if field is None or _type_of(field) != column.type:
+        if field is None or type_name(field) != column.type:
             break
         read = scanned.get(find(names, field.name))
         if read is None or read.dataType.simpleString() != column.type:
@@ -101,7 +101,7 @@ def reported_order(
     return tuple(order)
 
 
-def _type_of(field: Field) -> str | None:
+def type_name(field: Field) -> str | None:
     """Return Spark's name of the type of a column; None if its order is not reported."""
     arrow = field.to_arrow()
     if field.children or field.is_blob or EXTENSION_NAME.encode() in (arrow.metadata or {}):

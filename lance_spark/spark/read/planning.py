@@ -128,6 +128,8 @@ class PlanReply(InputPartition):
         How many SSTables and WAL entries of a MemWAL are read.
     unread : str, optional
         A warning about rows that are not read.
+    keys : str, optional
+        The keys of the partitions, whose values the stream has.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class PlanReply(InputPartition):
         indexes: Sequence[UsedIndex] = (),
         fresh: tuple[int, int] | None = None,
         unread: str | None = None,
+        keys: str | None = None,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
@@ -160,6 +163,8 @@ class PlanReply(InputPartition):
             text += " fresh={}/{}".format(*fresh)
         if unread is not None:
             text += f" unread={quote(unread)}"
+        if keys is not None:
+            text += f" keys={keys}"
         # In one value, whose bytes are contiguous in the pickle.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream

@@ -142,6 +142,12 @@ class LanceReader(TaskObject, DataSourceReader):
         stream = None
         if not are_many:
             stream = read_on_driver(plan, partitions, size, schema, self._rows)
+        ordered = plan.reported_order if stream is None else ()
+        keys = None
+        if stream is None and request.clustering:
+            from lance_spark.spark.pushdown.partition_keys import keyed_partitions
+
+            partitions, keys, stream = keyed_partitions(plan, partitions)
         fragments = (count_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         table = display(self.options.path)
@@ -154,10 +160,11 @@ class LanceReader(TaskObject, DataSourceReader):
             stream,
             self.columnar,
             are_many,
-            plan.reported_order if stream is None else (),
+            ordered,
             plan.indexes,
             fresh_sources(partitions) if self.options.fresh else None,
             unread_rows(dataset, self.options),
+            keys,
         )
         return [reply, *partitions]
 

@@ -25,18 +25,22 @@ Step = tuple[str, Any]
 _NUMBER = "__number"
 
 
-def text_steps(limit: int | None) -> list[Step]:
-    """Return the steps to the rows with the greatest scores."""
-    order: Step = ("order", [(SCORE.name, True), (ROW_ADDRESS.name, False)])
+def text_steps(limit: int | None, *, is_fresh: bool = False) -> list[Step]:
+    """Return the steps to the rows with the greatest scores.
+
+    Rows of a fresh read have no addresses, so that rows with equal scores are in any order.
+    """
+    order: Step = ("order", [(SCORE.name, True), (ROW_ADDRESS.name, False)][: 1 if is_fresh else 2])
     return [order] if limit is None else [order, ("limit", limit)]
 
 
-def nearest_steps(k: int, *, is_batch: bool) -> list[Step]:
+def nearest_steps(k: int, *, is_batch: bool, is_fresh: bool = False) -> list[Step]:
     """Return the steps to the nearest rows: of each query, if there are several."""
-    keys = [(DISTANCE.name, False), (ROW_ID.name, False)]
+    keys = [(DISTANCE.name, False), (ROW_ID.name, False)][: 1 if is_fresh else 2]
     if not is_batch:
         return [("order", keys), ("limit", k)]
-    window = f"PARTITION BY {QUERY_INDEX.name} ORDER BY {DISTANCE.name}, {ROW_ID.name}"
+    order = ", ".join(name for name, _ in keys)
+    window = f"PARTITION BY {QUERY_INDEX.name} ORDER BY {order}"
     return [
         ("select", ["*", f"row_number() OVER ({window}) AS {_NUMBER}"]),
         ("where", f"{_NUMBER} <= {k}"),

@@ -65,7 +65,7 @@ def text_partitions(plan: Plan) -> tuple[list[LancePartition], int, int | None]:
             return partitions or [LancePartition(None)], max(1, len(partitions)), size
     else:
         partitions = [LancePartition(task, request.limit, residual) for task in tasks]
-    rows = min(plan.dataset.count_rows(), sum(most_rows(task) for task in tasks))
+    rows = min(plan.dataset._max_rows, sum(most_rows(task) for task in tasks))
     if request.limit is not None:
         rows = min(rows, request.limit * len(partitions))
     return partitions or [LancePartition(None)], rows, plan.size(rows)

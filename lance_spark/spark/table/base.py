@@ -159,7 +159,7 @@ class TableBase:
                 guard.check(newer, named_columns(Dataset(table, storage), *selectors))
 
             manifest, result = retry_on_conflict(
-                table, attempt, options.conflict_retries, replan_always=True, before_replan=check
+                table, attempt, options, replan_always=True, before_replan=check
             )
             job.committed(manifest)
         return result

@@ -382,9 +382,7 @@ class HistoryMethods(TableBase):
                 f"{display(self.path)} is open on {_branch_name(newest.branch)}; check out that "
                 "branch first"
             )
-        restored = retry_on_conflict(
-            newest, lambda _: restore(old._table, options), options.conflict_retries
-        )
+        restored = retry_on_conflict(newest, lambda _: restore(old._table, options), options)
         return ChangeResult(restored.version)
 
     def _at(self, version: Mapping[str, Any]) -> Self:

@@ -76,6 +76,7 @@ class SearchMethods(TableBase):
         fast_search: bool = False,
         with_row_id: bool = False,
         with_row_address: bool = False,
+        fresh: bool = False,
         **options: Any,
     ) -> DataFrame:
         """Return the rows whose text matches a query, those with the greatest scores first.
@@ -106,6 +107,9 @@ class SearchMethods(TableBase):
             Whether rows that no index covers are left out.
         with_row_id, with_row_address : bool
             Whether to add the columns ``_rowid`` and ``_rowaddr``.
+        fresh : bool
+            Whether rows of the MemWAL of the table are searched, too. They have no row ids and
+            addresses; rows with equal scores are in any order.
         **options
             Other options of a read.
 
@@ -134,14 +138,15 @@ class SearchMethods(TableBase):
         frame = self.toDF(
             columns,
             with_row_id=with_row_id,
-            with_row_address=True,
+            with_row_address=with_row_address or not fresh,
             filter=filter if prefilter else None,
             fast_search=fast_search or None,
+            fresh=fresh or None,
             **read,
         )
-        wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address else ())]
+        wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address or fresh else ())]
         last = last_steps(None if prefilter else filter, ROW_ADDRESS.name, wanted)
-        return after(frame, [*text_steps(limit), *last])
+        return after(frame, [*text_steps(limit, is_fresh=fresh), *last])
 
     def nearest(
         self,
@@ -163,6 +168,7 @@ class SearchMethods(TableBase):
         fast_search: bool = False,
         with_row_id: bool = False,
         with_row_address: bool = False,
+        fresh: bool = False,
         **options: Any,
     ) -> DataFrame:
         """Return the rows whose vectors are nearest to a vector, the nearest first.
@@ -197,6 +203,9 @@ class SearchMethods(TableBase):
             Whether rows that no index covers are left out.
         with_row_id, with_row_address : bool
             Whether to add the columns ``_rowid`` and ``_rowaddr``.
+        fresh : bool
+            Whether rows of the MemWAL of the table are searched, too. They have no row ids and
+            addresses; rows with equal distances are in any order.
         **options
             Other options of a read.
 
@@ -230,15 +239,17 @@ class SearchMethods(TableBase):
         read: dict[str, Any] = {**options, "nearest": json.dumps(search), NEAREST_SHARES: True}
         frame = self.toDF(
             columns,
-            with_row_id=True,
+            with_row_id=with_row_id or not fresh,
             with_row_address=with_row_address,
             filter=filter if prefilter else None,
             fast_search=fast_search or None,
+            fresh=fresh or None,
             **read,
         )
-        wanted = [*(columns or ()), *([ROW_ID.name] if with_row_id else ())]
+        wanted = [*(columns or ()), *([ROW_ID.name] if with_row_id or fresh else ())]
         last = last_steps(None if prefilter else filter, ROW_ID.name, wanted)
-        return after(frame, [*nearest_steps(k, is_batch=_is_batch(frame)), *last])
+        steps = nearest_steps(k, is_batch=_is_batch(frame), is_fresh=fresh)
+        return after(frame, [*steps, *last])
 
     def hybridSearch(  # noqa: N802 - Spark's habit
         self,
@@ -304,6 +315,11 @@ class SearchMethods(TableBase):
         check_least("k", k, 1)
         if candidates is not None:
             check_least("candidates", candidates, 1)
+        if options.get("fresh"):
+            raise InvalidInputError(
+                "hybridSearch finds rows by their addresses, which rows of a MemWAL do not have: "
+                "search by nearest and by search with fresh=True"
+            )
         number = hybrid.num_candidates(candidates, k)
         shared: dict[str, Any] = {
             "filter": filter,

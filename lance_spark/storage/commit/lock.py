@@ -39,6 +39,11 @@ _COUNTS_DOWN = 20
 _CONFLICT = "CommitConflictError"
 
 
+def with_lock(options: Mapping[str, Any] | None, lock: CommitLock | None) -> dict[str, Any]:
+    """Return storage options with a lock, if one is given."""
+    return {**(options or {}), **({} if lock is None else {COMMIT_LOCK: lock})}
+
+
 def load(named: object) -> CommitLock:
     """Return the lock that the option `commit_lock` names.
 

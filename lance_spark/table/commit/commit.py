@@ -20,6 +20,7 @@ writer checks its version after step 3 (`removal_guard`).
 
 from __future__ import annotations
 
+import datetime
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -74,6 +75,7 @@ def commit(
     enable_stable_row_ids: bool = False,
     detached: bool = False,
     write_token: WriteToken | None = None,
+    timeout: datetime.timedelta | None = None,
 ) -> Manifest:
     """Commit a change as the newest version, or as a detached version; return the new version.
 
@@ -89,6 +91,8 @@ def commit(
         Whether to commit a detached version; see `commit_detached`.
     write_token : WriteToken, optional
         Refuses the change if it was committed before. The transaction gets its properties.
+    timeout : timedelta, optional
+        Time after which no other attempt starts; no limit by default.
 
     Raises
     ------
@@ -129,7 +133,7 @@ def commit(
                 _check_not_committed(store, base, write_token)
         attempts = _Attempts(store, transaction, base, enable_stable_row_ids, write_token)
         try:
-            manifest = attempts.run(max_retries)
+            manifest = attempts.run(max_retries, timeout)
         except LanceError as error:
             if attempts.uncertain is None:
                 attempts.clean_up()
@@ -184,12 +188,14 @@ class _Attempts:
         self.tried = 0
         self.uncertain: StorageError | None = None
 
-    def run(self, max_retries: int) -> Manifest:
+    def run(self, max_retries: int, timeout: datetime.timedelta | None = None) -> Manifest:
         """Try to commit until an attempt succeeds. Raises as `commit`."""
-        failures = 0
+        failures = tries = 0
         check_least("max_retries", max_retries, 0)
         backoff = Backoff()
-        for _ in range(max_retries + 1):
+        end = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        while tries <= max_retries and not (tries and end and time.monotonic() > end):
+            tries += 1
             manifests = self._list_manifests()
             self._check_identity(manifests)
             committed = self._catch_up(manifests)
@@ -211,7 +217,7 @@ class _Attempts:
         if committed is not None:
             return self._finish(committed)
         raise CommitConflictError(
-            f"{self._store.display}: other writers were faster {max_retries + 1} times, last with "
+            f"{self._store.display}: other writers were faster {tries} times, last with "
             f"version {self.tried}; commit again, or allow more retries",
             retryable=True,
         )

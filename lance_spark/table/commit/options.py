@@ -5,15 +5,14 @@ Also the attempts after the first one: the waits between them, and changes that 
 
 from __future__ import annotations
 
+import datetime
 import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from lance_spark.errors import (
-    CommitConflictError,
-)
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.commit.transaction import with_message
 
@@ -39,6 +38,8 @@ class CommitOptions:
         Number of times the commit starts again after other writers were faster.
     conflict_retries : int
         Number of times the change is planned again after a conflict.
+    retry_timeout : timedelta, optional
+        Time after which the change is not planned again; no limit by default.
     write_token : WriteToken, optional
         The change is not committed if the history already has this token.
     """
@@ -46,6 +47,7 @@ class CommitOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     max_retries: int = DEFAULT_MAX_RETRIES
     conflict_retries: int = DEFAULT_CONFLICT_RETRIES
+    retry_timeout: datetime.timedelta | None = None
     write_token: WriteToken | None = None
 
     @classmethod
@@ -56,15 +58,24 @@ class CommitOptions:
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         *,
         max_retries: int = DEFAULT_MAX_RETRIES,
+        retry_timeout: datetime.timedelta | None = None,
     ) -> Self:
         """Return the options that a public method was called with.
 
         Raises
         ------
         InvalidInputError
-            A key or a value of the properties is not a string.
+            A key or a value of the properties is not a string, or the time is not a timedelta.
         """
-        return cls(with_message(properties, message), max_retries, conflict_retries)
+        check_timeout("retry_timeout", retry_timeout)
+        properties = with_message(properties, message)
+        return cls(properties, max_retries, conflict_retries, retry_timeout)
+
+
+def check_timeout(name: str, timeout: object) -> None:
+    """Raise InvalidInputError for an argument that is neither a timedelta nor None."""
+    if not isinstance(timeout, datetime.timedelta | None):
+        raise InvalidInputError(f"{name} must be a timedelta, not {type(timeout).__name__}")
 
 
 class Backoff:

@@ -51,17 +51,17 @@ class Transaction:
     ----------
     read_version : int
         The version that the operation was planned on; 0 for the creation of a table.
-    uuid : str
-        A unique id.
     operation : Operation
+    uuid : str
+        A unique id; a new one by default.
     properties : mapping of str to str
         Chosen by the writer, for example ``__lance_commit_message``.
     tag : str
     """
 
     read_version: int
-    uuid: str
     operation: Operation
+    uuid: str = field(default_factory=lambda: str(uuid_module.uuid4()))
     properties: Mapping[str, str] = field(default_factory=dict)
     tag: str = ""
 
@@ -70,7 +70,12 @@ class Transaction:
         cls, read_version: int, operation: Operation, properties: Mapping[str, str] | None = None
     ) -> Transaction:
         """Return a transaction with a new id."""
-        return cls(read_version, str(uuid_module.uuid4()), operation, dict(properties or {}))
+        return cls(read_version, operation, properties=dict(properties or {}))
+
+    @property
+    def transaction_properties(self) -> Mapping[str, str]:
+        """The `properties`, by pylance's name."""
+        return self.properties
 
     @property
     def file_name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ def commit_user_operation(
     max_retries: int = DEFAULT_MAX_RETRIES,
     properties: Mapping[str, str] | None = None,
     enable_stable_row_ids: bool = False,
+    timeout: datetime.timedelta | None = None,
 ) -> int:
     """Commit an operation and return the number of the new version; see `Dataset.commit`.
 
@@ -52,6 +54,7 @@ def commit_user_operation(
         max_retries=max_retries,
         enable_stable_row_ids=enable_stable_row_ids,
         detached=detached,
+        timeout=timeout,
     ).version
 
 

@@ -273,11 +273,11 @@ class Fragment:
         return json_form.to_json(self._proto, self.name)
 
     @staticmethod
-    def from_json(data: str | Mapping[str, Any]) -> Fragment:
+    def from_json(json_data: str | Mapping[str, Any]) -> Fragment:
         """Return the fragment of a JSON text, or of its mapping; see `json_form`."""
         from lance_spark.table.fragments import json_form
 
-        return Fragment.from_proto(json_form.from_json(data), "JSON")
+        return Fragment.from_proto(json_form.from_json(json_data), "JSON")
 
     def to_proto(self) -> table_pb2.DataFragment:
         """Return a copy of the message, with the fields that this release does not know."""

@@ -23,6 +23,7 @@ from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, run_plans
 from tests.file.sources import MemorySource
+from tests.support.cells import number_of
 
 #: Each type is compared with pylance in several sizes.
 pytestmark = pytest.mark.slow
@@ -91,7 +92,7 @@ def items_of(inner: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]
     return st.lists(st.none() | st.lists(st.none() | inner, max_size=5), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 @given(
     st.sampled_from([pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]).flatmap(
         strings
@@ -114,19 +115,19 @@ def test_repeated_strings(distinct: int, rows: int, seed: int) -> None:
     check(text.take(pa.array(rng.integers(0, len(text), rows))), step=150)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 @given(items_of(NUMBERS), st.sampled_from([pa.list_, pa.large_list]))
 def test_lists(values: list[object], of: object) -> None:
     check(pa.array(values, of(pa.int32())))  # type: ignore[operator]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 @given(items_of(st.lists(st.none() | OCTETS, max_size=4)))
 def test_lists_of_lists(values: list[object]) -> None:
     check(pa.array(values, pa.list_(pa.large_list(pa.binary()))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 @given(
     st.sampled_from([pa.int8(), pa.int64(), pa.bool_(), pa.uint32(), pa.float16(), pa.binary(3)]),
     st.integers(0, 70),
@@ -146,7 +147,7 @@ def test_vectors(dtype: pa.DataType, rows: int, size: int, seed: int) -> None:
     check(items)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 @given(
     st.lists(st.none() | st.integers(0, 3), max_size=40),
     st.sampled_from([pa.int8(), pa.uint16(), pa.int32(), pa.uint64()]),

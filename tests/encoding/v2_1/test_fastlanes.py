@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding import fastlanes
+from tests.support.cells import number_of
 from tests.support.encodings.fixed import pack, random_values, slow_pack
 
 WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
@@ -18,7 +19,7 @@ WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
 
 
 @given(WIDTHS, st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_packed_bytes_are_those_of_the_plain_way(bits_and_width, seed):
     bits, width = bits_and_width
     values = random_values(seed, 1024, width, bits).reshape(1, 1024)
@@ -26,7 +27,7 @@ def test_packed_bytes_are_those_of_the_plain_way(bits_and_width, seed):
 
 
 @given(WIDTHS, st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_plainly_packed_bytes_are_unpacked(bits_and_width, seed):
     bits, width = bits_and_width
     values = random_values(seed, 1024, width, bits)
@@ -99,3 +100,21 @@ def test_threads_do_not_share_memory():
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(turn, range(4)))
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_some_values_of_chunks(bits):
+    rng = np.random.default_rng(bits)
+    chunks = [random_values(width, 1024, width, bits) for width in range(bits + 1)]
+    packed = [pack(values[None], width) for width, values in enumerate(chunks)]
+    sizes = np.array([part.size for part in packed])
+    # The chunks are at odd addresses.
+    data = np.concatenate([np.full(1, 0x5A, np.uint8), *(part.reshape(-1) for part in packed)])
+    starts = np.cumsum(sizes) - sizes + 1
+    chosen, places = rng.integers(0, bits + 1, 5_000), rng.integers(0, 1024, 5_000)
+    dtype = chunks[0].dtype
+    values = fastlanes.unpack_some(data, starts[chosen], chosen, places, dtype)
+    assert values.dtype == dtype
+    assert (values == np.stack(chunks)[chosen, places]).all()
+    none = np.empty(0, np.int64)
+    assert not len(fastlanes.unpack_some(data, none, none, none, dtype))

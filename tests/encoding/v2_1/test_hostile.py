@@ -32,7 +32,7 @@ from tests.file.sources import StrictSource
 from tests.support.interop.tables import PATTERNS, build
 
 ROWS = 1_100
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
+FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "30"))
 SECONDS = 1.0
 #: A good page here takes less than a hundredth of it. The length before a Zstandard frame can claim
 #: 64 MiB after a flip of one bit.
@@ -258,7 +258,7 @@ def seed_of(field: pa.Field, columns: Sequence[ColumnMeta]) -> int:
     return sum(len(page.encoding) for column in columns for page in column.pages)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_flipped_bits_of_pages(damaged: Damaged) -> None:
     field, columns, raw = damaged
     spans = [b for column in columns for page in column.pages for b in page.buffers if b.length]
@@ -278,7 +278,7 @@ def test_flipped_bits_of_pages(damaged: Damaged) -> None:
         reads(field, columns, StrictSource(data))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_flipped_bits_of_messages(damaged: Damaged) -> None:
     field, columns, raw = damaged
     source = StrictSource(raw)
@@ -300,7 +300,7 @@ def test_flipped_bits_of_messages(damaged: Damaged) -> None:
     assert failed
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 def test_numbers_of_messages(damaged: Damaged) -> None:
     """Set every number of a message, at any depth, to other numbers."""
     field, columns, raw = damaged

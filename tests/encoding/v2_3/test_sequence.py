@@ -18,6 +18,7 @@ from lance_spark.encoding.v2_3.sequence import (
 )
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 
 CE = pb.CompressiveEncoding
 FLAT = CE(flat=pb.Flat(bits_per_value=64))
@@ -55,7 +56,7 @@ def run_block(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     count=st.integers(0, 60),
     asked=st.lists(st.integers(0, 5000), min_size=1, max_size=30, unique=True),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=number_of(80, 200), deadline=None)
 def test_described_and_stored_sequences_agree(
     start: int, step: int, count: int, asked: list[int]
 ) -> None:

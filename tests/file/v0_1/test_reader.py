@@ -31,7 +31,7 @@ from lance_spark.proto import file_pb2, table_pb2
 from tests.file.sources import MemorySource
 from tests.file.v0_1.legacy_files import ROWS, FileOf, field, opened, parts, sample, with_metadata
 
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
+FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "30"))
 
 
 def test_metadata_of_a_file(data: bytes) -> None:

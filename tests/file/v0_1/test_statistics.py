@@ -23,6 +23,7 @@ from lance_spark.file.v0_1.reader import LegacyFileReader
 from lance_spark.file.v0_1.statistics import Op, prune
 from lance_spark.scan.predicates.conditions import candidate_ranges
 from tests.file.v0_1.legacy_files import FileOf, field, opened, parts, with_metadata
+from tests.support.cells import number_of
 
 # Statistics
 
@@ -182,7 +183,9 @@ def rows_of(ranges: list[range]) -> np.ndarray:
     return flags
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=number_of(60, 150), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(drawn=st.data())
 def test_no_row_is_lost(stated: LegacyFileReader, drawn: st.DataObject) -> None:
     name = drawn.draw(st.sampled_from(STATED))

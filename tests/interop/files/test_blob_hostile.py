@@ -237,7 +237,7 @@ def test_small_blobs_whose_sum_is_huge(
         dataset.to_table(blob_handling="all_binary")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("writer", ["ours", "pylance"])
 @pytest.mark.parametrize("shape", ["plain", "struct", "list"])

@@ -134,7 +134,7 @@ def test_realistic(tmp_path: Path, version: str) -> None:
     check(sizes(realistic(), tmp_path, version))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("hint", [None, "fsst"])
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_strings(tmp_path: Path, version: str, hint: str | None) -> None:

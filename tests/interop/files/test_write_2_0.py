@@ -141,7 +141,7 @@ def check(path: Path, table: pa.Table) -> None:
     ours.close()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("rows", [0, 1, 1000, 1025])
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("page_bytes", [8 << 20, 1500])
@@ -151,7 +151,7 @@ def test_every_type(tmp_path: Path, page_bytes: int, nulls: str, rows: int) -> N
     check(tmp_path / "f.lance", table)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rows", [1, 99, 100, 1000])
 @pytest.mark.parametrize("nulls", NULLS)
 def test_a_page_is_encoded_as_pylance_does(tmp_path: Path, nulls: str, rows: int) -> None:
@@ -276,7 +276,7 @@ def test_random_tables_in_small_pages(tmp_path: Path, first: int) -> None:
             assert_same(taken_rows, table.take(rows), f"take, seed {seed}")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("nulls", ["none", "some"])
 @pytest.mark.parametrize("pattern", ["constant", "low", "random", "long"])
 def test_files_are_no_larger_than_those_of_pylance(

@@ -14,7 +14,7 @@ import lance_spark
 FILTERS = ["x = 5", "x = 2999", "x > 2990", "x < 3 OR x = 1500", "x = 3100", "x IN (1, 2, 950)"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("who", ["own", "pylance"])
 def test_rows_are_found_by_their_new_addresses(kind: str, who: str, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ OLD_VALUES = {("rows", "BITMAP"), ("rows", "LABEL_LIST")} | {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "NGRAM", "LABEL_LIST"])
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 @pytest.mark.parametrize("who", ["own", "pylance"])

@@ -104,7 +104,7 @@ SOURCES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("encoding", "version", "stable", "who"),
     [
@@ -138,7 +138,7 @@ def test_both_clients_use_an_index(
     check(path)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize("compactor", ["own", "pylance"])
 @pytest.mark.parametrize(

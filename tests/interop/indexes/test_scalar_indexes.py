@@ -103,7 +103,7 @@ def indexed(
     return Indexed(path, kind, number)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("column", FILTERS)
 def test_both_clients_use_an_index(indexed: Indexed, column: str) -> None:
     path = indexed.path

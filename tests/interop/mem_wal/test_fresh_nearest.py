@@ -12,7 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.dataset import LsmVectorSearchPlanner, ShardSnapshot
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import InvalidInputError
 from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.shards import PylanceWriter, key_field, pylance_snapshots
@@ -140,5 +140,3 @@ def test_what_a_search_refuses(path: str) -> None:
     nearest = {"column": "v", "q": query(), "k": 3}
     with pytest.raises(InvalidInputError, match="cannot be used in a fresh read"):
         fresh.to_table(nearest=nearest, with_row_id=True)
-    with pytest.raises(UnsupportedFeatureError, match="full-text queries"):
-        fresh.to_table(full_text_query="x")

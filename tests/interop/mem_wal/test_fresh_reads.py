@@ -315,7 +315,7 @@ def test_a_branch_has_its_own_shards(path: str) -> None:
     assert texts(opened.to_table()) == side
 
 
-def test_rows_without_addresses_and_searches_are_refused(path: str) -> None:
+def test_rows_without_addresses_are_refused(path: str) -> None:
     write(path, str(uuid.uuid4()), [1])
     opened = fresh(path)
     for read in (
@@ -329,8 +329,6 @@ def test_rows_without_addresses_and_searches_are_refused(path: str) -> None:
             read()
     with pytest.raises(InvalidInputError, match="in no fragment"):
         opened.plan(fragment_ids=[0])
-    with pytest.raises(UnsupportedFeatureError, match="full-text queries do not read the rows"):
-        opened.to_table(full_text_query="x")
 
 
 def test_hidden_rows_are_not_evaluated(path: str) -> None:

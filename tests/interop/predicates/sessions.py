@@ -10,6 +10,8 @@ from typing import Any
 
 from pyspark.logger import PySparkLogger
 
+from tests.support.spark.settings import INTERPRETED
+
 ANSI = "spark.sql.ansi.enabled"
 ZONE = "spark.sql.session.timeZone"
 CASE = "spark.sql.caseSensitive"
@@ -18,10 +20,9 @@ QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 TIMESTAMP = "spark.sql.timestampType"
 #: Whether Spark casts to and from TIME.
 TIME = "spark.sql.timeType.enabled"
-#: Settings of all sessions: for few rows, compiling takes longer than running.
+#: Settings of all sessions.
 QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **INTERPRETED,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",

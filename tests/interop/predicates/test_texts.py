@@ -41,7 +41,7 @@ def texts(seed: int, names: list[str]) -> Iterator[str]:
         yield str(source.predicate())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(max(TEXTS // BATCH, len(SESSIONS))))
 def test_texts(rows: pa.RecordBatch, seed: int) -> None:
     schema = Schema.from_arrow(rows.schema)

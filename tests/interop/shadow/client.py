@@ -14,6 +14,7 @@ import pyarrow as pa
 
 import lance_spark
 from lance_spark import dataset as ours
+from lance_spark import query
 
 _DATASET = import_module("lance.dataset")
 
@@ -32,6 +33,12 @@ class Client:
     Fragment: Any
     FragmentMetadata: Any
     ColumnOrdering: Any
+    #: Names of `lance.file`.
+    files: Any
+    #: Names of `lance`: blobs, schemas.
+    names: Any
+    #: Classes of full-text queries.
+    query: Any
 
     def rows(self, path: Path, **options: Any) -> pa.Table:
         """Return the rows of the newest version."""
@@ -49,6 +56,9 @@ PYLANCE = Client(
     lance.LanceFragment,
     lance.FragmentMetadata,
     _DATASET.ColumnOrdering,
+    import_module("lance.file"),
+    lance,
+    import_module("lance.query"),
 )
 OURS = Client(
     "this package",
@@ -61,4 +71,7 @@ OURS = Client(
     ours.DatasetFragment,
     ours.Fragment,
     ours.ColumnOrdering,
+    ours,
+    ours,
+    query,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 _NESTED = "a filter of pylance cannot name a child by an expression of Arrow"
 _TEXT = "a text is a value, and not an expression of SQL: give a function of the rows"
 
+_OPTION = "what is not known is an error"
+
 EXPECTED: dict[str, tuple[str, str]] = {
     "datasets: batches": ("more", "the first batch has the schema"),
     "datasets: empty name": ("more", "a name may be empty"),
@@ -23,5 +25,18 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "merges: update by an expression": ("refused", _TEXT),
     "merges: update text by an expression": ("different", _TEXT),
     "evolution: add by an expression": ("different", _TEXT),
+    "blobs: filter of null blobs": ("refused", "blobs cannot be in conditions"),
+    "blobs: sort by blobs": ("refused", "blobs have no order; pylance sorts by their positions"),
+    "history: written fragments twice": (
+        "different",
+        "a transaction is committed once: the second commit finds the version of the first one",
+    ),
+    "indexes: option of another type": ("refused", _OPTION),
+    "indexes: zones of no rows": ("refused", "a zone has rows"),
+    "indexes: of some fragments": ("more", "`create_scalar_index` takes fragments for all types"),
+    "indexes: segments without a name": ("refused", "an index has a name"),
+    "indexes: optimised by an unknown name": ("refused", _OPTION),
+    "merges: two new columns at once": ("more", "the second one is planned again"),
+    "merges: restore and insert at once": ("more", "an insert is planned on the newest version"),
     "filters: expression cast": ("more", "pylance cannot pass a safe cast on"),
 }

@@ -78,7 +78,7 @@ def test_both_clients_use_an_index(
     table = rows(rng, 0, 1500, words)
     if num_segments > 1:
         monkeypatch.setattr(text, "DEFAULT_MEMORY", 50_000)
-        monkeypatch.setattr(tokenizer, "_STEP_BYTES", 5_000)
+        monkeypatch.setattr(tokenizer, "STEP_BYTES", 5_000)
     for target in (path, other):
         lance.write_dataset(
             table,
@@ -197,7 +197,7 @@ def test_tables_without_text(tmp_path: Path, train: bool) -> None:
 def test_wrong_columns_and_options(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     lance.write_dataset(
-        pa.table({"a": ["b"], "n": [1], "l": [["b"]], "d": pa.array(["b"]).dictionary_encode()}),
+        pa.table({"a": ["b"], "n": [1], "l": [[1]], "d": pa.array(["b"]).dictionary_encode()}),
         str(path),
     )
     dataset = lance_spark.open_dataset(str(path))

@@ -6,6 +6,7 @@ An index is left out if the parameters of its tokenizer are known: the texts are
 from __future__ import annotations
 
 import random
+import uuid
 from pathlib import Path
 
 import lance
@@ -22,6 +23,7 @@ from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.text.ranking import skipping
 from lance_spark.table.indexes import sections
+from tests.fixtures.tables import fixtures, unpack
 
 QUERIES = [
     q.MatchQuery("w1 w2 w17", "s"),
@@ -96,6 +98,36 @@ def test_damaged_files(
     finally:
         file.write_bytes(content)
         cache.CACHE.clear()
+
+
+@pytest.mark.parametrize("name", ["docs", "tokens", "invert"])
+def test_damaged_files_of_the_first_format(name: str, tmp_path: Path) -> None:
+    names = ("0.27.2", "indexed_2.0")
+    fixture = next(own for own in fixtures() if (own.release, own.name) == names)
+    path = Path(fixture.path(lambda own: unpack(own, tmp_path)))
+    dataset = lance_spark.open_dataset(str(path))
+    segments = sections.section_of(dataset._table.manifest).indices
+    segment = next(segment for segment in segments if segment.name == "words_idx")
+    file = path / "_indices" / str(uuid.UUID(bytes=segment.uuid.uuid)) / f"{name}.lance"
+    content, rng = file.read_bytes(), random.Random(name)
+    errors = 0
+    for round_number in range(80):
+        data = bytearray(content)
+        # Most damage is in the metadata, at the end.
+        least = 0 if round_number % 2 else max(0, len(data) - 1500)
+        for _ in range(rng.choice([1, 1, 3, 30])):
+            data[rng.randrange(least, len(data))] = rng.randrange(256)
+        file.write_bytes(data)
+        cache.CACHE.clear()
+        for query in (
+            q.MatchQuery("word3 other1", "words"),
+            q.PhraseQuery("word3 other1", "words"),
+        ):
+            try:
+                dataset.to_table(["_score"], full_text_query=query, fast_search=True)
+            except LanceError:
+                errors += 1
+    assert 0 < errors < 160
 
 
 @pytest.mark.sample(2)

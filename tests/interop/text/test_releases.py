@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import lance
+import lance.query as oracle
 import pytest
 
 import lance_spark
-from lance_spark.errors import UnsupportedFeatureError
+from lance_spark import query as q
 from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
 
 INDEXED = [fixture for fixture in fixtures() if fixture.name.startswith("indexed")]
@@ -35,10 +37,6 @@ def scores(dataset: Any, **options: Any) -> list[float]:
 def test_indexes_of_releases(fixture: Fixture, releases: Unpack) -> None:
     path = fixture.path(releases)
     dataset = lance_spark.open_dataset(path)
-    if fixture.release in FIRST:
-        with pytest.raises(UnsupportedFeatureError, match="has the format of pylance before"):
-            scores(dataset)
-        return
     found = scores(dataset)
     # Each fifth row has word3, and each third row other1.
     texts = dataset.to_table(["words"])["words"].to_pylist()
@@ -47,6 +45,36 @@ def test_indexes_of_releases(fixture: Fixture, releases: Unpack) -> None:
         assert not scores(dataset, fast_search=True)
         return
     assert found == pytest.approx(scores(lance.dataset(path)), rel=1e-6)
-    assert len(scores(dataset, fast_search=True)) == 136
+    fast = scores(dataset, fast_search=True)
+    assert fast == pytest.approx(scores(lance.dataset(path), fast_search=True), rel=1e-6)
     names = [index.name for index in dataset.describe_indices() if index.index_type == "Inverted"]
     assert [dataset.check_index(name).is_valid for name in names] == [True]
+
+
+@pytest.mark.parametrize(
+    "fixture", [fixture for fixture in INDEXED if fixture.release in FIRST], ids=str
+)
+def test_first_format(fixture: Fixture, tmp_path: Path) -> None:
+    """An index of the first format has phrases, and is extended in the present format."""
+    path = fixture.path(lambda release: unpack(release, tmp_path))
+    phrase = "word3 other1"
+    dataset = lance_spark.open_dataset(path)
+    # pylance does not use these positions.
+    found = rows_of(dataset, q.PhraseQuery(phrase, "words"))
+    texts = dataset.to_table(["words"])["words"].to_pylist()
+    assert found == sorted(text for text in texts if phrase in text) != []
+    dataset = lance_spark.write_dataset(dataset.to_table(limit=20), path, mode="append")
+    before = scores(dataset)
+    dataset = dataset.optimize_indices()
+    assert len(scores(lance.dataset(path), fast_search=True)) == len(before)
+    assert scores(dataset) == pytest.approx(scores(lance.dataset(path)), rel=1e-6)
+    names = [index.name for index in dataset.describe_indices() if index.index_type == "Inverted"]
+    assert [dataset.check_index(name).is_valid for name in names] == [True]
+    query = oracle.PhraseQuery(phrase, "words")
+    texts = dataset.to_table(["words"])["words"].to_pylist()
+    assert rows_of(lance.dataset(path), query) == sorted(text for text in texts if phrase in text)
+
+
+def rows_of(dataset: Any, query: Any) -> list[str]:
+    texts: list[str] = dataset.to_table(["words"], full_text_query=query)["words"].to_pylist()
+    return sorted(texts)

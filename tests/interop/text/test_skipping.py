@@ -1,4 +1,7 @@
-"""Searches with a limit decode the blocks of postings that may have one of the best documents."""
+"""Searches with a limit look only at documents that may be among the best.
+
+They decode some blocks of postings, or score some ranges of documents whose postings are decoded.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import pytest
 import lance_spark
 from lance_spark.query import FullTextOperator, MatchQuery
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
-from lance_spark.scan.text.ranking import skipping
+from lance_spark.scan.text.ranking import peaks, skipping
 from lance_spark.table.indexes import sections
 from tests.interop.text.tables import oracle_scores, own_scores
 
@@ -29,7 +33,7 @@ QUERIES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["pylance", "two segments", "format 1"])
+@pytest.fixture(scope="module", params=["pylance", "two segments", "format 1", "long blocks"])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table whose texts are longer and longer, and have few words often."""
     folder: Path = tmp_path_factory.mktemp("skipping") / "t.lance"
@@ -45,8 +49,11 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             "s", "INVERTED", num_segments=2, stem=False
         )
     else:
-        version = 1 if request.param == "format 1" else 2
-        dataset.create_scalar_index("s", "INVERTED", stem=False, format_version=version)
+        version = {"pylance": 2, "format 1": 1, "long blocks": 3}[request.param]
+        block_size = 256 if version == 3 else 128
+        dataset.create_scalar_index(
+            "s", "INVERTED", stem=False, format_version=version, block_size=block_size
+        )
     return folder
 
 
@@ -77,8 +84,41 @@ def test_best_rows(query: Any, path: Path, decoded: list[float]) -> None:
         assert found == dict(list(every.items())[:limit])
         oracle = oracle_scores(path, query, limit=limit)
         assert list(found.values()) == pytest.approx(list(oracle.values()), rel=1e-6)
-        if query == "w0" and limit == 10:
+        if query == "w0" and limit == 10 and decoded:
             assert 0 < sum(decoded) < 0.6
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("most", [0.0, 1.0])
+@pytest.mark.parametrize("query", [*QUERIES, "none w2 w3 w69"], ids=str)
+def test_best_rows_of_decoded_postings(
+    query: Any, most: float, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "_FEW_POSTINGS": 0,
+        "_FIRST_ROUND": 2,
+        "_RANGES_OF_BEST": 0,
+        "_MOST": most,
+    }.items():
+        monkeypatch.setattr(peaks, name, value)
+    # No token has so many blocks that they are decoded apart.
+    monkeypatch.setattr(skipping, "_FEW_BLOCKS", ROWS)
+    search, ranges = peaks._Search._scored, []
+
+    def counted(own: Any, chosen: Any) -> Any:
+        ranges.append(len(chosen) / len(own._matches))
+        return search(own, chosen)
+
+    monkeypatch.setattr(peaks._Search, "_scored", counted)
+    every = own_scores(path, query)
+    for limit in (1, 10, 300):
+        ranges.clear()
+        found = own_scores(path, query, limit=limit)
+        assert found == dict(list(every.items())[:limit])
+        oracle = oracle_scores(path, query, limit=limit)
+        assert list(found.values()) == pytest.approx(list(oracle.values()), rel=1e-5)
+        if query == "w1 w2" and limit == 1:
+            assert 0 < sum(ranges) < 0.9 if most else not ranges
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.0, np.nan])

@@ -17,7 +17,7 @@ from lance.file import LanceFileReader
 import lance_spark
 from lance_spark import query as q
 from lance_spark.mutations.indexes import text
-from lance_spark.scan.text.files.crc32c import crc32c
+from lance_spark.scan.text.files.fst.crc32c import crc32c
 from tests.interop.text.tables import oracle_scores, own_scores
 from tests.support.cells import ALL_CELLS, number_of
 

@@ -371,7 +371,7 @@ VALUES: dict[str, Vectors] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
 @pytest.mark.parametrize("name", VALUES)
 def test_values(tmp_path: Path, name: str, metric: str, builder: Any) -> None:

@@ -121,7 +121,7 @@ def checked(path: Path) -> IndexCheck:
     return lance_spark.open_dataset(str(path)).check_index("i")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("index_type", TYPES)
 @pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
 def test_a_small_index_is_valid(tmp_path: Path, index_type: str, stable: bool) -> None:

@@ -147,7 +147,7 @@ def texts_of(files: dict[str, pa.Table]) -> dict[str, Any]:
     return {name: table.to_pydict() for name, table in tables.items()}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("client", ["own", "pylance"])
 @pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable"])
@@ -198,7 +198,7 @@ def test_segments_are_merged_without_rows(
     compare(path, name)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("defer", [False, True], ids=["remapped", "reused"])
 @pytest.mark.parametrize(

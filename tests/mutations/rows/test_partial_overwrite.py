@@ -20,6 +20,7 @@ from lance_spark.mutations.rows.partial_overwrite import (
     Partitions,
     partition_columns,
 )
+from tests.support.cells import number_of
 
 VALUES: dict[pa.DataType, list[Any]] = {
     pa.int8(): [-128, 0, 127],
@@ -42,7 +43,7 @@ def batch_of(rows: list[tuple[Any, ...]], width: int) -> pa.RecordBatch:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=number_of(60, 150), deadline=None, derandomize=True)
 @given(
     st.lists(ROW, min_size=1, max_size=30),
     st.lists(ROW, max_size=40),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import lance_spark
 from lance_spark.file.reader import FileReader
 from lance_spark.scan.fragment.selection import Costs, ReadRange, live_to_physical, plan_ranges
+from tests.support.cells import number_of
 
 NUMBERS = Costs.of([(pa.int64(), 8.0)])
 STRINGS = Costs.of([(pa.string(), 20.0)])
@@ -28,7 +29,7 @@ def physical(reading: ReadRange) -> list[int]:
     return (rows if reading.indices is None else rows[reading.indices]).tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=number_of(80, 200), deadline=None)
 @given(
     start=st.integers(0, 5000),
     length=st.integers(1, 40_000),
@@ -103,7 +104,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize(
     "text",

@@ -122,7 +122,7 @@ def test_tokens_are_those_of_pylance(
     tokenizer = Tokenizer(TextParameters.of_options(options))
     expected = [[] if text is None else oracle(text, options) for text in texts]
     assert split(tokenizer, texts, pa.string()) == expected
-    monkeypatch.setattr(module, "_STEP_BYTES", 50)
+    monkeypatch.setattr(module, "STEP_BYTES", 50)
     monkeypatch.setattr(module, "_MAX_KNOWN", 10)
     assert split(Tokenizer(tokenizer.parameters), texts, pa.large_string()) == expected
 
@@ -236,7 +236,8 @@ def test_damaged_parameters() -> None:
             TextParameters.of_json(text, "f")
     for content in (
         {"base_tokenizer": "icu"},
-        {"lance_tokenizer": "json"},
+        {"lance_tokenizer": "xml"},
+        {"lance_tokenizer": ["json"]},
         {"base_tokenizer": "code", "index_operators": True},
         {"base_tokenizer": ["simple"]},
     ):

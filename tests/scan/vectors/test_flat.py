@@ -71,7 +71,7 @@ KINDS = (
 )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ from lance_spark.scan.vectors.query import parse_nearest
 ROWS, DIMENSION = 2000, 8
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("text", ["g = 3", "id < 0", "g IS NOT NULL", "id = 1999 OR g = 1"])
 def test_a_prefilter_that_is_evaluated_once(

@@ -16,6 +16,7 @@ from lance_spark.errors import InvalidInputError, LanceError, SchemaMismatchErro
 from lance_spark.spark.types import arrow_buffers, convert
 from lance_spark.spark.types import mapping as types
 from lance_spark.spark.types.convert import BatchConverter
+from tests.support.cells import number_of
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
 UTC = dt.UTC
@@ -303,7 +304,7 @@ def nested(draw: st.DrawFn) -> tuple[pa.DataType, list[Any]]:
     return arrow, draw(st.lists(values, min_size=1, max_size=20))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(60, 150), deadline=None)
 @given(nested(), st.integers(0, 19), st.integers(0, 20))
 def test_nested_values_survive_both_directions(
     made: tuple[pa.DataType, list[Any]], start: int, length: int

@@ -14,6 +14,7 @@ import pytest
 from lance_spark.spark.jvm import classes
 from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
+from tests.support.spark.settings import INTERPRETED
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 OTHER = "example.Other"
@@ -118,6 +119,7 @@ def test_push_down_works_with_another_extension(
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
         "spark.sql.shuffle.partitions": "1",
+        **INTERPRETED,
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     }

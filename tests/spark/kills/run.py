@@ -34,6 +34,7 @@ import lance_spark
 from lance_spark import LanceTable
 from tests.spark.kills.model import CHANGES, MERGED, ROWS, STATEMENTS
 from tests.spark.table.cluster_run import two_hosts
+from tests.support.spark.settings import INTERPRETED
 
 
 class Changes:
@@ -113,7 +114,7 @@ class Changes:
 
 def main(folder: Path, first: int, changes_and_moments: list[str]) -> None:
     """Start Spark, and change the table."""
-    quiet = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    quiet = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **INTERPRETED}
     local = SparkSession.builder.master("local[1]").config(map=quiet).getOrCreate()
     local.sparkContext.setLogLevel("OFF")
     spark = two_hosts(local)

@@ -143,7 +143,7 @@ def test_tasks_return_groups(
     assert counted(frame) == [3 * PARTS]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("on_driver", [False, True], ids=["tasks", "driver"])
 def test_sums_that_do_not_fit(

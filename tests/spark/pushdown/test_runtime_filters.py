@@ -173,7 +173,7 @@ FILTERED = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", JOINS)
 def test_joins_give_the_rows_of_parquet(
     spark: Any, views: Callable[[], None], folder: str, name: str

@@ -77,7 +77,7 @@ ORDERS = [
 DIRECTIONS, NULLS = ["asc", "desc"], ["nulls_first", "nulls_last"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_orders_of_all_types(frames: tuple[Any, Any], direction: str, nulls: str) -> None:

@@ -103,7 +103,6 @@ def test_explain_shows_what_is_read(spark: Any, path: str) -> None:
         ("tag", "t"),
         ("timestamp", "2030-01-01"),
         ("fragment_ids", "0"),
-        ("full_text_query", "x"),
         ("read_change_feed", "true"),
     ],
 )

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.streaming.writer import LanceStreamWriter
+from tests.support.spark.settings import INTERPRETED
 
 
 class KillingWriter(LanceStreamWriter):
@@ -45,6 +46,7 @@ def main(source: str, table: str, checkpoint: str, pid_file: str | None = None) 
     spark = (
         builder.config("spark.driver.host", "localhost")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config(map=INTERPRETED)
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

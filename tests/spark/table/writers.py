@@ -31,6 +31,7 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.write.writer import LanceWriter
 from lance_spark.table.commit import commit
+from tests.support.spark.settings import INTERPRETED
 
 #: No process waits longer.
 PATIENCE = 120.0
@@ -196,9 +197,7 @@ def session() -> SparkSession:
         "spark.driver.memory": "600m",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "1",
-        # Plans that run once over a few rows are not worth compiling.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **INTERPRETED,
         "spark.sql.adaptive.enabled": "false",
     }
     builder = SparkSession.builder.master("local[1]")

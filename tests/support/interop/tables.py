@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 Vector = np.ndarray
 
 #: Random tables in each suite.
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "120"))
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "80"))
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
     "constant": lambda n, rng: np.full(n, 12345, dtype=np.int64),

@@ -11,6 +11,14 @@ COUNTERPARTS = {
     "lance": "lance_spark",
     "lance.query": "lance_spark.query",
     "lance.dataset": "lance_spark.dataset",
+    "lance.file": "lance_spark.dataset",
+    "lance.file.LanceBufferDescriptor": "lance_spark.dataset.LanceBufferDescriptor",
+    "lance.file.LanceColumnMetadata": "lance_spark.dataset.LanceColumnMetadata",
+    "lance.file.LanceFileMetadata": "lance_spark.dataset.LanceFileMetadata",
+    "lance.file.LanceFileReader": "lance_spark.dataset.LanceFileReader",
+    "lance.file.LanceFileStatistics": "lance_spark.dataset.LanceFileStatistics",
+    "lance.file.LanceFileWriter": "lance_spark.dataset.LanceFileWriter",
+    "lance.file.LancePageMetadata": "lance_spark.dataset.LancePageMetadata",
     "lance.fragment": "lance_spark.dataset",
     "lance.BlobFile": "lance_spark.dataset.BlobFile",
     "lance.CleanupCandidateFile": "lance_spark.dataset.RemovedFile",
@@ -27,6 +35,13 @@ COUNTERPARTS = {
     "lance.LsmScanner": "lance_spark.dataset.LsmScanner",
     "lance.LsmVectorSearchPlanner": "lance_spark.dataset.LsmVectorSearchPlanner",
     "lance.ShardSnapshot": "lance_spark.dataset.ShardSnapshot",
+    "lance.Blob": "lance_spark.dataset.Blob",
+    "lance.FtsToken": "lance_spark.query.FtsToken",
+    "lance.indices.IvfModel": "lance_spark.dataset.IvfModel",
+    "lance.indices.PqModel": "lance_spark.dataset.PqModel",
+    "lance.lance.LanceSchema": "lance_spark.dataset.LanceSchema",
+    "lance.Index": "lance_spark.dataset.Index",
+    "lance.IndexFile": "lance_spark.dataset.IndexFile",
     "lance.LanceScanner": "lance_spark.dataset.Scanner",
     "lance.ShardWriter": "lance_spark.dataset.ShardWriter",
     "lance.ShardingField": "lance_spark.dataset.ShardingField",
@@ -47,6 +62,7 @@ COUNTERPARTS = {
     "lance.dataset.Version": "lance_spark.dataset.VersionInfo",
     "lance.indices.IndexConfig": "lance_spark.IndexConfig",
     "lance.indices.IndexSegmentDescription": "lance_spark.dataset.IndexSegment",
+    "lance.lance.LanceFileSession": "lance_spark.dataset.LanceFileSession",
     "lance.lance.IOStats": "lance_spark.dataset.IOStats",
     "lance.lance.CompactionMetrics": "lance_spark.dataset.CompactionMetrics",
     "lance.query.BooleanQuery": "lance_spark.query.BooleanQuery",
@@ -63,6 +79,12 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.file.LanceFileReader": "blobs are returned as descriptors",
+    "lance.file.LanceFileWriter": "drops the file if its block raises; refuses blobs",
+    "lance.file.LancePageMetadata.encoding": "the bytes of the message; pylance has a text",
+    "lance.LanceDataset": "made by `open_dataset` and `write_dataset`",
+    "lance.LanceScanner": "made by `Dataset.scanner`",
+    "lance.write_dataset": "a text in the place of the schema is the mode",
     "lance.LanceDataset.initialize_mem_wal": "sharding columns must be in the primary key",
     "lance.batch_udf": "the checkpoint has a form of its own",
     "lance.LanceDataset.add_columns": "texts are values, not SQL; readers are not taken: `merge`",
@@ -90,8 +112,17 @@ RENAMED = {
     "lance.LanceDataset.delete": {"predicate": "filters"},
     "lance.LanceDataset.index_statistics": {"index_name": "name"},
     "lance.LanceDataset.update": {"where": "filters"},
+    "lance.lance.LanceFileSession": {"uri_or_path": "base_path"},
     "lance.write_dataset": {"data_obj": "data"},
 }
+
+#: Classes of namespaces, and the compiled classes behind them.
+_NAMESPACES = (
+    "namespace.DirectoryNamespace",
+    "namespace.RestNamespace",
+    "lance.PyDirectoryNamespace",
+    "lance.PyRestNamespace",
+)
 
 #: What the page says if the name is here under another name, or not here: the other name or None,
 #: and a remark.
@@ -99,8 +130,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Opening and writing.
     "lance.dataset": (
         "`open_dataset`",
-        "`version` may be a number; tags by `tag`, `asof` by `timestamp`. Tables of a namespace are "
-        "opened by the [catalog](../howto/connect.md)",
+        "`timestamp` for `asof`; without the arguments of caches and of `session`",
     ),
     "lance.LanceDataset.filter": (None, "`to_table(filter=...)`; pylance's own fails"),
     "lance.LanceDataset.partition_expression": (None, "a table has no partitions; pylance refuses"),
@@ -108,17 +138,18 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "`replace_schema_metadata`, `replace_field_metadata`; pylance refuses, too",
     ),
-    "lance.LanceDataset.from_pydantic_model": (None, "write dicts: `write_dataset([...], uri)`"),
-    "lance.LanceDataset.lance_schema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
+    "lance.LanceDataset.from_pydantic_model": (
+        None,
+        "`write_dataset([row.model_dump() for row in rows], uri, schema)`",
+    ),
     "lance.LanceDataset.session": (
         None,
-        "parts of index files are cached for the process, open files by each `Dataset`",
+        "one cache for the process, whose size the variable `LANCE_SPARK_INDEX_CACHE_MIB` sets",
     ),
     "lance.LanceDataset.storage_options_accessor": (
         None,
         "credentials of namespaces are renewed before they expire",
     ),
-    "lance.LanceDataset.new_file_session": (None, "files are opened as tables only"),
     "lance.LanceDataset.optimize": ("`Dataset`", "its methods are methods of `Dataset`"),
     "lance.dataset.DatasetOptimizer": ("`Dataset`", "its methods are methods of `Dataset`"),
     "lance.dataset.DatasetOptimizer.compact_files": (
@@ -141,32 +172,19 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.CleanupExplanation": ("`lance_spark.dataset.CleanupStats`", "of a dry run"),
     "lance.CleanupReferencedBranch": (None, "files that branches need are not in the result"),
     # Indexes.
-    "lance.LanceDataset.create_index_uncommitted": (
-        "`create_index`",
-        "`num_segments` builds several segments in one commit; `LanceTable.createIndex` builds them "
-        "in tasks of Spark",
-    ),
-    "lance.LanceDataset.commit_existing_index_segments": (
+    "lance.LanceDataset.merge_index_metadata": (
         None,
-        "`create_index` with `fragment_ids` commits segments one by one",
+        "the older way of pylance; `merge_existing_index_segments` merges segments",
     ),
-    "lance.LanceDataset.merge_existing_index_segments": (
-        "`Dataset.optimize_indices`",
-        "merges segments of the table",
-    ),
-    "lance.LanceDataset.merge_index_metadata": (None, "builds of several tasks need no such step"),
     "lance.LanceDataset.prewarm_index": (
         None,
-        "parts of an index are cached by the first searches",
+        "searches read the parts of an index that they need, and keep them in the cache; a search "
+        "for all partitions (`nprobes`) reads all of them",
     ),
-    "lance.LanceDataset.get_ivf_model": (None, "the model is read by searches and builds alone"),
-    "lance.LanceDataset.centroids": (None, "as `get_ivf_model`"),
     "lance.LanceDataset.remap_row_addrs": (
         None,
         "use stable row ids for rows that are named across compactions",
     ),
-    "lance.Index": ("`lance_spark.dataset.IndexSegment`", "`describe_indices` returns them"),
-    "lance.IndexFile": (None, "`python -m lance_spark inspect` shows the files"),
     "lance.IndexProgress": (None, "`LanceTable.createIndex` shows the progress of Spark's tasks"),
     "lance.dataset.IndexInformation": ("`dict`", "`list_indices` returns the same keys"),
     "lance.dataset.VectorIndexReader": (None, "`index_statistics` has the sizes of partitions"),
@@ -184,8 +202,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`Dataset.create_index`",
         "`ivf_centroids` and `pq_codebook` take a trained model",
     ),
-    "lance.indices.IvfModel": (None, "`create_index(ivf_centroids=...)` takes an array"),
-    "lance.indices.PqModel": (None, "`create_index(pq_codebook=...)` takes an array"),
+    "lance.util.validate_vector_index": ("`Dataset.index_recall`", ""),
+    "lance.util.KMeans": (None, "`create_index` trains; other packages have k-means, too"),
+    "lance.util.HNSW": (None, "`create_index` with a type of graphs builds them"),
     "lance.util": (None, "helpers of pylance's own builds and tests"),
     "lance.vector": (None, "builds on a GPU; `vec_to_table` is `pa.FixedSizeListArray`"),
     # Rows.
@@ -199,7 +218,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Fragments, transactions.
     "lance.LanceOperation.BaseOperation": ("`lance_spark.table.operations.base.Operation`", ""),
     "lance.LanceOperation.Clone": (None, "`shallow_clone`, `deep_clone`"),
-    "lance.LanceOperation.CreateIndex": (None, "`create_index`, `create_scalar_index`"),
     "lance.LanceOperation.DataOverlay": (None, "`update` writes overlays"),
     "lance.LanceOperation.DataOverlayFile": (None, "`update` writes overlays"),
     "lance.LanceOperation.DataOverlayGroup": (None, "`update` writes overlays"),
@@ -231,7 +249,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.fragment.RowIdMeta": ("`Fragment.inline_lineage`", ""),
     "lance.fragment.RowIdSequence": ("`Fragment.inline_lineage`", ""),
     "lance.dataset.BulkCommitResult": ("`dict`", "the same keys"),
-    "lance.Transaction.transaction_properties": ("`Transaction.properties`", ""),
     "lance.dataset.UpdateResult": ("`Dataset`", "`update` returns the new version"),
     "lance.dataset.DeleteResult": ("`Dataset`", "`delete` returns the new version"),
     "lance.dataset.AlterColumn": ("`dict`", "`alter_columns` takes the same keys"),
@@ -240,30 +257,29 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.dataset.Tag": ("`lance_spark.dataset.TagInfo`", "the same keys"),
     "lance.dataset.VersionRef": ("`dict`", "`version_refs` returns the same key"),
     "lance.dataset.DatasetStats": ("`dict`", "`dataset_stats` returns the same keys"),
-    "lance.MergeInsertBuilder.execute_uncommitted": (None, "a merge commits"),
     "lance.MergeInsertBuilder.execute_batches": ("`execute`", "takes all forms of rows"),
-    "lance.MergeInsertBuilder.execute_uncommitted_batches": (None, "a merge commits"),
+    "lance.MergeInsertBuilder.execute_uncommitted_batches": (
+        "`execute_uncommitted`",
+        "takes all forms of rows",
+    ),
     "lance.MergeInsertBuilder.explain_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan": (None, "a merge has one plan"),
     "lance.MergeInsertBuilder.analyze_plan_batches": (None, "a merge has one plan"),
     "lance.udf": ("`lance_spark.batch_udf`", "its checkpoint has a form of its own"),
     # Blobs.
-    "lance.Blob": (
+    "lance.BlobArray": ("`lance_spark.dataset.blob_array`", "returns an array of `BlobType`"),
+    "lance.BlobColumn": (None, "wraps bytes as files: `io.BytesIO(value)`"),
+    "lance.BlobDescriptor": (None, "as `DedicatedBlobWriter`"),
+    "lance.BlobDescriptorArrayBuilder": (None, "as `DedicatedBlobWriter`"),
+    "lance.DedicatedBlobWriter": (
         None,
-        "a blob is bytes, or a struct of `uri` and range; see [blobs](../howto/blobs.md)",
+        "`write_dataset` and `write_fragments` write the files of blobs, as their bytes arrive",
     ),
-    "lance.BlobArray": (None, "as `Blob`"),
-    "lance.BlobColumn": (None, "`take_blobs` reads one column"),
-    "lance.BlobDescriptor": (None, "written by `write_dataset`"),
-    "lance.BlobDescriptorArrayBuilder": (None, "written by `write_dataset`"),
-    "lance.DedicatedBlobWriter": (None, "written by `write_dataset`"),
-    "lance.PackedBlobWriter": (None, "written by `write_dataset`"),
-    "lance.blob_array": (None, "pass bytes or structs; see [blobs](../howto/blobs.md)"),
-    "lance.blob_field": (
-        None,
-        "metadata of the field marks a blob; see [blobs](../howto/blobs.md)",
-    ),
-    "lance.blob": (None, "see [blobs](../howto/blobs.md)"),
+    "lance.PackedBlobWriter": (None, "as `DedicatedBlobWriter`"),
+    "lance.blob_array": ("`lance_spark.dataset.blob_array`", ""),
+    "lance.blob_field": ("`lance_spark.dataset.blob_field`", ""),
+    "lance.blob.BlobType": ("`lance_spark.dataset.BlobType`", ""),
+    "lance.blob": (None, "wraps bytes as files: `io.BytesIO(value)`"),
     # MemWAL.
     "lance.MergeInsertBuilder.mark_sstables_as_compacted": (
         "`Dataset.compact_mem_wal`",
@@ -276,8 +292,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.CompactedSsTable": (None, "an argument of `mark_sstables_as_compacted`"),
     "lance.ShardWriter.lsm_scanner": ("`Dataset.lsm_scanner`", "reads the logs of all shards"),
     # Text.
-    "lance.tokenize": (None, "an `INVERTED` index tokenizes; the tokens are not shown"),
-    "lance.FtsToken": (None, "as `tokenize`"),
+    "lance.tokenize": ("`lance_spark.query.tokenize`", "without the options of `code` analyzers"),
     "lance.query.FullTextQueryType": (None, "a part of pylance's own queries"),
     "lance.query.MinHashQuery": (None, "indexes of the type MINHASHLSH are not searched"),
     "lance.query": (None, "a part of pylance's own queries"),
@@ -289,7 +304,14 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.pydantic": (None, "give a schema of pyarrow"),
     "lance.bitmap": ("`pyroaring.BitMap`", ""),
     # Files.
-    "lance.file": (None, "`lance_spark.inspect` shows files; they are read as tables"),
+    "lance.lance.LanceFileReader": ("`lance_spark.dataset.LanceFileReader`", ""),
+    "lance.lance.LanceFileWriter": ("`lance_spark.dataset.LanceFileWriter`", ""),
+    "lance.lance.LanceFileWriteSummary": (
+        "`lance_spark.dataset.LanceFileWriter`",
+        "`size_bytes`, and the result of `close`",
+    ),
+    "lance.lance.LanceFileSession.open_packed_blob_writer": (None, "as `PackedBlobWriter`"),
+    "lance.lance.LanceFileSession.open_dedicated_blob_writer": (None, "as `DedicatedBlobWriter`"),
     # Errors, logs.
     "lance.commit.CommitConflictError": ("`lance_spark.errors.CommitConflictError`", ""),
     "lance.set_logger": ("`logging`", "the logger is `lance_spark`"),
@@ -303,16 +325,53 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.CompactionPlan": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.CompactionTask": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.RewriteResult": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
-    "lance.lance.LanceSchema": (None, "`schema`, with field ids by `lance_spark.inspect`"),
+    "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
+    "lance.lance.LanceBlobFile": ("`lance_spark.dataset.BlobFile`", ""),
+    "lance.lance.LanceBlobFile.set_buffer_size": (
+        "`Dataset.take_blobs`",
+        "by its argument `buffer_size`",
+    ),
+    "lance.lance.LanceBlobFile.is_closed": ("`BlobFile.closed`", ""),
+    "lance.lance.LanceBlobFile.read_into": ("`BlobFile.readinto`", ""),
+    "lance.lance.PyFullTextQuery": ("`lance_spark.query.FullTextQuery`", "and its classes"),
+    "lance.lance.PySearchFilter": ("`Dataset.to_table`", "`nearest` and `full_text_query`"),
+    "lance.lance.list_transactions": ("`Dataset.get_transactions`", ""),
+    "lance.lance.format_fragment": ("`lance_spark.inspect`", ""),
+    "lance.lance.format_manifest": ("`lance_spark.inspect`", ""),
+    "lance.lance.format_schema": ("`lance_spark.inspect`", ""),
     "lance.lance": (None, "compiled code behind the other names"),
     # Loaders.
     "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
-    "lance.sampler": (None, "`Dataset.plan` splits a table into tasks"),
+    "lance.sampler.maybe_sample": ("`Dataset.sample`", ""),
+    "lance.sampler": (
+        "`lance_spark.loaders`",
+        "loaders share fragments among ranks and workers, shuffled by seed and epoch",
+    ),
     "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     # Namespaces.
-    "lance.namespace": (
-        None,
-        "the [catalog](../howto/connect.md) of Spark knows directories, REST servers and the "
-        "package lance-namespace",
-    ),
+    **{
+        f"lance.{place}": (
+            "`lance_spark.namespace.connect`",
+            "lists, creates, renames and drops tables and namespaces; operations on a table are "
+            "methods of `Dataset`. As `namespace_client`, objects of the package lance-namespace "
+            "are taken, too",
+        )
+        for place in _NAMESPACES
+    },
+    **{
+        f"lance.{place}.{name}": (None, "only servers of other makers implement it")
+        for place in _NAMESPACES
+        for name in (
+            "alter_table_backfill_columns",
+            "alter_transaction",
+            "batch_delete_table_versions",
+            "create_materialized_view",
+            "create_table_version",
+            "describe_transaction",
+            "refresh_materialized_view",
+            "reset_ops_metrics",
+            "retrieve_ops_metrics",
+        )
+    },
+    "lance.namespace": (None, "a part of servers of namespaces, and of pylance's own clients"),
 }

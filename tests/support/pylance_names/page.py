@@ -18,6 +18,7 @@ import lance
 
 from tests.support.pylance_names.decisions import COUNTERPARTS, DECISIONS, REMARKS, RENAMED
 from tests.support.pylance_names.names import INTERNAL, Name, public_names
+from tests.support.pylance_names.signatures import differences
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "pylance.md"
 SAME, OTHER, ABSENT = "same name", "another name", "not here"
@@ -27,9 +28,10 @@ _INTRODUCTION = """# The names of pylance
 Every public name of pylance {release}, and what this package has. A test inspects both packages, so
 that the page is complete. [Migrate from pylance](../howto/from-pylance.md) is the short form.
 
-- **same**: the name is here, with the same meaning. "Without" lists the parameters of pylance that
-  it does not have. A method that changes a table returns the new version; pylance changes the
-  object. Filters are [Spark's SQL](predicates.md).
+- **same**: the name is here, with the same meaning, parameters and defaults, if the remark says
+  nothing else. "Without" lists parameters of pylance that it does not have, "by name" those that
+  have another position or must be given by name. A method that changes a table returns the new
+  version; pylance changes the object. Filters are [Spark's SQL](predicates.md).
 - a name: the same under another name.
 - **no**: not here, with the reason.
 
@@ -85,7 +87,7 @@ def stale_decisions() -> list[str]:
     stale += [
         f"{path}: the name is not here"
         for path in REMARKS
-        if path in names and not _own(names[path])
+        if path in names and path not in COUNTERPARTS and not _own(names[path])
     ]
     return sorted(stale)
 
@@ -189,7 +191,8 @@ def _row(name: Name) -> Row | None:
     if name.path in COUNTERPARTS:
         place = COUNTERPARTS[name.path]
         same = place.rpartition(".")[2] == name.name
-        return Row(name, SAME if same else OTHER, f"`{place}`", REMARKS.get(name.path, ""))
+        remarks = "; ".join(_remarks(name, _found(place)))
+        return Row(name, SAME if same else OTHER, f"`{place}`", remarks)
     owner = name.owner
     while owner:
         if owner in DECISIONS:
@@ -240,31 +243,7 @@ def _found(place: str) -> Any:
 def _remarks(name: Name, value: Any) -> Iterator[str]:
     if name.path in REMARKS:
         yield REMARKS[name.path]
-    own = getattr(value, "__func__", value)
-    if not callable(name.value) or not inspect.isfunction(own) or inspect.isclass(name.value):
-        return
-    theirs, ours = _parameters(name.value), _parameters(own)
-    if theirs is None or ours is None or "**" in ours:
-        return
-    renamed = RENAMED.get(name.path, {})
-    for parameter, other in renamed.items():
-        yield f"`{other}` for `{parameter}`"
-    missing = [parameter for parameter in theirs if parameter not in (*ours, *renamed, "**")]
-    if missing:
-        yield f"without {', '.join(f'`{parameter}`' for parameter in missing)}"
-
-
-def _parameters(function: Any) -> list[str] | None:
-    """Return the names of parameters, with "**" for any others; None if they are not known."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    return [
-        "**" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
-        for parameter in parameters
-        if parameter.kind is not parameter.VAR_POSITIONAL and parameter.name not in ("self", "cls")
-    ]
+    yield from differences(name, value, RENAMED.get(name.path, {}))
 
 
 if __name__ == "__main__":

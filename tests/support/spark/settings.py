@@ -1,4 +1,4 @@
-"""Settings of the session that tests share."""
+"""Settings of sessions of tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import Any
 
 PUSHDOWN = "spark.lance.pushdown.enabled"
 LOCAL = "spark.lance.pushdown.local"
+#: For plans that run once over a few rows: compiling them takes longer than running them.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @contextmanager

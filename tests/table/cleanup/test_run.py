@@ -97,7 +97,7 @@ POLICIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("age", [0, WEEK + 60], ids=["young", "old"])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
@@ -142,7 +142,7 @@ def test_statistics(table: Table, policy: dict[str, Any]) -> None:
     assert stats.first_failure is None
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "policy",
     [

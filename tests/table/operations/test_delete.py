@@ -58,7 +58,7 @@ def shape(path: Path) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(

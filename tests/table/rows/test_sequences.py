@@ -33,6 +33,7 @@ from lance_spark.table.rows.sequences import (
 )
 from lance_spark.table.rows.u64_segments import UInt64Array
 from lance_spark.table.rows.version_runs import parse_runs
+from tests.support.cells import number_of
 from tests.support.tables.lineage import lived_in, versions_of
 
 MAX = 2**64 - 1
@@ -78,7 +79,7 @@ def ids(draw: st.DrawFn) -> UInt64Array:
     return result + np.uint64(draw(st.sampled_from([0, 7, MAX - start])))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=number_of(120, 300), deadline=None, derandomize=True)
 @given(ids(), st.randoms(use_true_random=False))
 def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     data = encode_row_ids(values)
@@ -101,14 +102,14 @@ def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     assert len(data) <= 8 * len(values) + 24
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=number_of(40, 100), deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, MAX), st.integers(1, 50)), max_size=20))
 def test_versions_survive_encoding(runs: list[tuple[int, int]]) -> None:
     values = words([version for version, count in runs for _ in range(count)])
     assert np.array_equal(decode_versions(encode_versions(values), len(values), "t"), values)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=number_of(60, 150), deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 64), st.integers(0, 10**9), st.integers(0, 255))
 def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, byte: int) -> None:
     """The vectorised codec of runs produces the bytes of the protobuf message."""
@@ -249,7 +250,7 @@ def test_wrong_numbers_of_versions_are_refused() -> None:
         decode_versions(b"\xff\xff", 4, "m.manifest")
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=number_of(120, 300), deadline=None, derandomize=True)
 @given(ids(), st.integers(0, 10**9), st.integers(0, 255))
 def test_flipped_bytes_are_refused_or_decoded(values: UInt64Array, at: int, byte: int) -> None:
     data = bytearray(encode_row_ids(values))

@@ -39,6 +39,8 @@ from lance_spark.storage.source import Bytes
 #: If fewer than this number of chunks come with each chunk that is not full, all chunks are
 #: unpacked first and joined then.
 _FULL_CHUNKS = 16
+#: A value alone takes about as long as so many values of a chunk that is unpacked as a whole.
+_FEW_VALUES = 32
 
 
 class InlineBitpackingCodec(BlocksCodec):
@@ -53,17 +55,7 @@ class InlineBitpackingCodec(BlocksCodec):
     def decode_blocks(
         self, encoding: pb.InlineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
     ) -> FixedWidthBlock:
-        bits = require_word(int(encoding.uncompressed_bits_per_value), "bit-packing")
-        if encoding.HasField("values"):
-            raise UnsupportedEncodingError("bit-packed chunks that went through a compressor")
-        if not num_values.all():
-            non_empty = np.flatnonzero(num_values)
-            buffer = ChunkBuffer(buffer.data, buffer.starts[non_empty], buffer.sizes[non_empty])
-            num_values = num_values[non_empty]
-        if int(num_values.max(initial=0)) > CHUNK_VALUES or int(num_values.min(initial=0)) < 0:
-            raise CorruptFileError(f"a bit-packed chunk of more than {CHUNK_VALUES} values")
-        widths = _widths(buffer, bits)
-        starts = buffer.starts + bits // 8
+        bits, num_values, starts, widths = _opened(encoding, buffer, num_values)
         ends = _full_until(num_values)
         if ends is None:
             values = empty((len(widths), CHUNK_VALUES), uint_type(bits))
@@ -78,6 +70,36 @@ class InlineBitpackingCodec(BlocksCodec):
             _unpack(buffer.data, starts[first:end], widths[first:end], table)
             position, first = until - CHUNK_VALUES + int(num_values[end - 1]), end
         return block_of(values[:position])
+
+    def decode_some(
+        self, encoding: pb.InlineBitpacking, chunks: Chunks, entries: IndexArray
+    ) -> FixedWidthBlock | None:
+        if len(entries) * _FEW_VALUES > chunks.total:
+            return None
+        buffer = only_buffer(chunks, "bit-packed values")
+        bits, num_values, starts, widths = _opened(encoding, buffer, chunks.num_values)
+        ends = np.cumsum(num_values)
+        holder = np.searchsorted(ends, entries, side="right")
+        places = entries - (ends - num_values)[holder]
+        dtype = np.dtype(uint_type(bits))
+        values = fastlanes.unpack_some(buffer.data, starts[holder], widths[holder], places, dtype)
+        return block_of(values)
+
+
+def _opened(
+    encoding: pb.InlineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
+) -> tuple[int, IndexArray, IndexArray, IndexArray]:
+    """Return bits of a value, and of each chunk with values: their number, start and width."""
+    bits = require_word(int(encoding.uncompressed_bits_per_value), "bit-packing")
+    if encoding.HasField("values"):
+        raise UnsupportedEncodingError("bit-packed chunks that went through a compressor")
+    if not num_values.all():
+        non_empty = np.flatnonzero(num_values)
+        buffer = ChunkBuffer(buffer.data, buffer.starts[non_empty], buffer.sizes[non_empty])
+        num_values = num_values[non_empty]
+    if int(num_values.max(initial=0)) > CHUNK_VALUES or int(num_values.min(initial=0)) < 0:
+        raise CorruptFileError(f"a bit-packed chunk of more than {CHUNK_VALUES} values")
+    return bits, num_values, buffer.starts + bits // 8, _widths(buffer, bits)
 
 
 def _full_until(num_values: IndexArray) -> list[int] | None:

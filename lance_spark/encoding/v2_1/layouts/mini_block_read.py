@@ -47,6 +47,7 @@ from lance_spark.encoding.v2_1.codec import (
     decode_block,
     decode_blocks,
     decode_chunks,
+    decode_some,
 )
 from lance_spark.encoding.v2_1.layouts.mini_block_table import (
     ChunkTable,
@@ -62,6 +63,7 @@ from lance_spark.encoding.v2_1.page import (
     entries_of,
     joined,
     levels_at,
+    placed,
     runs_of,
     starts_rows,
     values_of,
@@ -81,16 +83,19 @@ class DecodedChunks:
     Attributes
     ----------
     block : DataBlock
-        All values; for strings in FSST, their codes.
+        All values, or those that were wanted; for strings in FSST, their codes.
     levels : Levels
         Checked; `Levels.layers` of the page.
     num_levels : int64 array
         Levels of each chunk; 0 if the page has none.
+    is_part : bool
+        Whether the block has only the values that were wanted.
     """
 
     block: DataBlock
     levels: Levels
     num_levels: IndexArray
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +164,31 @@ class MiniBlockPage:
             self._open(buffers)
             if whole_page:
                 assert self._table is not None
-                return self._decode(np.arange(len(self._table.bytes_at) - 1), buffers[-1], rows)
+                chunks = np.arange(len(self._table.bytes_at) - 1)
+                return self._decode(chunks, buffers[-1], rows, self._table.bytes_at[:-1])
         table = self._table
         assert table is not None
         chunks = table.chunks_of(rows)
         heads, tails = runs_of(chunks)
-        starts = table.bytes_at[chunks[heads]]
+        firsts = table.bytes_at[chunks]
+        starts = firsts[heads]
         sizes = table.bytes_at[chunks[tails - 1] + 1] - starts
         byte_offsets = (starts + chunk_data.offset).tolist()
         chunk_ranges = list(map(ByteRange, byte_offsets, sizes.tolist()))
-        return self._decode(chunks, joined((yield chunk_ranges)), rows)
+        buffers = yield chunk_ranges
+        data, run_starts = self.placed(buffers)
+        inside = firsts - np.repeat(firsts[heads], tails - heads)
+        return self._decode(chunks, data, rows, inside + np.repeat(run_starts, tails - heads))
+
+    def placed(self, buffers: Sequence[Bytes]) -> tuple[Bytes, IndexArray]:
+        """Return bytes that have some chunks, and where the bytes of each buffer start."""
+        layout = self._layout
+        has_levels = layout.HasField("rep_compression") or layout.HasField("def_compression")
+        if self._values.HasField("inline_bitpacking") and not has_levels:
+            # Few values need few of the bytes.
+            return placed(buffers)
+        ends = np.cumsum([len(buffer) for buffer in buffers])
+        return joined(buffers), np.append(0, ends[:-1])
 
     def _index_ranges(self) -> list[ByteRange]:
         ranges = [buffer_at(self._meta, 0)]
@@ -210,21 +230,42 @@ class MiniBlockPage:
             )
         return from_block(items, item_type(self._dtype))
 
-    def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows) -> PageRows:
+    def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows, starts: IndexArray) -> PageRows:
         table = self._table
         assert table is not None
         sizes = table.bytes_at[chunks + 1] - table.bytes_at[chunks]
         counts = table.values_at[chunks + 1] - table.values_at[chunks]
-        result = self.decode(data, np.cumsum(sizes) - sizes, sizes, counts)
         if table.rows is None:
-            return self._select_values(chunks, counts, result, rows)
-        return self._select_rows(chunks, result, rows)
+            entries = self._entries(chunks, counts, rows)
+            return self.decode_rows(data, starts, sizes, counts, entries)
+        return self._select_rows(chunks, self.decode(data, starts, sizes, counts), rows)
+
+    def decode_rows(
+        self,
+        data: Bytes,
+        starts: IndexArray,
+        sizes: IndexArray,
+        counts: IndexArray,
+        entries: EntryIndex,
+    ) -> PageRows:
+        """Decode some values of chunks, each of which is a row; see `decode`."""
+        wanted = entries if isinstance(entries, np.ndarray) else None
+        decoded = self.decode(data, starts, sizes, counts, wanted)
+        own = slice(0, decoded.block.num_values) if decoded.is_part else entries
+        return PageRows(self.array(decoded.block, own), levels_at(decoded.levels, entries))
 
     def decode(
-        self, data: Bytes, starts: IndexArray, sizes: IndexArray, counts: IndexArray
+        self,
+        data: Bytes,
+        starts: IndexArray,
+        sizes: IndexArray,
+        counts: IndexArray,
+        wanted: IndexArray | None = None,
     ) -> DecodedChunks:
         """Decode chunks that lie at ``data[starts[i] : starts[i] + sizes[i]]``, inside `data`, of
         `counts` values.
+
+        If few values are wanted, the others may be left out. Their positions are given.
 
         Raises
         ------
@@ -245,7 +286,11 @@ class MiniBlockPage:
         if (entries if visible is None else int(np.count_nonzero(visible))) != total:
             raise CorruptFileError(f"the levels of {total} values do not stand for that many")
         values = self._values.fsst.values if self._has_codes else self._values
-        block = decode_chunks(values, Chunks(parts.values, counts))
+        content = Chunks(parts.values, counts)
+        some = None if wanted is None or self._has_codes else decode_some(values, content, wanted)
+        if some is not None:
+            return DecodedChunks(some, result, parts.num_levels, is_part=True)
+        block = decode_chunks(values, content)
         if block.num_values != total:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
         return DecodedChunks(block, result, parts.num_levels)
@@ -295,20 +340,17 @@ class MiniBlockPage:
         levels = unsigned(decode_blocks(encoding, buffer, counts))
         return levels.astype(np.uint16, copy=False)
 
-    def _select_values(
-        self, chunks: IndexArray, counts: IndexArray, decoded: DecodedChunks, rows: Rows
-    ) -> PageRows:
+    def _entries(self, chunks: IndexArray, counts: IndexArray, rows: Rows) -> EntryIndex:
+        """Return the positions of rows among the values of some chunks."""
         assert self._table is not None
         firsts = self._table.values_at
-        entries: EntryIndex
         if isinstance(rows, range):
             start = rows.start - int(firsts[chunks[0]])
-            entries = slice(start, start + len(rows))
-        else:
-            holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
-            before = np.cumsum(counts) - counts
-            entries = rows - firsts[chunks][holder] + before[holder]
-        return PageRows(self.array(decoded.block, entries), levels_at(decoded.levels, entries))
+            return slice(start, start + len(rows))
+        holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
+        before = np.cumsum(counts) - counts
+        entries: IndexArray = rows - firsts[chunks][holder] + before[holder]
+        return entries
 
     def _select_rows(self, chunks: IndexArray, decoded: DecodedChunks, rows: Rows) -> PageRows:
         table, block, levels = self._table, decoded.block, decoded.levels

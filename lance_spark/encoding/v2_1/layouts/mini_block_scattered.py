@@ -12,7 +12,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.layouts.mini_block_pages import has_same_encoding
 from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
 from lance_spark.encoding.v2_1.layouts.mini_block_table import parse_chunk_tables
-from lance_spark.encoding.v2_1.page import PageRows, buffer_at, joined, levels_at
+from lance_spark.encoding.v2_1.page import PageRows, buffer_at
 from lance_spark.storage.source import ByteRange, ReadPlan
 
 #: Most rows of a page that are few.
@@ -91,11 +91,10 @@ class ScatteredRows:
         own_sizes, own_counts = sizes[chunks], counts[chunks]
         starts += offset[np.searchsorted(tables.last_chunks, chunks)]
         ranges = list(map(ByteRange, starts.tolist(), own_sizes.tolist()))
-        read = joined((yield ranges))
-        decoded = first.decode(read, np.cumsum(own_sizes) - own_sizes, own_sizes, own_counts)
+        read, read_starts = first.placed((yield ranges))
         before = np.cumsum(own_counts) - own_counts
         entries = values - (value_ends[chunks] - own_counts)[place] + before[place]
-        return PageRows(first.array(decoded.block, entries), levels_at(decoded.levels, entries))
+        return first.decode_rows(read, read_starts, own_sizes, own_counts, entries)
 
 
 def _is_flat(page: MiniBlockPage) -> bool:

@@ -17,12 +17,13 @@ import numpy.typing as npt
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.mutations.indexes.checks.rows import CoveredRows, Findings
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.text.files.index import TextIndexPart, open_index
+from lance_spark.scan.text.files.index import TextIndexPart
+from lance_spark.scan.text.files.segment import open_index
 from lance_spark.scan.text.files.stored_parts import all_postings, all_words, token_ranges
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
+from lance_spark.scan.text.json_documents import tokenizer_of
 from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.scan.text.ranking.skipping import TOLERANCE, score_ratios
-from lance_spark.scan.text.tokenizer import Tokenizer
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -70,7 +71,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
 
 def _of_texts(rows: CoveredRows, parameters: TextParameters) -> tuple[Hashes, RowNumbers]:
     """Return the number of each row by its text, and how many tokens it has."""
-    tokenizer = Tokenizer(parameters)
+    tokenizer = tokenizer_of(parameters)
     hashes = np.zeros(len(rows), np.uint64)
     counts = np.zeros(len(rows), np.int64)
     token_hashes = np.empty(0, np.uint64)

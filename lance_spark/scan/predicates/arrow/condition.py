@@ -40,6 +40,9 @@ class ArrowCondition:
     fields: tuple[Field, ...]
     bounds: Predicate | None
 
+    def __str__(self) -> str:
+        return str(self.expression)
+
     @property
     def paths(self) -> tuple[tuple[Field, ...], ...]:
         """The columns, whole."""

@@ -30,11 +30,10 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.scan.indexes.cache import all_rows
 from lance_spark.scan.indexes.files import IndexFiles, named, number_in, read_columns
 from lance_spark.scan.text.files import positions
-from lance_spark.scan.text.files.layout import Layout, damaged, layout_of, required
+from lance_spark.scan.text.files.layout import Layout, damaged, required
 from lance_spark.scan.text.files.postings import blocks_of, decoded
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.files.tokens import TokenSet, read_tokens
-from lance_spark.scan.text.parameters import TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 ROW_IDS, NUM_TOKENS, TOTAL_TOKENS = "_rowid", "_num_tokens", "total_tokens"
@@ -46,7 +45,7 @@ _LENGTH_BITS = 4
 
 _T = TypeVar("_T")
 #: Documents and frequencies of a token.
-_List = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
+PostingList = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class TokenPostings:
     positions: RowNumbers | None = None
 
     @classmethod
-    def of(cls, lists: Sequence[tuple[RowNumbers, npt.NDArray[np.integer[Any]]]]) -> TokenPostings:
+    def of(cls, lists: Sequence[PostingList]) -> TokenPostings:
         """Return the postings of tokens whose documents and frequencies are given."""
         bounds = np.append(0, np.cumsum([len(one) for one, _ in lists], dtype=np.int64))
         if len(lists) == 1:
@@ -161,6 +160,11 @@ class TextIndexPart:
         return self._counts.num_tokens
 
     @property
+    def token_lengths(self) -> npt.NDArray[np.uint32]:
+        """Documents of each token, by its number."""
+        return self._counts.lengths
+
+    @property
     def has_scores(self) -> bool:
         """Whether each block of postings has the greatest score of its documents."""
         return self._counts.has_scores
@@ -197,9 +201,9 @@ class TextIndexPart:
         UnsupportedFeatureError
             The index has no positions.
         """
-        rows = self.rows_of(tokens)
         if not with_positions:
-            return self._cached_postings(rows)
+            return TokenPostings.of(self.posting_lists(tokens))
+        rows = self.rows_of(tokens)
         wanted = np.unique(rows[rows >= 0])
         read = self.read_postings(wanted, with_positions=True)
         # The postings in the order of the tokens.
@@ -250,10 +254,15 @@ class TextIndexPart:
         name, numbers = self._name("invert"), (~rows).tolist()
         return self.files.cached_parts(name, numbers, read, lambda own: own.nbytes)
 
-    def _cached_postings(self, rows: RowNumbers) -> TokenPostings:
-        """Return the documents of tokens by their numbers, which are -1 for a missing token."""
+    def posting_lists(self, tokens: Sequence[str]) -> list[PostingList]:
+        """Return the documents of distinct tokens; a missing token has none.
 
-        def read(wanted: Sequence[int]) -> list[_List]:
+        Raises
+        ------
+        CorruptFileError, MissingFileError, StorageError
+        """
+
+        def read(wanted: Sequence[int]) -> list[PostingList]:
             numbers = np.array(wanted, np.int64)
             if self.has_scores:
                 read = TokenBlocks.joined(self.blocks_of(numbers)).decoded()
@@ -267,13 +276,42 @@ class TextIndexPart:
             # Copies: an array of all tokens must not stay as long as one of them.
             return [(a.copy(), b.copy()) for a, b in zip(*pieces, strict=True)]
 
+        rows = self.rows_of(tokens)
         wanted = np.unique(rows[rows >= 0]).tolist()
         lists = self.files.cached_parts(
             self._name("invert"), wanted, read, lambda both: both[0].nbytes + both[1].nbytes
         )
         by_row = dict(zip(wanted, lists, strict=True))
         none = np.empty(0, np.int64), np.empty(0, np.uint32)
-        return TokenPostings.of([by_row.get(row, none) for row in rows.tolist()])
+        return [by_row.get(row, none) for row in rows.tolist()]
+
+    def kept_by_token(
+        self,
+        name: str,
+        tokens: Sequence[str],
+        make: Callable[[int], _T],
+        size: Callable[[_T], int],
+    ) -> list[_T | None]:
+        """Return what is computed for each of distinct tokens; None for a token without documents.
+
+        Parameters
+        ----------
+        name : str
+            What it is; unlike the names of files.
+        tokens : sequence of str
+        make : callable
+            Computes it, given the place of a token, unless the cache has it.
+        size : callable
+            Returns its bytes.
+        """
+        rows = self.rows_of(tokens).tolist()
+        lengths = self._counts.lengths
+        places = {row: place for place, row in enumerate(rows) if row >= 0 and lengths[row]}
+        contents = self.files.cached_parts(
+            self._name(name), list(places), lambda some: [make(places[row]) for row in some], size
+        )
+        by_row = dict(zip(places, contents, strict=True))
+        return [by_row.get(row) for row in rows]
 
     @property
     def _counts(self) -> Counts:
@@ -303,10 +341,7 @@ class TextIndexPart:
             elif with_positions and POSITION_LISTS in names:
                 fields.append(named(file, POSITION_LISTS, pa.list_(BLOCKS)))
             elif with_positions:
-                raise UnsupportedFeatureError(
-                    f"{name}: the index has no positions, which phrases need; create it with "
-                    "with_position=True"
-                )
+                raise without_positions(name)
             columns = file.read(fields, rows)
         form = self.layout.posting_format
         blocks = blocks_of(columns[0], columns[1], form.block_size, name)
@@ -387,6 +422,13 @@ class TextIndexPart:
         return part_file(self.number, kind)
 
 
+def without_positions(name: str) -> UnsupportedFeatureError:
+    """Return the error about a phrase."""
+    return UnsupportedFeatureError(
+        f"{name}: the index has no positions, which phrases need; create it with with_position=True"
+    )
+
+
 def part_file(number: int, kind: str) -> str:
     """Return the name of a file of a part: ``docs``, ``tokens`` or ``invert``."""
     return f"part_{number}_{kind}.lance"
@@ -401,17 +443,3 @@ def rounded(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     dropped = np.maximum(bits - _LENGTH_BITS, 0).astype(np.uint32)
     result: npt.NDArray[np.uint32] = (lengths >> dropped) << dropped
     return result
-
-
-def open_index(files: IndexFiles) -> tuple[TextParameters, list[TextIndexPart]]:
-    """Return the parameters and the parts of a segment.
-
-    Raises
-    ------
-    CorruptFileError, MissingFileError, StorageError
-    UnsupportedFeatureError
-        The segment has a tokenizer, or a format, that this release does not know.
-    """
-    layout = layout_of(files)
-    parts = [TextIndexPart(files, number, layout) for number in layout.parts]
-    return layout.parameters, parts

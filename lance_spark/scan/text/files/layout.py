@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from google.protobuf.message import DecodeError
+
 from lance_spark.errors import CorruptFileError, MissingFileError, UnsupportedFeatureError
+from lance_spark.proto import index_old_pb2
 from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat
 from lance_spark.scan.text.files.tokens import ARROW, FST
 from lance_spark.scan.text.parameters import TextParameters
 
 METADATA_FILE = "metadata.lance"
-#: A file that only the first format has.
-_OLD_FILE = "tokens.lance"
+#: Files that only the first format has.
+_FIRST_TOKENS, _FIRST_POSTINGS = "tokens.lance", "invert.lance"
+#: Stands for the first format, which has no number.
+FIRST_FORMAT = 0
 DELETED_FRAGMENTS = "deleted_fragments"
 #: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
 #: the form `arrow` were merged; the files record their format.
@@ -54,18 +59,29 @@ class Layout:
 
 def layout_of(files: IndexFiles) -> Layout:
     """Return the content of `metadata.lance` of a segment; see `open_index`."""
+    _check_granularity(files)
     content = files.cached(METADATA_FILE, _read_layout, lambda _: 1024)
-    if content is None and _is_old(files):
-        raise UnsupportedFeatureError(
-            f"index {files.segment.name!r} has the format of pylance before 0.30, which this "
-            "release does not read; create the index again"
-        )
     return required(files, METADATA_FILE, content)
 
 
-def _is_old(files: IndexFiles) -> bool:
+def _check_granularity(files: IndexFiles) -> None:
+    """Raise an error about an index with several documents in a row; the manifest alone says so."""
+    details = index_old_pb2.InvertedIndexDetails()
+    with suppress(DecodeError):
+        details.ParseFromString(files.segment.index_details.value)
+    if details.document_granularity:
+        raise UnsupportedFeatureError(
+            f"index {files.segment.name!r} has a document for each item of a list, which this "
+            "release does not read; create an index whose document_granularity is row"
+        )
+
+
+def _has_first_format(files: IndexFiles) -> bool:
     """Return whether a segment has the files of the first format."""
-    store, path = files.locate(_OLD_FILE)
+    if files.segment.files:
+        return any(file.path == _FIRST_TOKENS for file in files.segment.files)
+    # Old releases list no files.
+    store, path = files.locate(_FIRST_TOKENS)
     return store.exists(path)
 
 
@@ -86,6 +102,8 @@ def required(files: IndexFiles, file: str, content: _T | None) -> _T:
 
 
 def _read_layout(files: IndexFiles) -> Layout:
+    if _has_first_format(files):
+        return _read_first_layout(files)
     with closing(files.open(METADATA_FILE)) as file:
         name, metadata = file.source.name, file.schema.metadata
         block_size = number_in(file, "posting_block_size", 128)
@@ -114,6 +132,16 @@ def _read_layout(files: IndexFiles) -> Layout:
             "create the index again"
         )
     return Layout(parameters, tuple(parts), version, form, PostingFormat(block_size, tail))
+
+
+def _read_first_layout(files: IndexFiles) -> Layout:
+    """Return what `metadata.lance` would have, from the files of the first format."""
+    with closing(files.open(_FIRST_TOKENS)) as file:
+        name, text = file.source.name, file.schema.metadata.get("tokenizer", b"{}")
+    with closing(files.open(_FIRST_POSTINGS)) as file:
+        with_position = any(stored.name == "_position" for stored in file.schema.fields)
+    parameters = replace(TextParameters.of_json(text, name), with_position=with_position)
+    return Layout(parameters, (0,), FIRST_FORMAT, ARROW, PostingFormat(tail=FIXED))
 
 
 def _text(metadata: Mapping[str, bytes], key: str, default: str) -> str:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.scan.indexes.files import SegmentWriter
-from lance_spark.scan.text.files import fst_write, index, positions, posting_write, tokens
+from lance_spark.scan.text.files import index, positions, posting_write, tokens
+from lance_spark.scan.text.files.fst import writer as fst_writer
 from lance_spark.scan.text.files.postings import VARINT
 from lance_spark.scan.text.parameters import BLOCK_SIZE, CODE, TextParameters
 from lance_spark.table.rows.u64_segments import UInt64Array
@@ -211,7 +212,7 @@ def write_tokens(segment: SegmentWriter, number: int, vocabulary: pa.Array, form
     values = vocabulary.cast(pa.large_binary())
     order = pc.array_sort_indices(values)
     if form == tokens.FST:
-        graph = fst_write.encoded(values.take(order), order.to_numpy().astype(np.int64))
+        graph = fst_writer.encoded(values.take(order), order.to_numpy().astype(np.int64))
         num_bytes = pc.sum(pc.binary_length(values), min_count=0)
         columns = {
             tokens.FST_BYTES: pa.array([graph.tobytes()], pa.large_binary()),

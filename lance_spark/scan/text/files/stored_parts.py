@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
-from lance_spark.scan.indexes.files import SegmentWriter, read_columns
+from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.text.files import index
 from lance_spark.scan.text.files.index import TextIndexPart, TokenPostings
 from lance_spark.scan.text.files.part_writer import (
@@ -222,9 +222,8 @@ def token_ranges(part: TextIndexPart) -> Iterator[tuple[int, int]]:
     ------
     CorruptFileError, MissingFileError, StorageError
     """
-    with closing(part.open("invert")) as file:
-        counts = read_columns(file, {index.LENGTH: pa.uint32()}).column(0)
-    before = np.append(0, np.cumsum(counts.fill_null(0).to_numpy(), dtype=np.int64))
+    counts = part.token_lengths
+    before = np.append(0, np.cumsum(counts, dtype=np.int64))
     start = 0
     while start < len(counts):
         stop = int(np.searchsorted(before, before[start] + CHUNK_TOKENS, "right")) - 1

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptFileError
 from lance_spark.scan.indexes.files import IndexFiles, named, read_columns
-from lance_spark.scan.text.files.fst import TokenGraph
+from lance_spark.scan.text.files.fst.reader import TokenGraph
 
 ARROW, FST = "arrow", "fst"
 TOKEN, TOKEN_ID = "_token", "_token_id"

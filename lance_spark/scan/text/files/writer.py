@@ -16,7 +16,7 @@ from lance_spark.scan.indexes.files import SegmentWriter
 from lance_spark.scan.text.files import layout
 from lance_spark.scan.text.files.part_writer import Form, PartWriter, write_file
 from lance_spark.scan.text.files.stored_parts import StoredPart
-from lance_spark.scan.text.tokenizer import Tokenizer
+from lance_spark.scan.text.json_documents import tokenizer_of
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Bytes of memory of a part, by default and at most. Documents have numbers of 32 bits.
@@ -54,7 +54,7 @@ class IndexWriter:
         Parameters
         ----------
         texts : pa.Array
-            String or large string.
+            Strings, lists of strings, or JSONB, as the parameters have it.
         row_ids : uint64 array
             Row id of each text.
 
@@ -118,7 +118,7 @@ class IndexWriter:
         write_file(self._segment, layout.METADATA_FILE, [columns], metadata)
 
     def _begin(self) -> None:
-        self._tokenizer = Tokenizer(self._form.parameters)
+        self._tokenizer = tokenizer_of(self._form.parameters)
         self._part = PartWriter(self._form)
 
     def _flush(self, limit: int) -> None:

@@ -238,9 +238,10 @@ def _ranges(
         if len(present) == 1 and not groups and in_phrase is None:
             yield documents, values
             continue
-        slots, matches = documents - first, np.arange(first, end)
         if len(documents) * _SPARSE < end - first:
             matches, slots = np.unique(documents, return_inverse=True)
+        else:
+            matches, slots = np.arange(first, end), documents - first
         sums = np.bincount(slots, weights=values, minlength=len(matches))
         kept = np.zeros(len(matches), np.bool_)
         kept[slots] = True

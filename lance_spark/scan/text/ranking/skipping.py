@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.scan.text.files.index import TextIndexPart, TokenPostings
+from lance_spark.scan.text.files.index import PostingList, TextIndexPart, TokenPostings
 from lance_spark.scan.text.files.token_blocks import TokenBlocks
 from lance_spark.scan.text.ranking.hits import Scores, greatest
 from lance_spark.scan.text.ranking.scoring import Statistics, Terms, scored, shares
@@ -31,8 +30,6 @@ _FIRST_ROUND, _GROWTH = 32, 4
 #: If more than this part of the intervals may have one of the best documents, all postings are
 #: decoded, and kept for the next query.
 _MOST = 0.25
-#: Documents and frequencies of a token.
-_List = tuple[RowNumbers, npt.NDArray[np.integer[Any]]]
 #: More than the error of a bound: scores of blocks have 32 bits.
 TOLERANCE = 1 + 1e-5
 
@@ -86,6 +83,11 @@ def score_ratios(part: TextIndexPart, blocks: TokenBlocks, numbers: RowNumbers) 
     return ratios
 
 
+def _factor(part: TextIndexPart, blocks: TokenBlocks) -> np.float64:
+    """Return the ratio of `score_ratios` of a token."""
+    return np.float64(score_ratios(part, blocks, np.array([np.argmax(blocks.scores)]))[0])
+
+
 class _Search:
     """Searches the intervals of a part.
 
@@ -110,11 +112,11 @@ class _Search:
         self._statistics = statistics
         long, short = np.flatnonzero(is_long).tolist(), np.flatnonzero(~is_long).tolist()
         self._long: list[int] = long
-        self._blocks = TokenBlocks.joined(
-            part.token_blocks([terms.tokens[token] for token in long])
-        )
+        blocks = part.token_blocks([terms.tokens[token] for token in long])
+        self._blocks = TokenBlocks.joined(blocks)
+        self._of_token = blocks
         postings = part.postings([terms.tokens[token] for token in short])
-        none: _List = np.empty(0, np.int64), np.empty(0, np.uint32)
+        none: PostingList = np.empty(0, np.int64), np.empty(0, np.uint32)
         # Of each token; none of a long one.
         self._short = [none] * len(terms.tokens)
         for place, token in enumerate(short):
@@ -197,13 +199,16 @@ class _Search:
         bounds = blocks.blocks.bounds
         # All scores of a token have one factor. A block of each token shows it: other clients
         # compute it with 32 bits.
-        chosen = np.array(
-            [start + np.argmax(stored[start:stop]) for start, stop in itertools.pairwise(bounds)]
+        factors = part.kept_by_token(
+            "factors",
+            [self._terms.tokens[token] for token in self._long],
+            lambda token: _factor(part, self._of_token[token]),
+            lambda factor: factor.nbytes,
         )
-        factors = score_ratios(part, blocks, chosen)
         # With a greater mean, documents count as shorter.
         growth = max(1.0, self._statistics.mean_length * part.num_documents / part.num_tokens)
-        of_block: Scores = stored * np.repeat(weights * growth / factors, np.diff(bounds))
+        scales = weights * growth / np.array(factors, np.float64)
+        of_block: Scores = stored * np.repeat(scales, np.diff(bounds))
         return of_block
 
     def _interval_of(self, documents: RowNumbers) -> RowNumbers:

@@ -19,6 +19,7 @@ from lance_spark.encoding.v2_1.codec import (
 )
 from lance_spark.encoding.v2_1.codecs import fixed_size_list
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import chunks_of, write
 
 ITEM_TYPES = [pa.float32(), pa.int8(), pa.bool_(), pa.float64()]
@@ -70,7 +71,7 @@ def test_vectors_of_vectors_of_pylance(inner: bool) -> None:
     st.booleans(),
     st.sampled_from([64, 1000]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=number_of(32, 80), deadline=None)
 def test_chunks_round_trip(
     dtype: pa.DataType, dimension: int, count: int, nulls: bool, limit: int
 ) -> None:
@@ -121,7 +122,7 @@ def test_impossible_dimensions(items: int) -> None:
 
 
 @given(st.integers(1, 40), st.booleans(), st.integers(0, 40), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=number_of(40, 100), deadline=None)
 def test_inconsistent_chunks_are_refused_or_decoded(
     dimension: int, validity: bool, less: int, gone: int
 ) -> None:

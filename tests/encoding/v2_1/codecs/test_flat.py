@@ -21,6 +21,7 @@ from lance_spark.encoding.v2_1.codec import (
 from lance_spark.encoding.v2_1.codecs import flat
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import chunks_of, write
 from tests.support.encodings.fixed import all_apart
 
@@ -43,7 +44,7 @@ def random_block(bits: int, count: int) -> FixedWidthBlock:
     st.integers(0, 20000),
     st.sampled_from([100, 4096, 8186]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_round_trip(bits, count, most):
     block = random_block(bits, count)
     limits = ChunkLimits(most, 4096)

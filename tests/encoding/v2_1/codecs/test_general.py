@@ -20,6 +20,7 @@ from lance_spark.encoding.v2_1.codec import (
 )
 from lance_spark.encoding.v2_1.codecs import flat, general, variable
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import (
     as_bytes,
     block_of,
@@ -111,7 +112,7 @@ def test_fixed_values_are_refused() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=number_of(32, 80), deadline=None)
 def test_damaged_chunks(scheme: str, data: st.DataObject) -> None:
     values = [b"abc", b"", b"abcabcabcabc"] * 40
     encoding, chunks = general.compress_chunks(

@@ -13,6 +13,7 @@ from lance_spark.encoding.v2_1.codecs import out_of_line_bitpacking
 from lance_spark.encoding.v2_1.fixed_width import flat, gather, values_of
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import write
 from tests.support.encodings.fixed import apart, levels_of, random_values, slow_pack
 
@@ -44,7 +45,7 @@ def test_the_last_chunk_is_padded_with_zeros():
     st.integers(0, 64),
     st.lists(st.one_of(st.integers(0, 3000), st.sampled_from([1024, 2048])), max_size=8),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_round_trip(bits, width, counts):
     counts = np.array(counts, np.int64)
     values = random_values(len(counts), int(counts.sum()), min(width, bits), bits)

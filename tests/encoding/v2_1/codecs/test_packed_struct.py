@@ -14,6 +14,7 @@ from lance_spark.encoding.v2_1.codec import ChunkLimits, decode_chunks, decode_v
 from lance_spark.encoding.v2_1.codecs import packed_struct, variable_packed_struct
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import block_of, chunks_of, strings_of, values_of, write
 
 PACKED = {"lance-encoding:packed": "true"}
@@ -77,7 +78,7 @@ def to_block_of(array: pa.StructArray) -> StructBlock:
 
 
 @given(st.lists(st.sampled_from(FIXED + VARIABLE), min_size=1, max_size=5), st.integers(1, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_variable_round_trip(dtypes: list[pa.DataType], count: int) -> None:
     array = structs(dtypes, count)
     encoding, rows = variable_packed_struct.encode_values(to_block_of(array))
@@ -119,7 +120,7 @@ def test_widths_that_contradict() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(60, 150), deadline=None)
 def test_damaged_rows(data: st.DataObject) -> None:
     array = structs([pa.int16(), pa.string(), pa.int64(), pa.large_binary()], 6)
     encoding, rows = variable_packed_struct.encode_values(to_block_of(array))

@@ -22,6 +22,7 @@ from lance_spark.encoding.v2_1.codecs import rle
 from lance_spark.encoding.v2_1.fixed_width import block_of, flat, values_of
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import chunks_of, write
 from tests.support.encodings.fixed import all_apart, apart, levels_of
 
@@ -66,7 +67,7 @@ def test_the_bytes_of_a_block():
 
 
 @given(RUNS, st.sampled_from([8, 16, 32, 64]), st.sampled_from([40, 300, 8186]), st.integers(1, 12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=number_of(40, 100), deadline=None)
 def test_round_trip(runs, bits, most_bytes, log_values):
     values = from_runs(runs, bits)
     limits = ChunkLimits(most_bytes, 1 << log_values)

@@ -20,6 +20,7 @@ from lance_spark.encoding.v2_1.codec import (
 from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import as_bytes, block_of, chunks_of, strings_of, write
 
 LIMITS = ChunkLimits(4096, 1024)
@@ -51,7 +52,7 @@ def test_dictionary_of_pylance() -> None:
 
 @pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(VALUES, st.integers(0, 5), st.sampled_from([100, 512, 4096]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_chunks_round_trip(offset_dtype: type, values: list[bytes], log: int, size: int) -> None:
     encoding, chunks = variable.encode_chunks(
         block_of(values, offset_dtype), ChunkLimits(size, 2 << log)
@@ -135,7 +136,7 @@ def test_unknown_offsets() -> None:
 
 @pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(60, 150), deadline=None)
 def test_damaged_chunks(offset_dtype: type, data: st.DataObject) -> None:
     values = [b"abc", b"", b"defgh"] * 4
     encoding, chunks = variable.encode_chunks(block_of(values, offset_dtype), ChunkLimits(100, 4))
@@ -158,7 +159,7 @@ def test_damaged_chunks(offset_dtype: type, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("offset_dtype", WIDTHS)
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(60, 150), deadline=None)
 def test_damaged_block(offset_dtype: type, data: st.DataObject) -> None:
     encoding, stored = variable.encode_block(block_of([b"abc", b"", b"defgh"], offset_dtype))
     stored = stored.copy()

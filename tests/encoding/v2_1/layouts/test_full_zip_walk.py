@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lance_spark.encoding.v2_1.layouts.full_zip_walk import Grid, walk_rows
 from lance_spark.errors import CorruptFileError
+from tests.support.cells import number_of
 
 #: One bit of repetition, two bits of definition. Definition 0 is a value, 1 is a null, others have
 #: no value.
@@ -37,7 +38,7 @@ ROW = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=number_of(120, 300), deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=40))
 def test_entries(rows: list[list[int]]) -> None:
     data, edges = page(rows)

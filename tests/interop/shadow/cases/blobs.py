@@ -61,5 +61,23 @@ RUNS: dict[str, Run] = {
     "files by two selections": of(lambda d: contents(d.take_blobs("blob", ids=[0], indices=[0]))),
     "files by no selection": of(lambda d: contents(d.take_blobs("blob"))),
     "seeking": of(seeking),
+    "filter of null blobs": of(lambda d: d.to_table(["id"], "blob is null")),
+    "filter of blobs": of(lambda d: d.to_table(["id"], "blob = 'foo'")),
+    "ranges": of(
+        lambda d: [
+            bytes(part)
+            for file in d.take_blobs("blob", indices=[1])
+            for part in file.read_ranges([(0, 3), (10, 2)])
+        ]
+    ),
+    "range past the end": of(lambda d: d.take_blobs("blob", indices=[0])[0].read_range(2, 9)),
+    "blobs of a filter": of(
+        lambda d: d.scanner(["blob"], "id < 2", blob_handling="all_binary").to_table()
+    ),
+    "blobs after a deletion": of(
+        lambda d: [d.delete("id = 0"), contents(d.take_blobs("blob", ids=[1]))][1]
+    ),
+    "unknown handling": of(lambda d: d.scanner(blob_handling="nothing").to_table()),
+    "sort by blobs": of(lambda d: d.scanner(order_by=["blob"]).to_table()),
 }
 CASES = [Case("blobs", name, run) for name, run in RUNS.items()]

@@ -10,7 +10,7 @@ import pytest
 from lance.file import LanceFileReader
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.scan.text.files.fst import TokenGraph
+from lance_spark.scan.text.files.fst.reader import TokenGraph
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABC0123456789éß中ф\U00010400'"
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_spark.scan.text.files import fst_write
-from lance_spark.scan.text.files.crc32c import crc32c
-from lance_spark.scan.text.files.fst import TokenGraph
+from lance_spark.scan.text.files.fst import writer as fst_writer
+from lance_spark.scan.text.files.fst.crc32c import crc32c
+from lance_spark.scan.text.files.fst.reader import TokenGraph
 
 _ALPHABETS = ["ab", "abcdefgh", "éß中ф\U00010400'a", "\x00\x01z", "0123456789"]
 _ANY_SIZE = 1 << 30
@@ -49,15 +49,15 @@ TOKENS: list[list[bytes]] = [
 
 
 def encoded(tokens: list[bytes], numbers: np.ndarray) -> bytes:
-    content: bytes = fst_write.encoded(pa.array(tokens, pa.large_binary()), numbers).tobytes()
+    content: bytes = fst_writer.encoded(pa.array(tokens, pa.large_binary()), numbers).tobytes()
     return content
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("step", [1000, 1 << 20])
 @pytest.mark.parametrize("case", range(len(TOKENS)))
 def test_tokens_are_read_again(case: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fst_write, "_STEP_BYTES", step)
+    monkeypatch.setattr(fst_writer, "_STEP_BYTES", step)
     tokens = sorted(set(TOKENS[case]))
     numbers = np.random.default_rng(case).permutation(len(tokens))
     content = encoded(tokens, numbers)
@@ -78,7 +78,7 @@ def test_tokens_are_read_again(case: int, step: int, monkeypatch: pytest.MonkeyP
 
 def test_a_slice_of_an_array() -> None:
     tokens = pa.array([b"0", b"aa", b"ab", b"b", b"z"], pa.large_binary()).slice(1, 3)
-    content = fst_write.encoded(tokens, np.array([2, 0, 1])).tobytes()
+    content = fst_writer.encoded(tokens, np.array([2, 0, 1])).tobytes()
     found, numbers = TokenGraph.parse(content, 3, "f").starting_with(b"a", 5)
     assert dict(zip(found, numbers.tolist(), strict=True)) == {b"aa": 2, b"ab": 0}
 

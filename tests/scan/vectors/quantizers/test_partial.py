@@ -37,7 +37,7 @@ def made(shape: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarra
     return vectors[:ROWS], vectors[ROWS:]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "shape",
     [

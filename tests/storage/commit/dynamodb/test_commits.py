@@ -43,7 +43,7 @@ def test_many_at_once(aws: Aws, uri: str) -> None:
     assert lance_spark.open_dataset(uri, storage_options=aws.ours).version == 13
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("reader", ["ours", "theirs"])
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_writers(aws: Aws, uri: str, key: str, step: str, reader: str) -> None:
@@ -79,7 +79,7 @@ def half_done(aws: Aws, key: str, version: int, *, copied: bool) -> str:
     return staging
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize(
     "read",

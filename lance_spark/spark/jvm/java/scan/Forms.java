@@ -175,6 +175,15 @@ final class Forms {
     }
   }
 
+  /** Returns the lists of a JSON text. */
+  static List parsed(String json) {
+    try {
+      return (List) JSON.readValue(json, List.class);
+    } catch (java.io.IOException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
   private static String hex(byte[] bytes) {
     StringBuilder text = new StringBuilder();
     for (int i = 0; i < bytes.length; i++) {

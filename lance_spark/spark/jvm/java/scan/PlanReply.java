@@ -32,8 +32,8 @@ import scala.collection.Iterator;
  * <p>The request travels as metadata of one more field after the wanted fields, which the reader
  * removes. The reply takes the place of the first partition. Its pickled text has the numbers of
  * rows and bytes (-1 if unknown), the version, the number of fragments that are read, and the
- * number of fragments of the table. If the reader has read the rows already, an Arrow stream
- * follows.
+ * number of fragments of the table. If the reader has read the rows already, or partitions have
+ * keys, an Arrow stream of the rows, or of the values of the keys, follows.
  */
 final class PlanReply {
   static final String FIELD = "__lance_request";
@@ -48,7 +48,7 @@ final class PlanReply {
           "lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)"
               + "(?: table=([^ ;]+))?(?: columnar=([^ ;]+))?( groups=many)?(?: ordered=([^ ;]+))?"
               + "(?: indexes=([^ ;]+))?(?: fresh=([^ ;]+))?(?: unread=([^ ;]+))?"
-              + "(?: stream=(\\d+))?;");
+              + "(?: keys=([^ ;]+))?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -88,6 +88,9 @@ final class PlanReply {
   /** The order of the rows of each partition; empty if it is unknown. */
   final SortOrder[] ordered;
 
+  /** The keys by which the rows are partitioned. */
+  final PartitionKeys keys;
+
   private PlanReply(
       InputPartition[] partitions,
       PartitionReaderFactory factory,
@@ -103,6 +106,7 @@ final class PlanReply {
       SortOrder[] ordered,
       String indexes,
       FreshSources fresh,
+      PartitionKeys keys,
       InternalRow[] driverRows) {
     this.partitions = partitions;
     this.factory = factory;
@@ -118,6 +122,7 @@ final class PlanReply {
     this.ordered = ordered;
     this.indexes = indexes;
     this.fresh = fresh;
+    this.keys = keys;
     this.driverRows = driverRows;
   }
 
@@ -205,9 +210,23 @@ final class PlanReply {
     if (text.group(12) != null) {
       Log.once(decoded(text.group(12)));
     }
-    List partitions = new ArrayList();
+    List others = new ArrayList();
     while (pickles.hasNext()) {
-      partitions.add(new PythonInputPartition(partitions.size(), (byte[]) pickles.next()));
+      others.add(pickles.next());
+    }
+    PartitionKeys keys = PartitionKeys.NONE;
+    int length = text.group(14) == null ? 0 : Integer.parseInt(text.group(14));
+    if (text.group(13) != null) {
+      keys =
+          PartitionKeys.parse(text.group(13), output, first, text.end(), length, others.size());
+    }
+    List partitions = new ArrayList();
+    for (int i = 0; i < others.size(); i++) {
+      byte[] pickle = (byte[]) others.get(i);
+      partitions.add(
+          keys.isEmpty()
+              ? new PythonInputPartition(i, pickle)
+              : new KeyedPartition(i, pickle, keys.values(i)));
     }
     ReadCounts counts = new ReadCounts(partitions.size());
     SparkContext.getOrCreate().register(counts);
@@ -227,9 +246,10 @@ final class PlanReply {
         orders(text.group(9)),
         text.group(10) == null ? null : decoded(text.group(10)),
         text.group(11) == null ? null : FreshSources.parse(text.group(11)),
-        text.group(13) == null
+        keys,
+        text.group(14) == null || text.group(13) != null
             ? null
-            : Rows.of(first, text.end(), Integer.parseInt(text.group(13)), output));
+            : Rows.of(first, text.end(), length, output));
   }
 
   /** Returns the order that a text such as "id:ASCENDING:NULLS_FIRST,name:..." names. */

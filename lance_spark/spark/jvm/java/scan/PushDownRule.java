@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
@@ -38,7 +39,9 @@ public class PushDownRule extends Rule {
         return plan;
       }
       LogicalPlan marked = SelectiveFilter.inSubqueries((LogicalPlan) plan);
-      return (TreeNode) marked.transform(new Replacement(SelectiveFilter.joinedLeaves(marked)));
+      Set joined = SelectiveFilter.joinedLeaves(marked);
+      Map clustering = ClusteringColumns.ofLeaves(marked);
+      return (TreeNode) marked.transform(new Replacement(joined, clustering));
     } catch (Exception e) {
       Log.leftToSpark("plans", e);
     } catch (LinkageError e) {
@@ -69,19 +72,24 @@ public class PushDownRule extends Rule {
 
   static class Replacement extends AbstractPartialFunction {
     private final Set joined;
+    private final Map clustering;
     private Snapshot snapshot;
 
-    /** Makes a replacement of the tables in a plan, some of which are joined with others. */
-    Replacement(Set joined) {
+    /**
+     * Makes a replacement of the tables in a plan, some of which are joined with others, and some
+     * of whose rows have to meet (ClusteringColumns).
+     */
+    Replacement(Set joined, Map clustering) {
       this.joined = joined;
+      this.clustering = clustering;
     }
 
     public boolean isDefinedAt(Object node) {
-      return isOurs(node) || isJoinedByName(node) || Writes.hasText(node);
+      return isOurs(node) || isMarkedByName(node) || Writes.hasText(node);
     }
 
-    private boolean isJoinedByName(Object node) {
-      return joined.contains(node)
+    private boolean isMarkedByName(Object node) {
+      return (joined.contains(node) || clustering.containsKey(node))
           && node instanceof DataSourceV2Relation
           && ((DataSourceV2Relation) node).table() instanceof NamedTable;
     }
@@ -98,7 +106,7 @@ public class PushDownRule extends Rule {
         return node;
       }
       boolean isOurs = isOurs(node);
-      if (!isOurs && !isJoinedByName(node)) {
+      if (!isOurs && !isMarkedByName(node)) {
         return otherwise.apply(node);
       }
       DataSourceV2Relation relation = (DataSourceV2Relation) node;
@@ -113,6 +121,9 @@ public class PushDownRule extends Rule {
         CaseInsensitiveStringMap options = relation.options();
         if (joined.contains(node)) {
           options = SelectiveFilter.withMark(options);
+        }
+        if (clustering.containsKey(node)) {
+          options = ClusteringColumns.withMark(options, (String) clustering.get(node));
         }
         return Versions.relationOver(relation, table, options);
       } catch (Exception e) {

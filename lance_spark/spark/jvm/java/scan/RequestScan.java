@@ -16,8 +16,10 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportOrdering;
+import org.apache.spark.sql.connector.read.SupportsReportPartitioning;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
+import org.apache.spark.sql.connector.read.partitioning.Partitioning;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.DataType;
@@ -29,6 +31,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public class RequestScan
     implements SupportsReportStatistics,
         SupportsReportOrdering,
+        SupportsReportPartitioning,
         SupportsRuntimeV2Filtering,
         Batch,
         ReadCounts.Counted,
@@ -38,6 +41,10 @@ public class RequestScan
   private final StructType output;
   private final Map request;
   private final String json;
+
+  /** The request but for the columns by which rows meet: what counts is which keys these give. */
+  private final String identity;
+
   private final Predicate[] filters;
   private final boolean isSelective;
   private final List packed;
@@ -59,6 +66,9 @@ public class RequestScan
     this.output = output;
     this.request = request;
     this.json = Forms.json(request);
+    Map others = new LinkedHashMap(request);
+    others.remove(RequestScanBuilder.CLUSTERING);
+    this.identity = Forms.json(others);
     this.filters = filters;
     this.isSelective = isSelective;
     this.packed = request.containsKey("packed") ? (List) request.get("packed") : new ArrayList();
@@ -118,6 +128,9 @@ public class RequestScan
       if (planned.ordered.length > 0) {
         text.append(" ordered=[").append(shown(planned.ordered)).append("]");
       }
+      if (!planned.keys.isEmpty()) {
+        text.append(" partitioned=[").append(planned.keys).append("]");
+      }
       text.append(" version=").append(planned.version);
       text.append(" table=").append(planned.location);
     }
@@ -142,6 +155,11 @@ public class RequestScan
   /** Returns the order of the rows of each partition, by which Spark need not sort them again. */
   public SortOrder[] outputOrdering() {
     return reply().ordered;
+  }
+
+  /** Returns the keys of the partitions, by which Spark need not shuffle their rows. */
+  public Partitioning outputPartitioning() {
+    return reply().keys.partitioning();
   }
 
   private static String shown(SortOrder[] orders) {
@@ -181,7 +199,10 @@ public class RequestScan
     RuntimeFilters.give(this, predicates, output);
   }
 
-  /** Returns the scan of the rows that meet more filters. Its tasks use the factory of this one. */
+  /**
+   * Returns the scan of the rows that meet more filters, or this one if the partitions of that would
+   * have other keys. Its tasks use the factory of this one.
+   */
   RequestScan filtered(List forms) {
     Map others = new LinkedHashMap(request);
     List all = new ArrayList();
@@ -192,6 +213,9 @@ public class RequestScan
     others.put("filters", all);
     others.put("tasks", Boolean.TRUE);
     RequestScan scan = new RequestScan(table, options, output, others, filters, isSelective);
+    if (!reply().keys.haveAllOf(scan.reply().keys)) {
+      return this;
+    }
     reply().counts.expect(scan.reply().partitions.length);
     joined = scan;
     return scan;
@@ -267,11 +291,12 @@ public class RequestScan
     return table.equals(that.table)
         && options.equals(that.options)
         && output.equals(that.output)
-        && json.equals(that.json);
+        && identity.equals(that.identity)
+        && (json.equals(that.json) || reply().keys.toString().equals(that.reply().keys.toString()));
   }
 
   public int hashCode() {
-    return output.hashCode() * 31 + json.hashCode();
+    return output.hashCode() * 31 + identity.hashCode();
   }
 
   static final class Estimate implements Statistics {

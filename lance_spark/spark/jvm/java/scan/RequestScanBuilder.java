@@ -42,6 +42,9 @@ public abstract class RequestScanBuilder
   private static final String NPROBES = "spark.lance.nearest.nprobes";
   private static final String REFINE_FACTOR = "spark.lance.nearest.refineFactor";
 
+  /** The part of a request with the columns by which the query makes rows meet. */
+  static final String CLUSTERING = "clustering";
+
   /** Largest limit that one partition returns exactly. */
   private static final int MAX_EXACT_LIMIT = 100000;
 
@@ -50,6 +53,9 @@ public abstract class RequestScanBuilder
 
   /** Whether the rows of the scan are joined with others (SelectiveFilter). */
   protected final boolean isJoined;
+
+  /** The columns by which the query makes rows meet, or null (ClusteringColumns). */
+  private final String clustering;
 
   /** Whether a filter was taken that Spark takes to be selective. */
   protected boolean isSelective;
@@ -70,7 +76,9 @@ public abstract class RequestScanBuilder
   RequestScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     this.table = table;
     this.isJoined = SelectiveFilter.isMarked(options);
-    this.options = isJoined ? SelectiveFilter.withoutMark(options) : options;
+    CaseInsensitiveStringMap given = isJoined ? SelectiveFilter.withoutMark(options) : options;
+    this.clustering = ClusteringColumns.marked(given);
+    this.options = clustering == null ? given : ClusteringColumns.withoutMark(given);
     this.wanted = table.schema();
   }
 
@@ -315,6 +323,9 @@ public abstract class RequestScanBuilder
       }
       if (!packed.isEmpty()) {
         request.put("packed", packed);
+      }
+      if (clustering != null && !request.containsKey("limit") && !request.containsKey("top")) {
+        request.put(CLUSTERING, Forms.parsed(clustering));
       }
     }
     RequestScan scan = planned;

@@ -39,6 +39,7 @@ public class Extension extends AbstractFunction1 {
       }
       target.injectPlannerStrategy(new SelectiveFilterOfSession());
       target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
+      target.injectPlannerStrategy(new KeysStrategyOfSession());
       target.injectPlannerStrategy(new PackedStrategyOfSession());
       target.injectParser(new ParserOfSession());
     }
@@ -150,6 +151,12 @@ public class Extension extends AbstractFunction1 {
   public static class SelectiveFilterOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new SelectiveFilter();
+    }
+  }
+
+  public static class KeysStrategyOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new KeysStrategy();
     }
   }
 

@@ -16,6 +16,7 @@ from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.codecs.strings import compressed_strings
 from lance_spark.encoding.v2_1.codecs.strings.compressed_strings import find_frames, stored_frame
 from lance_spark.errors import CorruptFileError
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import read_by_both
 
 LIMITS = ChunkLimits(max_bytes=24 * 1024, max_values=1 << 15)
@@ -106,7 +107,7 @@ def test_pylance_reads(tmp_path: Path, version: tuple[int, int], dtype: pa.DataT
 
 
 @given(at=st.integers(0, 1 << 20), value=st.integers(0, 255))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=number_of(120, 300), deadline=None)
 def test_damage_is_an_error_or_other_strings(at: int, value: int) -> None:
     encoding, chunks = DAMAGED
     (buffer,) = chunks.buffers

@@ -24,6 +24,7 @@ from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.codecs.strings import fsst, fsst_compiled
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import (
     as_bytes,
     block_of,
@@ -127,7 +128,7 @@ def coded(draw: st.DrawFn, symbols: list[bytes]) -> bytes:
 
 
 @given(st.data(), st.sampled_from([1, 60, 3000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_any_table(data: st.DataObject, times: int) -> None:
     symbols = data.draw(SYMBOLS)
     values = data.draw(st.lists(coded(symbols), min_size=1, max_size=12)) * times
@@ -136,7 +137,7 @@ def test_any_table(data: st.DataObject, times: int) -> None:
     assert strings_of(block) == [plain[value] for value in values]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("position", [0, 1, 40000, 70001, -1])
 @pytest.mark.parametrize("literal", [0, 255])
 def test_one_escape_among_many_codes(position: int, literal: int) -> None:
@@ -194,7 +195,7 @@ def test_damaged_tables() -> None:
 
 
 @given(st.binary(min_size=1, max_size=400), st.sampled_from([1, 200]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=number_of(40, 100), deadline=None)
 def test_hostile_codes(codes: bytes, times: int) -> None:
     values = [codes[i : i + 7] for i in range(0, len(codes), 7)] * times
     try:
@@ -220,7 +221,7 @@ def _texts(dtype: pa.DataType) -> pa.Array:
     return pa.array(texts, mask=rng.random(ROWS) < 0.1).cast(dtype)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.list_(pa.string())], ids=str)
 def test_rows_that_pylance_wrote_as_fsst(

@@ -16,6 +16,7 @@ from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import ChunkLimits, decode_chunks
 from lance_spark.encoding.v2_1.codecs.strings import fsst_write
 from tests.file.sources import file_bytes
+from tests.support.cells import number_of
 from tests.support.encodings.chunks import block_of, read_by_both, strings_of
 
 #: Random texts.
@@ -46,7 +47,7 @@ def expand(codes: list[bytes], symbols: fsst_write.Symbols) -> list[bytes]:
 
 @pytest.mark.parametrize("offset_dtype", [np.int32, np.int64])
 @given(values=VALUES, copies=st.integers(1, 30), start=st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=number_of(30, 60), deadline=None)
 def test_codes_stand_for_the_values(
     offset_dtype: type, values: list[bytes], copies: int, start: int
 ) -> None:
@@ -141,7 +142,7 @@ def table(structural: str | None = None) -> pa.Table:
     return pa.table(arrays, pa.schema(fields))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", [(2, 1), (2, 2)])
 @pytest.mark.parametrize("structural", [None, "fullzip"])
 def test_pylance_reads(

@@ -26,13 +26,13 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.encoding.v2_1.fixed_width import bounds, ranges
-from lance_spark.scan.text.files import fst
-from lance_spark.scan.text.files.crc32c import crc32c
+from lance_spark.scan.text.files.fst import reader
+from lance_spark.scan.text.files.fst.crc32c import crc32c
 from lance_spark.scan.text.files.packing import Bytes
 
 #: The number of each frequent byte; 0 for others.
 _COMMON_NUMBERS = np.zeros(256, np.uint8)
-_COMMON_NUMBERS[fst.COMMON_BYTES] = np.arange(len(fst.COMMON_BYTES))
+_COMMON_NUMBERS[reader.COMMON_BYTES] = np.arange(len(reader.COMMON_BYTES))
 _INDEX_BYTES, _NO_TRANSITION = 256, 255
 #: Bytes of paths that are handled at once.
 _STEP_BYTES = 1 << 20
@@ -115,7 +115,7 @@ class _Strings:
             numbers = _COMMON_NUMBERS[content]
             ends = bounds(1 + (numbers == 0))
             nodes = np.zeros(int(ends[-1]), np.uint8)
-            nodes[ends[1:] - 1] = fst.NEXT | numbers
+            nodes[ends[1:] - 1] = reader.NEXT | numbers
             own = np.flatnonzero(numbers == 0)
             nodes[ends[own]] = content[own]
             sizes[step] = np.diff(ends[bounds(counts)])
@@ -230,13 +230,13 @@ class _Graph:
     @cached_property
     def has_index(self) -> _Bools:
         """Whether each node has an index."""
-        has_index: _Bools = self.counts > fst.INDEXED
+        has_index: _Bools = self.counts > reader.INDEXED
         return has_index
 
     @cached_property
     def has_count(self) -> _Bools:
         """Whether the number of transitions of each node is in a byte of its own."""
-        has_count: _Bools = (self.counts == 0) | (self.counts > fst.LOW_BITS)
+        has_count: _Bools = (self.counts == 0) | (self.counts > reader.LOW_BITS)
         return has_count
 
     def sizes(self, target_sizes: RowNumbers) -> RowNumbers:
@@ -275,7 +275,7 @@ def encoded(tokens: pa.Array, numbers: RowNumbers) -> Bytes:
     Examples
     --------
     >>> data = encoded(pa.array([b"a", b"ab"], pa.large_binary()), np.array([1, 0]))
-    >>> fst.TokenGraph.parse(data.tobytes(), 2, "tokens").find(b"ab")
+    >>> reader.TokenGraph.parse(data.tobytes(), 2, "tokens").find(b"ab")
     0
     """
     strings = _Strings.of(tokens)
@@ -348,7 +348,7 @@ def _endings(endings: _Strings) -> tuple[Bytes, RowNumbers]:
     follows = np.zeros(len(strings), np.bool_)
     follows[1:] = is_shared[1:] & (shared[1:] == strings.sizes[:-1])
     # The other paths begin with a target: a node of another ending, or the final node.
-    most = int(paths.sizes.sum()) + len(paths) * (1 + fst.MAX_UINT_BYTES)
+    most = int(paths.sizes.sum()) + len(paths) * (1 + reader.MAX_UINT_BYTES)
     step_sizes = np.where(is_shared, _num_bytes(np.array([most])), 1)
     own_targets = np.flatnonzero(~follows)
     before = np.where(follows, 0, step_sizes + 1)
@@ -362,17 +362,17 @@ def _endings(endings: _Strings) -> tuple[Bytes, RowNumbers]:
     _put(pool, starts[far], starts[far] - targets, step_sizes[far])
     pool[starts[own_targets] + step_sizes[own_targets]] = step_sizes[own_targets] << 4
     is_rare = _COMMON_NUMBERS[strings.data[strings.starts + shared]] == 0
-    pool[(starts[:-1] + before + is_rare)[own_targets]] ^= fst.NEXT ^ fst.ONE
+    pool[(starts[:-1] + before + is_rare)[own_targets]] ^= reader.NEXT ^ reader.ONE
     address = np.empty(len(strings), np.int64)
-    address[places.to_numpy()] = fst.HEADER.size + starts[1:] - 1
+    address[places.to_numpy()] = reader.HEADER.size + starts[1:] - 1
     addresses[filled] = address[distinct.indices.to_numpy()]
     return pool, addresses
 
 
 def _stored(graph: _Graph, pool: Bytes, num_tokens: int) -> Bytes:
     """Return the bytes of a dictionary."""
-    first = fst.HEADER.size + len(pool)
-    target_sizes = np.full(len(graph.counts), fst.MAX_UINT_BYTES)
+    first = reader.HEADER.size + len(pool)
+    target_sizes = np.full(len(graph.counts), reader.MAX_UINT_BYTES)
     # Fewer bytes of targets make the distances smaller.
     for _ in range(_ROUNDS):
         starts, steps = graph.layout(first, target_sizes)
@@ -380,11 +380,11 @@ def _stored(graph: _Graph, pool: Bytes, num_tokens: int) -> Bytes:
         np.maximum.at(target_sizes, graph.node, _num_bytes(steps))
     starts, steps = graph.layout(first, target_sizes)
     end = int(starts[-1])
-    data = np.zeros(end + fst.FOOTER.size, np.uint8)
-    data[: fst.HEADER.size] = _bytes(fst.HEADER.pack(fst.VERSION, 0))
-    data[fst.HEADER.size : first] = pool
+    data = np.zeros(end + reader.FOOTER.size, np.uint8)
+    data[: reader.HEADER.size] = _bytes(reader.HEADER.pack(reader.VERSION, 0))
+    data[reader.HEADER.size : first] = pool
     _put_nodes(data, graph, starts[:-1], target_sizes, steps)
-    footer = fst.FOOTER.pack(num_tokens, end - 1, 0)[:-_CHECKSUM_BYTES]
+    footer = reader.FOOTER.pack(num_tokens, end - 1, 0)[:-_CHECKSUM_BYTES]
     data[end:-_CHECKSUM_BYTES] = _bytes(footer)
     checksum = crc32c(data[:-_CHECKSUM_BYTES])
     # As the format masks it: turned by 15 bits, plus a constant.
@@ -423,7 +423,7 @@ def _put_nodes(
     counted = np.flatnonzero(graph.has_count)
     data[position[counted]] = np.where(counts == _ALL_BYTES, 1, counts)[counted]
     position = position + graph.has_count
-    data[position] = graph.is_final * fst.FINAL | np.where(graph.has_count, 0, counts)
+    data[position] = graph.is_final * reader.FINAL | np.where(graph.has_count, 0, counts)
     graph.paths.put(data, position[:-1] + 1)
 
 
@@ -441,6 +441,6 @@ def _put(data: Bytes, at: RowNumbers, values: RowNumbers, sizes: RowNumbers) -> 
 def _num_bytes(values: RowNumbers) -> RowNumbers:
     """Return the bytes of numbers, one or more."""
     sizes = np.ones(len(values), np.int64)
-    for number in range(1, fst.MAX_UINT_BYTES):
+    for number in range(1, reader.MAX_UINT_BYTES):
         sizes += values >= 1 << 8 * number
     return sizes

@@ -1,0 +1,1 @@
+"""Single data files without a table: by pylance's names, as in its module `lance.file`."""

@@ -1,0 +1,147 @@
+"""The task of a vector search of a version and of the rows of its MemWAL.
+
+The version is searched as without MemWAL, hidden rows left out before. All vectors of SSTables and
+logs are measured. If there are any, the rows that an index finds are measured again, so that all
+distances can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mem_wal.fresh.found_rows import FreshTable, together
+from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.scan.search_task import OpenedRows
+from lance_spark.scan.task import READ_AHEAD, ScanTask
+from lance_spark.scan.vectors.flat import FlatSearch
+from lance_spark.scan.vectors.neighbors import Neighbors
+from lance_spark.scan.vectors.search import VectorSearch
+from lance_spark.scan.vectors.task import VectorScanTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshNearestTask(VectorScanTask):
+    """A task that searches fragments, and rows of a MemWAL.
+
+    Attributes
+    ----------
+    fresh : tuple of ScanTask
+        Read the columns of `read_fields` of rows of the MemWAL.
+    after : tuple of Condition
+        Conditions on the rows that are found.
+    """
+
+    fresh: tuple[ScanTask, ...]
+    after: tuple[Condition, ...] = ()
+
+    @classmethod
+    def of(
+        cls, base: VectorScanTask, fresh: tuple[ScanTask, ...], after: tuple[Condition, ...]
+    ) -> Self:
+        """Return the task of a search of a version, and of rows of its MemWAL.
+
+        Parameters
+        ----------
+        base : VectorScanTask
+            Without conditions after the search.
+        """
+        inherited = {field.name: getattr(base, field.name) for field in fields(VectorScanTask)}
+        return cls(**inherited, fresh=fresh, after=after)
+
+    @property
+    def most_rows(self) -> int:
+        """Most rows that the task finds."""
+        rows = self.search.num_rows + sum(self.search.uncovered.values()) + self._num_fresh
+        return min(self.search.query.k, rows) * self.search.num_queries
+
+    @property
+    def num_measured(self) -> int:
+        """About how many vectors the task measures."""
+        # `super()` without arguments does not work in a dataclass with slots.
+        base = super(FreshNearestTask, self).num_measured
+        return base + self._num_fresh * self.search.num_queries
+
+    @property
+    def _num_fresh(self) -> int:
+        return sum(task.num_rows for task in self.fresh)
+
+    def further_shares(self) -> list[VectorScanTask]:
+        """Return the tasks of the rows that no share of the search has."""
+        search = replace(self.search, segments=(), covered=BitMap(), uncovered={})
+        return [replace(self, search=search, slices=())] if self.fresh else []
+
+    def share(self, search: VectorSearch) -> VectorScanTask:
+        """Return the task of a share of the search, without rows of the MemWAL."""
+        return super(FreshNearestTask, replace(self, fresh=())).share(search)
+
+    def nearest_rows(
+        self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None
+    ) -> pa.Table:
+        """Return the nearest rows, by query and distance."""
+        found = self.neighbors(metrics, table)
+        fresh = FreshTable.read(self.fresh, metrics) if self.fresh else None
+        measured = Neighbors.none() if fresh is None else self._measured(fresh)
+        # Rows of the version are numbered before those of the MemWAL.
+        numbers = np.arange(len(found) + len(measured), dtype=np.uint64)
+        best = Neighbors(
+            np.concatenate([found.queries, measured.queries]),
+            np.concatenate([found.distances, measured.distances]),
+            numbers,
+            numbers,
+        ).best(self.search.query.k)
+        order = best.ids.astype(np.int64)
+        is_fresh = order >= len(found)
+        from_base = found.at(order[~is_fresh])
+        from_fresh = measured.at(order[is_fresh] - len(found))
+        if self.after:
+            slices = self._slices(np.unique(from_base.addresses))
+            passing = self._addresses(metrics, table, slices, self.after)
+            keep = np.zeros(len(order), np.bool_)
+            keep[~is_fresh] = np.isin(from_base.addresses, passing)
+            if fresh is not None:
+                keep[is_fresh] = fresh.meet(from_fresh.ids.astype(np.int64), self.after)
+            from_base = from_base.at(keep[~is_fresh])
+            from_fresh = from_fresh.at(keep[is_fresh])
+            is_fresh = is_fresh[keep]
+        base = self.rows(from_base, metrics, table)
+        if fresh is None:
+            return base.slice(0, limit)
+        computed = {DISTANCE.id: from_fresh.distances, QUERY_INDEX.id: from_fresh.queries}
+        numbers_of_fresh = from_fresh.ids.astype(np.int64)
+        own = fresh.columns(self.lance_schema, numbers_of_fresh, computed)
+        return together(is_fresh, base, own).slice(0, limit)
+
+    def batches(
+        self, metrics: ScanMetrics | None = None, *, prefetch: bool = READ_AHEAD
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; see `ScanTask.batches`."""
+        metrics = ScanMetrics() if metrics is None else metrics
+        if not self.lance_schema.fields:
+            counted = replace(self, lance_schema=Schema((DISTANCE,)))
+            for batch in counted.batches(metrics, prefetch=prefetch):
+                yield batch.select([])
+            return
+        rows = self.nearest_rows(metrics, self.opened())
+        yield from rows.combine_chunks().to_batches(self.batch_size)
+
+    def _measured(self, fresh: FreshTable) -> Neighbors:
+        """Return the nearest rows of the MemWAL; their ids are their numbers."""
+        search, query = self.search, self.search.query
+        column = fresh.values(search.path)
+        if column is None:
+            return Neighbors.none()
+        vectors = search.dtype.query(query.vectors, search.metric)
+        bounds = query.lower_bound, query.upper_bound
+        flat = FlatSearch(search.dtype, search.metric, vectors, query.k, *bounds)
+        numbers = np.arange(len(column), dtype=np.uint64)
+        flat.add(column, numbers, numbers)
+        return flat.neighbors()

@@ -1,0 +1,202 @@
+"""Segments of indexes that are built without a commit, merged, and committed together.
+
+Programs that distribute the build of an index themselves use these steps:
+
+| step | where | what |
+| --- | --- | --- |
+| `build_segment` | each worker | writes a segment over some fragments |
+| `merge_segments` | anywhere | writes one segment in place of several |
+| `commit_built` | driver | commits segments as an index, or as a part of one |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyroaring import BitMap
+
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from lance_spark.mutations.commits import at_version, check_writable, commit_operation
+from lance_spark.mutations.indexes.builders import builder_of_segment
+from lance_spark.mutations.indexes.create import (
+    IndexRequest,
+    current_fragments,
+    plan_index,
+    segment_tasks,
+)
+from lance_spark.mutations.indexes.optimize import can_merge, moved_rows, path_of, pieces_of
+from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.manifest.history import transaction_of
+from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.operations.base import Conflict
+from lance_spark.table.operations.metadata.create_index import CreateIndex
+
+
+def build_segment(table: OpenTable, request: IndexRequest) -> table_pb2.IndexMetadata:
+    """Write one segment over some fragments; no version refers to its files.
+
+    Raises
+    ------
+    InvalidInputError
+        The fragments are not given, or there is no vector to train with.
+    LanceError
+        Errors of `plan_index` and of the task.
+    """
+    if request.fragment_ids is None:
+        raise InvalidInputError(
+            f"{table.store.display}: give the fragments of the segment, fragment_ids"
+        )
+    (task,) = plan_index(table, replace(request, num_segments=1))
+    segment = task.run()
+    segment.name = request.name or f"{request.column}_idx"
+    segment.dataset_version = table.version
+    return segment
+
+
+def merge_segments(
+    table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]
+) -> table_pb2.IndexMetadata:
+    """Write one segment with the rows of several.
+
+    They are merged from their files if that is possible; else the rows are read again.
+
+    Raises
+    ------
+    InvalidInputError
+        No segment is given, or they are of several columns or types.
+    LanceError
+        Errors of the task.
+    """
+    if not segments:
+        raise InvalidInputError(f"{table.store.display}: give at least one segment of an index")
+    first = segments[0]
+    kinds = {(tuple(part.fields), part.index_details.type_url) for part in segments}
+    builder = builder_of_segment(first)
+    path = path_of(table, first)
+    if len(kinds) > 1 or path is None or builder is None:
+        raise InvalidInputError(
+            f"{table.store.display}: the segments must be of one column of the table, and of one "
+            "type of index that this release builds"
+        )
+    _check(table, segments)
+    fragments = current_fragments(table)
+    moved = moved_rows(table)
+    parameters = builder.parameters_of(IndexFiles(table.paths, first))
+    pieces = pieces_of(table, segments, moved, fragments)
+    merged = [piece for piece in pieces if can_merge(table, builder, path, parameters, piece)]
+    read_ids = {part.id for piece in pieces if piece not in merged for part in piece.fragments}
+    read = [fragment for fragment in fragments if fragment.id in read_ids]
+    tasks = segment_tasks(table, builder, path, read, parameters, 1, merged)
+    if not tasks:
+        # One segment is as it is.
+        return merged[0].segment
+    segment = tasks[0].run()
+    segment.name = first.name
+    segment.dataset_version = min(part.dataset_version for part in segments)
+    return segment
+
+
+def commit_built(
+    table: OpenTable,
+    name: str,
+    column: str,
+    segments: Sequence[table_pb2.IndexMetadata],
+    options: CommitOptions,
+) -> OpenTable:
+    """Commit segments under one name, in place of the segments over the same fragments.
+
+    Raises
+    ------
+    InvalidInputError
+        No segment is given, they cover a fragment twice, they are of another column, or the name
+        is that of an index of another column.
+    LanceError
+        Errors of `commit`.
+    """
+    check_writable(table)
+    field_id = table.schema.path(column)[-1].id
+    if not segments:
+        raise InvalidInputError(f"{table.store.display}: give at least one segment of an index")
+    if name in indexes.SYSTEM_NAMES or not name:
+        raise InvalidInputError(f"{table.store.display}: an index cannot have the name {name!r}")
+    named = []
+    for segment in segments:
+        if list(segment.fields) != [field_id]:
+            raise InvalidInputError(
+                f"{table.store.display}: segment {indexes.uuid_of(segment)} is of the fields "
+                f"{list(segment.fields)}, not of column {column!r}"
+            )
+        copy = table_pb2.IndexMetadata()
+        copy.CopyFrom(segment)
+        copy.name = name
+        named.append(copy)
+    covered = _check(table, named)
+    removed = []
+    for existing in indexes.section_of(table.manifest).indices:
+        if existing.name != name:
+            continue
+        if list(existing.fields) != [field_id]:
+            raise InvalidInputError(
+                f"{table.store.display}: index {name!r} exists on another column; drop it first, "
+                "or choose another name"
+            )
+        own = indexes.fragment_bitmap(existing)
+        if own is None or own & covered:
+            removed.append(existing)
+    operation = CreateIndex(tuple(named), tuple(removed))
+    built_on = min(segment.dataset_version for segment in named)
+    base = _planned_on(table, operation, built_on)
+    return at_version(table, commit_operation(base, operation, options))
+
+
+def _planned_on(table: OpenTable, operation: CreateIndex, built_on: int) -> OpenTable:
+    """Return the version that the commit of segments is planned on.
+
+    It is the open version if no change since the segments were built concerns them; else the
+    version that they were built on, so that the commit meets the changes.
+    """
+    store = table.store
+    try:
+        for version in range(built_on + 1, table.version + 1):
+            transaction = transaction_of(store, version)
+            # Segments of the same index over other fragments do not matter.
+            if transaction is not None and transaction.operation.name == operation.name:
+                continue
+            if transaction is None or (
+                operation.conflict(transaction.operation) is not Conflict.COMPATIBLE
+            ):
+                return open_table(store.uri, version=built_on, storage_options=store.options)
+    except VersionNotFoundError as error:
+        raise CommitConflictError(
+            f"{store.display}: cleanup has removed versions since the segments were built on "
+            f"version {built_on}, so a change of their rows cannot be excluded; build them again",
+            retryable=False,
+        ) from error
+    return table
+
+
+def _check(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> BitMap:
+    """Return the fragments that segments cover; refuse a fragment in two of them."""
+    bitmaps = []
+    for segment in segments:
+        if any("/" in file.path for file in segment.files):
+            raise UnsupportedFeatureError(
+                f"{table.store.display}: segment {indexes.uuid_of(segment)} is not finished; "
+                "finish it by merge_existing_index_segments of the client that built it"
+            )
+        bitmaps.append(indexes.fragment_bitmap(segment) or BitMap())
+    covered = BitMap.union(BitMap(), *bitmaps)
+    if len(covered) != sum(map(len, bitmaps)):
+        raise InvalidInputError(
+            f"{table.store.display}: two of the segments cover the same fragment"
+        )
+    return covered

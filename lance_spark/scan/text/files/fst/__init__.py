@@ -1,0 +1,1 @@
+"""Token dictionaries as finite state transducers."""

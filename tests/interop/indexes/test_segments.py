@@ -1,0 +1,185 @@
+"""Segments that are built without a commit, merged, and committed, by both packages in turn."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.dataset import LanceOperation
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+
+ROWS = 60
+VECTORS = np.random.default_rng(3).standard_normal((ROWS, 4)).astype(np.float32)
+CENTROIDS = VECTORS[:2].copy()
+DATA = pa.table(
+    {
+        "id": [None if number % 7 == 0 else number for number in range(ROWS)],
+        "word": [f"w{number % 5} text" for number in range(ROWS)],
+        "tags": [[number % 3, number % 2] for number in range(ROWS)],
+        "s": [{"x": number // 2} for number in range(ROWS)],
+        "v": pa.FixedSizeListArray.from_arrays(VECTORS.ravel(), 4),
+    }
+)
+#: Column, type, options, and a query that uses the index.
+INDEXES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "btree": ("id", "BTREE", {}, {"filter": "id > 30"}),
+    "nested": ("s.x", "BTREE", {}, {"filter": "s.x = 20"}),
+    "bitmap": ("word", "BITMAP", {}, {"filter": "word = 'w1 text'"}),
+    "zones": ("id", "ZONEMAP", {}, {"filter": "id = 44"}),
+    "bloom": ("id", "BLOOMFILTER", {}, {"filter": "id = 44"}),
+    "ngram": ("word", "NGRAM", {}, {"filter": "contains(word, 'w3')"}),
+    "text": ("word", "INVERTED", {}, {"full_text_query": "w2"}),
+    "flat": (
+        "v", "IVF_FLAT", {"ivf_centroids": CENTROIDS, "num_partitions": 2},
+        {"nearest": {"column": "v", "q": VECTORS[9], "k": 5, "nprobes": 2}},
+    ),
+}  # fmt: skip
+
+
+def table(path: Path, **options: Any) -> lance_spark.Dataset:
+    return lance_spark.write_dataset(DATA, str(path), max_rows_per_file=15, **options)
+
+
+def found(dataset: Any, query: dict[str, Any]) -> list[Any]:
+    rows = dataset.to_table(columns=["word", "s"], **query).select(["word", "s"])
+    return sorted(rows.to_pylist(), key=repr)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("name", INDEXES)
+def test_workers_build_and_one_commits(tmp_path: Path, name: str, stable: bool) -> None:
+    column, index_type, options, query = INDEXES[name]
+    dataset = table(tmp_path / "t", enable_stable_row_ids=stable)
+    expected = None if name == "text" else found(dataset, query)
+    parts = [
+        dataset.create_index_uncommitted(column, index_type, fragment_ids=ids, **options)
+        for ids in ([0, 1], [2])
+    ]
+    assert dataset.latest_version == 1
+    parts = pickle.loads(pickle.dumps(parts))
+    dataset = dataset.commit_existing_index_segments("i", column, parts)
+    late = dataset.create_index_uncommitted(column, index_type, fragment_ids=[3], **options)
+    merged = dataset.merge_existing_index_segments([parts[1], late])
+    assert merged.name == late.name
+    dataset = dataset.commit_existing_index_segments("i", column, [merged])
+    covered = sorted(sorted(index["fragment_ids"]) for index in dataset.list_indices())
+    assert covered == [[0, 1], [2, 3]]
+    theirs = lance.dataset(str(tmp_path / "t"))
+    own = found(dataset, query)
+    assert own == found(theirs, query)
+    assert expected is None or own == expected
+    assert len(own) > 0
+    assert theirs.to_table(filter="id > -1").num_rows == dataset.count_rows("id > -1")
+
+
+@pytest.mark.parametrize("name", ["btree", "bitmap", "flat"])
+def test_segments_of_pylance(tmp_path: Path, name: str) -> None:
+    """pylance builds, this package merges and commits, and the other way round."""
+    column, index_type, options, query = INDEXES[name]
+    dataset = table(tmp_path / "t")
+    expected = found(dataset, query)
+    theirs = lance.dataset(str(tmp_path / "t"))
+    parts = [
+        client.create_index_uncommitted(column, index_type, fragment_ids=ids, **options)
+        for client, ids in ((theirs, [0]), (dataset, [1]), (theirs, [2]), (dataset, [3]))
+    ]
+    merged = dataset.merge_existing_index_segments(parts[:2])
+    dataset = dataset.commit_existing_index_segments("i", column, [merged, parts[2]])
+    operation = LanceOperation.CreateIndex([_named(parts[3], "i")], [])
+    dataset = lance_spark.Dataset.commit(dataset, operation, dataset.version)
+    assert dataset.describe_indices()[0].num_rows_indexed == ROWS
+    assert found(dataset, query) == expected
+    assert found(lance.dataset(str(tmp_path / "t")), query) == expected
+    # pylance commits a segment of this package as its own class.
+    own = dataset.create_index_uncommitted(column, index_type, fragment_ids=[0, 1, 2], **options)
+    fields = {key: getattr(own, key) for key in own.__dataclass_fields__}
+    fields["files"] = [lance.IndexFile(file.path, file.size_bytes) for file in own.files]
+    newest = lance.dataset(str(tmp_path / "t"))
+    fields["fragment_ids"] = set(own.fragment_ids)
+    newest.commit_existing_index_segments("i", column, [lance.Index(**fields)])
+    assert found(newest, query) == expected
+    assert found(lance_spark.open_dataset(str(tmp_path / "t")), query) == expected
+
+
+def _named(index: Any, name: str) -> Any:
+    fields = {key: getattr(index, key) for key in index.__dataclass_fields__}
+    return type(index)(**{**fields, "name": name})
+
+
+def test_removed_segments(tmp_path: Path) -> None:
+    dataset = table(tmp_path / "t")
+    part = dataset.create_index_uncommitted("id", "BTREE", "i", fragment_ids=[0])
+    dataset = dataset.commit_existing_index_segments("i", "id", [part])
+    operation = LanceOperation.CreateIndex([], [part])
+    dataset = lance_spark.Dataset.commit(dataset, operation, dataset.version)
+    assert dataset.list_indices() == []
+
+
+def test_rows_that_changed_since_the_build(tmp_path: Path) -> None:
+    dataset = table(tmp_path / "t")
+    part = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0, 1])
+    other = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[2])
+    dataset = dataset.insert(DATA)
+    dataset = dataset.commit_existing_index_segments("i", "id", [part])
+    rewritten = dataset.update({"id": 1000}, "id = 31", mode="columns")
+    dataset = rewritten.commit_existing_index_segments("j", "id", [other])
+    # The rewritten column is not covered.
+    by_name = {index["name"]: sorted(index["fragment_ids"]) for index in dataset.list_indices()}
+    assert by_name == {"i": [0, 1], "j": []}
+    for client in (dataset, lance.dataset(str(tmp_path / "t"))):
+        assert client.count_rows("id = 1000") == 2
+        assert client.count_rows("id = 31") == 0
+    part = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0])
+    moved, _ = dataset.compact_files(target_rows_per_fragment=200)
+    with pytest.raises(CommitConflictError):
+        moved.commit_existing_index_segments("k", "id", [part])
+
+
+def test_refused_segments(tmp_path: Path) -> None:
+    dataset = table(tmp_path / "t")
+    part = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0])
+    again = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0, 1])
+    words = dataset.create_index_uncommitted("word", "BTREE", fragment_ids=[2])
+    taken = dataset.create_scalar_index("word", "BTREE", "taken")
+    for call in (
+        lambda: dataset.create_index_uncommitted("id", "BTREE"),
+        lambda: dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[9]),
+        lambda: dataset.create_index_uncommitted("zz", "BTREE", fragment_ids=[0]),
+        lambda: dataset.create_index_uncommitted(["id", "word"], "BTREE", fragment_ids=[0]),
+        lambda: dataset.merge_existing_index_segments([]),
+        lambda: dataset.merge_existing_index_segments([part, words]),
+        lambda: dataset.merge_existing_index_segments([part, again]),
+        lambda: dataset.merge_existing_index_segments(["x"]),
+        lambda: dataset.commit_existing_index_segments("i", "id", []),
+        lambda: dataset.commit_existing_index_segments("i", "id", [part, again]),
+        lambda: dataset.commit_existing_index_segments("i", "id", [words]),
+        lambda: dataset.commit_existing_index_segments("", "id", [part]),
+        lambda: taken.commit_existing_index_segments("taken", "id", [part]),
+    ):
+        with pytest.raises(InvalidInputError):
+            call()
+    theirs = lance.dataset(str(tmp_path / "t"))
+    staged = theirs.create_index_uncommitted("word", "INVERTED", fragment_ids=[0])
+    with pytest.raises(UnsupportedFeatureError, match="is not finished"):
+        dataset.commit_existing_index_segments("i", "word", [staged])
+
+
+def test_versions_that_were_cleaned_up(tmp_path: Path) -> None:
+    dataset = table(tmp_path / "t")
+    part = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0])
+    dataset = dataset.delete("id = 1").delete("id = 2").delete("id = 3")
+    dataset.cleanup_old_versions(retain_versions=1, delete_unverified=True)
+    with pytest.raises((CommitConflictError, VersionNotFoundError)):
+        dataset.commit_existing_index_segments("i", "id", [part])
