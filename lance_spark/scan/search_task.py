@@ -23,7 +23,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
+from lance_spark.scan.pruning.overlaid_rows import overlaid_rows, value_fields
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -73,8 +73,11 @@ class SearchedVersion:
         moved: MovedRows,
         *,
         fast_search: bool,
-    ) -> tuple[BitMap, dict[int, int]]:
-        """Return the fragments that segments of an index cover, and the rows of the others.
+    ) -> tuple[BitMap, dict[int, int], dict[int, BitMap]]:
+        """Return which rows segments of an index cover.
+
+        Overlays have new values of some rows of a fragment: these rows are not searched by the
+        index. If they are most rows of a fragment, the index does not cover it at all.
 
         Parameters
         ----------
@@ -85,19 +88,41 @@ class SearchedVersion:
         moved : MovedRows
         fast_search : bool
             Whether rows that no index covers are left out.
+
+        Returns
+        -------
+        BitMap
+            The fragments that the segments cover.
+        dict of int to int
+            The fragments with rows that are read, and the number of these rows.
+        dict of int to BitMap
+            The rows of covered fragments that overlays have values of.
+
+        Raises
+        ------
+        CorruptTableError
+            The rows of an overlay cannot be decoded.
         """
         field_ids = value_fields(path)
-        covered = moved.fragments(BitMap.union(BitMap(), *segments)) & BitMap(
-            fragment.id
-            for fragment in self.fragments
-            if not (fragment.has_overlays and is_overlaid(fragment, field_ids))
-        )
+        covered = moved.fragments(BitMap.union(BitMap(), *segments))
+        covered &= BitMap(fragment.id for fragment in self.fragments)
+        overlaid: dict[int, BitMap] = {}
+        for fragment in self.fragments:
+            if not fragment.has_overlays or fragment.id not in covered:
+                continue
+            rows = overlaid_rows(fragment, field_ids)
+            if 2 * len(rows) > fragment.physical_rows:
+                covered.discard(fragment.id)
+            elif rows:
+                overlaid[fragment.id] = rows
         uncovered = {
             fragment.id: fragment.physical_rows
             for fragment in self.fragments
             if not fast_search and fragment.id not in covered
         }
-        return covered, uncovered
+        if not fast_search:
+            uncovered.update((number, len(rows)) for number, rows in overlaid.items())
+        return covered, uncovered, overlaid
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import in_fragments
+from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.text.columns import ColumnPlan, Leaf, TextRows
 from lance_spark.scan.text.files.index import TextIndexPart
 from lance_spark.scan.text.files.segment import open_index
@@ -74,7 +75,9 @@ class ColumnSearch:
         with_positions = isinstance(query, PhraseQuery)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
         results = []
-        has_deletions = any(fragment.deletion_file for fragment in self._rows.fragments)
+        has_deletions = bool(self._plan.overlaid) or any(
+            fragment.deletion_file for fragment in self._rows.fragments
+        )
         for fragments, part in self._parts:
             find = partial(_scored, part, plan.terms, plan.statistics, boost)
             repeated = self._repeated[:0] if is_fuzzy(query) else self._repeated
@@ -157,16 +160,21 @@ class ColumnSearch:
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return addresses of rows of a segment, and which of them the segment covers.
 
-        A row that moved to a fragment that the segment does not cover has another text.
+        A row that moved to a fragment that the segment does not cover has another text, and so has
+        a row that an overlay covers.
         """
         rows, covered = self._rows, self._plan.covered
         if rows.stable_row_ids:
             is_live, addresses = rows.find_rows(row_ids)
             own = rows.moved.fragments(fragments) & covered
-            return addresses, is_live & in_fragments(addresses, own)
-        moved, is_own = rows.moved.addresses(row_ids, fragments)
-        is_live, addresses = rows.find_rows(moved)
-        return addresses, is_own & is_live & in_fragments(addresses, covered)
+            is_live &= in_fragments(addresses, own)
+        else:
+            moved, is_own = rows.moved.addresses(row_ids, fragments)
+            is_live, addresses = rows.find_rows(moved)
+            is_live &= is_own & in_fragments(addresses, covered)
+        if self._plan.overlaid:
+            is_live &= ~np.isin(addresses, RowSet(self._plan.overlaid).words())
+        return addresses, is_live
 
     @cached_property
     def _repeated(self) -> UInt64Array:
@@ -204,10 +212,18 @@ class ColumnSearch:
 
     @cached_property
     def _flat(self) -> FlatPart | None:
+        overlaid = {
+            number: rows
+            for number, rows in self._plan.overlaid.items()
+            if number in self._plan.uncovered
+        }
         uncovered = [
-            fragment for fragment in self._rows.fragments if fragment.id in self._plan.uncovered
+            fragment
+            for fragment in self._rows.fragments
+            if fragment.id in self._plan.uncovered and fragment.id not in overlaid
         ]
-        if not uncovered and not len(self._repeated):
+        some = distinct(np.concatenate([self._repeated, RowSet(overlaid).words()]))
+        if not uncovered and not len(some):
             return None
         tokenizer = tokenizer_of(self._plan.parameters)
         wanted: set[int] = set()
@@ -215,9 +231,7 @@ class ColumnSearch:
             wanted.update(tokenizer.split_query(query.query).ids.tolist())
         flat = FlatPart(tokenizer, wanted)
         try:
-            for texts, addresses in self._rows.read_texts(
-                self._plan.path, uncovered, self._repeated
-            ):
+            for texts, addresses in self._rows.read_texts(self._plan.path, uncovered, some):
                 flat.add(texts, addresses)
         except (CorruptFileError, UnsupportedEncodingError) as error:
             column = ".".join(node.name for node in self._plan.path)

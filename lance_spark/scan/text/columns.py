@@ -135,7 +135,9 @@ class ColumnPlan:
     covered : BitMap
         The fragments of the version that the index covers.
     uncovered : mapping of int to int
-        The other fragments that are searched, and their rows.
+        Fragments with rows whose texts are read, and the number of these rows.
+    overlaid : mapping of int to BitMap
+        Rows of covered fragments that the index has old texts of.
     leaves : mapping of Leaf to LeafPlan
     has_index : bool
         Whether there is an index, even if it is not searched.
@@ -146,6 +148,7 @@ class ColumnPlan:
     segments: tuple[Segment, ...]
     covered: BitMap
     uncovered: Mapping[int, int]
+    overlaid: Mapping[int, BitMap]
     leaves: Mapping[Leaf, LeafPlan]
     has_index: bool
 
@@ -217,10 +220,8 @@ def plan_column(
         _LOG.warning("the index of column %r is ignored: %s", name, error)
         used, leaves = _used([], queries, tokenizer)
     built_on = [segment.fragments for segment in used]
-    covered, uncovered = version.coverage(path, built_on, moved, fast_search=fast_search)
-    return ColumnPlan(
-        path, tokenizer.parameters, used, covered, uncovered, leaves, bool(parameters)
-    )
+    coverage = version.coverage(path, built_on, moved, fast_search=fast_search)
+    return ColumnPlan(path, tokenizer.parameters, used, *coverage, leaves, bool(parameters))
 
 
 def can_ignore_index(queries: Sequence[Leaf], *, fast_search: bool) -> bool:

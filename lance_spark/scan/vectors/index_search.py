@@ -54,6 +54,8 @@ class LiveRows:
         Increasing addresses of the rows that meet the prefilter.
     all_live : bool
         Whether the version has all rows of the segments.
+    hidden : uint64 array or None
+        Addresses of rows that the segments have old vectors of.
     """
 
     find: FindRows
@@ -62,6 +64,7 @@ class LiveRows:
     stable_row_ids: bool
     passing: UInt64Array | None
     all_live: bool = False
+    hidden: UInt64Array | None = None
 
     def addresses(
         self, ids: UInt64Array, fragments: BitMap
@@ -85,6 +88,8 @@ class LiveRows:
             moved, is_own = self.moved.addresses(ids, fragments)
             is_live, addresses = self.find(moved)
             is_valid = is_own & is_live & in_fragments(addresses, self.covered)
+        if self.hidden is not None:
+            is_valid &= ~np.isin(addresses, self.hidden)
         if self.passing is not None:
             if not len(self.passing):
                 return addresses, np.zeros(len(ids), np.bool_)

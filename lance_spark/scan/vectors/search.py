@@ -98,7 +98,9 @@ class VectorSearch:
     covered : BitMap
         The fragments of the version that the segments cover.
     uncovered : mapping of int to int
-        The other fragments that are searched, and their rows.
+        Fragments with rows whose vectors are read, and the number of these rows.
+    overlaid : mapping of int to BitMap
+        Rows of covered fragments that the segments have old vectors of.
     measures_again : bool
         Whether the rows that the index finds are measured by their vectors.
     moved : MovedRows
@@ -112,6 +114,7 @@ class VectorSearch:
     segments: tuple[SearchedSegment, ...]
     covered: BitMap
     uncovered: Mapping[int, int]
+    overlaid: Mapping[int, BitMap]
     measures_again: bool
     moved: MovedRows
     stable_row_ids: bool
@@ -206,6 +209,8 @@ class VectorSearch:
         ------
         CorruptFileError, CorruptTableError, MissingFileError, StorageError
         """
+        if self.overlaid:
+            return False
         covered = [fragment for fragment in fragments if fragment.id in self.covered]
         found: list[tuple[RowSet, BitMap]] = []
         for segment in self.segments:
@@ -223,6 +228,18 @@ class VectorSearch:
         is_live = [live.addresses(ids.words(), built_on)[1] for ids, built_on in found]
         wanted = sum(fragment.num_rows for fragment in covered)
         return sum(int(np.count_nonzero(rows)) for rows in is_live) == wanted
+
+    def of_whole_fragments(self, fragments: Sequence[Fragment]) -> VectorSearch:
+        """Return the search that does not use the index for fragments with overlaid rows.
+
+        Parameters
+        ----------
+        fragments : sequence of Fragment
+            Those of the version.
+        """
+        rows = {part.id: part.physical_rows for part in fragments if part.id in self.overlaid}
+        read = {number: rows.get(number, count) for number, count in self.uncovered.items()}
+        return replace(self, covered=self.covered - BitMap(rows), uncovered=read, overlaid={})
 
     def shares(self, target: int) -> list[VectorSearch]:
         """Split the search into searches of different rows.
@@ -285,7 +302,9 @@ class VectorSearch:
             covered=self.covered,
             stable_row_ids=self.stable_row_ids,
             passing=passing,
-            all_live=self.covered.issuperset(built_on)
+            hidden=RowSet(self.overlaid).words() if self.overlaid else None,
+            all_live=not self.overlaid
+            and self.covered.issuperset(built_on)
             and all(fragment.deletion_file is None for fragment in covered),
         )
 
@@ -350,7 +369,7 @@ def plan_vectors(
     dtype.query(query.vectors, metric)
     segments = tuple(segment for segment, _ in opened)
     built_on = [segment.fragments for segment in segments]
-    covered, uncovered = version.coverage(path, built_on, moved, fast_search=fast_search)
+    covered, uncovered, overlaid = version.coverage(path, built_on, moved, fast_search=fast_search)
     return VectorSearch(
         query=replace(query, metric=metric),
         path=path,
@@ -358,6 +377,7 @@ def plan_vectors(
         segments=segments,
         covered=covered,
         uncovered=uncovered,
+        overlaid=overlaid,
         measures_again=bool(uncovered) or query.refine_factor is not None,
         moved=moved,
         stable_row_ids=version.stable_row_ids,

@@ -216,7 +216,14 @@ class VectorScanTask(SearchTask):
             batches = iter(self._take(table, schema, addresses, metrics).to_batches())
         else:
             fragment_ids = {fragment.id for fragment in fragments}
+            overlaid = {
+                number: rows
+                for number, rows in self.search.overlaid.items()
+                if number in fragment_ids
+            }
+            fragment_ids -= overlaid.keys()
             slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
+            slices += self._slices(RowSet(overlaid).words())
             task = self._scan(schema.fields, slices, self.prefilter, _BATCH_ROWS)
             files = table.open_files
             if files is not None and self.keeps_files:

@@ -138,6 +138,7 @@ def _index_partitions(
     nearest = {"column": field.name, "q": list(first.distance.vector), "k": top.rows}
     query = parse_nearest({**nearest, "metric": metric, **(top.approximate or {})})
     search = plan.dataset._plan_nearest(query, fast_search=True)
+    search = search.of_whole_fragments(plan.dataset.fragments)
     if not search.indexes or not _leaves_nothing_out(plan, search, top, filters):
         return None
     plan.indexes.extend(plan.dataset._vector_indexes(search))

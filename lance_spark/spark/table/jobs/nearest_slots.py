@@ -129,6 +129,8 @@ class Slots:
             How many slots are wanted.
         allowed : mapping, optional
         """
+        # Slots of rows are ranges.
+        search = search.of_whole_fragments(fragments)
         query = search.query
         factor = query.refine_factor or 1
         of_index = tuple(
