@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
 
 if TYPE_CHECKING:
-    from lance_spark.dataset.dataset import Dataset
     from lance_spark.mutations.compaction.task import CompactionMetrics
 
 _WITHOUT_EFFECT = frozenset(
@@ -18,13 +17,18 @@ _WITHOUT_EFFECT = frozenset(
 class DatasetOptimizer:
     """Compaction, indexes and automatic cleanup of a table. Made by `Dataset.optimize`.
 
-    The object keeps its version. Each method returns the new one.
+    The object keeps its version. `compact_files` and `optimize_indices` return the new one, as the
+    methods of `Dataset` do.
+
+    Parameters
+    ----------
+    dataset : Dataset
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def compact_files(self, **options: Any) -> tuple[Dataset, CompactionMetrics]:
+    def compact_files(self, **options: Any) -> tuple[Any, CompactionMetrics]:
         """Merge small fragments; see `Dataset.compact_files`.
 
         An option that is None has its default. Options of pylance that choose how it copies, such
@@ -35,9 +39,10 @@ class DatasetOptimizer:
             for name, value in options.items()
             if value is not None and name not in _WITHOUT_EFFECT
         }
-        return self._dataset.compact_files(**given)
+        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(**given)
+        return result
 
-    def optimize_indices(self, **options: Any) -> Dataset:
+    def optimize_indices(self, **options: Any) -> Any:
         """Extend indexes to new rows; see `Dataset.optimize_indices`."""
         return self._dataset.optimize_indices(**options)
 
