@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.facts.delta import DatasetDelta
     from lance_spark.dataset.facts.lance_schema import LanceSchema
+    from lance_spark.dataset.facts.optimizer import DatasetOptimizer
     from lance_spark.dataset.facts.statistics import (
         DatasetStatistics,
         DataStatistics,
@@ -120,6 +121,7 @@ __all__ = [
     "Dataset",
     "ExecutionPlan",
     "DatasetDelta",
+    "DatasetOptimizer",
     "DatasetStatistics",
     "DataStatistics",
     "FieldStatistics",
@@ -195,6 +197,7 @@ if not TYPE_CHECKING:
             "Dataset": "lance_spark.dataset.dataset",
             "ExecutionPlan": "lance_spark.dataset.fresh.scanners",
             "DatasetDelta": "lance_spark.dataset.facts.delta",
+            "DatasetOptimizer": "lance_spark.dataset.facts.optimizer",
             "DatasetStatistics": "lance_spark.dataset.facts.statistics",
             "DataStatistics": "lance_spark.dataset.facts.statistics",
             "FieldStatistics": "lance_spark.dataset.facts.statistics",

@@ -30,6 +30,8 @@ from lance_spark.table.open import open_table
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from lance_spark.dataset.facts.optimizer import DatasetOptimizer
+
 
 @names_table
 class Dataset(
@@ -58,6 +60,13 @@ class Dataset(
     >>> dataset.to_table(["id", "name"], filter="id > 5")
     >>> dataset = dataset.delete("id = 7")
     """
+
+    @property
+    def optimize(self) -> DatasetOptimizer:
+        """The methods that pylance's `LanceDataset.optimize` has."""
+        from lance_spark.dataset.facts.optimizer import DatasetOptimizer
+
+        return DatasetOptimizer(self)
 
     def delete(
         self,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.errors import AlreadyCommittedError, InvalidOptionError
+from lance_spark.errors import AlreadyCommittedError
 from lance_spark.file.blobs.writer import blob_options
+from lance_spark.table.cleanup.automatic import cleanup_config
 from lance_spark.table.commit.idempotency import write_of
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_commit import commit_or_clean_up
@@ -82,7 +83,7 @@ def plan_write(
         mode=mode,
         data_storage_version=data_storage_version,
         limits=WriteLimits.of(max_rows_per_file, max_bytes_per_file),
-        settings=TableSettings(enable_stable_row_ids, _cleanup_config(auto_cleanup_options)),
+        settings=TableSettings(enable_stable_row_ids, cleanup_config(auto_cleanup_options)),
         storage_options=storage_options,
         blobs=blobs,
         commit_retries=commit_retries,
@@ -90,30 +91,3 @@ def plan_write(
         bases=BaseTargets(initial_bases or (), target_bases, target_all_bases),
     )
     return job, batches
-
-
-def _cleanup_config(options: Mapping[str, int] | None) -> dict[str, str]:
-    """Return the configuration that turns cleanup after commits on.
-
-    Raises
-    ------
-    InvalidOptionError
-        An option is unknown, or not a number from 0 on.
-    """
-    from lance_spark.table.cleanup.automatic import INTERVAL, PREFIX
-
-    config = {}
-    for name, value in (options or {}).items():
-        if name not in ("interval", "older_than_seconds"):
-            raise InvalidOptionError(
-                f"auto_cleanup_options: {name!r} must be one of 'interval', 'older_than_seconds'"
-            )
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise InvalidOptionError(
-                f"auto_cleanup_options: {name!r} must be a number from 0 on, not {value!r}"
-            )
-        if name == "interval":
-            config[INTERVAL] = str(value)
-        else:
-            config[f"{PREFIX}older_than"] = f"{value}s"
-    return config

@@ -27,7 +27,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.plan import CleanupPolicy
 from lance_spark.table.cleanup.run import CleanupStats, cleanup
@@ -210,3 +210,33 @@ def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoClean
                 delete_rate_limit=parent.delete_rate_limit,
                 delete_concurrency=parent.delete_concurrency,
             )
+
+
+def cleanup_config(options: Mapping[str, int] | None) -> dict[str, str]:
+    """Return the configuration for the options that pylance has.
+
+    Parameters
+    ----------
+    options : mapping, optional
+        ``interval`` and ``older_than_seconds``.
+
+    Raises
+    ------
+    InvalidOptionError
+        An option is unknown, or not a number from 0 on.
+    """
+    config = {}
+    for name, value in (options or {}).items():
+        if name not in ("interval", "older_than_seconds"):
+            raise InvalidOptionError(
+                f"auto_cleanup_options: {name!r} must be one of 'interval', 'older_than_seconds'"
+            )
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise InvalidOptionError(
+                f"auto_cleanup_options: {name!r} must be a number from 0 on, not {value!r}"
+            )
+        if name == "interval":
+            config[INTERVAL] = str(value)
+        else:
+            config[f"{PREFIX}older_than"] = f"{value}s"
+    return config

@@ -176,3 +176,31 @@ def test_cleanup_after_commits(tmp_path: Path) -> None:
     for wrong in ({"interval": -1}, {"older": 3}, {"interval": "x"}):
         with pytest.raises(InvalidOptionError, match="auto_cleanup_options"):
             lance_spark.write_dataset(ROWS, str(tmp_path / "c"), auto_cleanup_options=wrong)
+
+
+def test_optimize(tmp_path: Path) -> None:
+    """`optimize` has the methods of pylance."""
+    answers = []
+    for name, write, opened in (
+        ("a", lance.write_dataset, lance.dataset),
+        ("b", lance_spark.write_dataset, lance_spark.open_dataset),
+    ):
+        path = str(tmp_path / name)
+        write(ROWS, path, max_rows_per_file=1).create_scalar_index("id", "BTREE")
+        write(ROWS, path, mode="append")
+        opened(path).optimize.optimize_indices()
+        opened(path).optimize.compact_files(
+            target_rows_per_fragment=4, batch_size=10, num_threads=None
+        )
+        opened(path).optimize.enable_auto_cleanup({"interval": 5, "older_than_seconds": 60})
+        config = {key: value for key, value in opened(path).config().items() if "interval" in key}
+        opened(path).optimize.disable_auto_cleanup()
+        opened(path).optimize.disable_auto_cleanup()
+        dataset = opened(path)
+        left = [key for key in dataset.config() if "auto_cleanup" in key]
+        answers.append(
+            (config, left, len(dataset.get_fragments()), dataset.to_table(filter="id > 1").num_rows)
+        )
+    assert answers[0] == answers[1]
+    with pytest.raises(TypeError):
+        lance_spark.open_dataset(path).optimize.compact_files(no_option=1)

@@ -54,6 +54,7 @@ COUNTERPARTS = {
     "lance.Transaction": "lance_spark.dataset.Transaction",
     "lance.dataset.Branches": "lance_spark.dataset.Branches",
     "lance.dataset.DatasetDelta": "lance_spark.dataset.DatasetDelta",
+    "lance.dataset.DatasetOptimizer": "lance_spark.dataset.DatasetOptimizer",
     "lance.dataset.ExecuteResult": "lance_spark.dataset.MergeResult",
     "lance.dataset.LanceStats": "lance_spark.dataset.DatasetStatistics",
     "lance.dataset.SqlQuery": "lance_spark.dataset.SqlQuery",
@@ -79,6 +80,7 @@ COUNTERPARTS = {
 
 #: Remarks about names that are the same here.
 REMARKS = {
+    "lance.dataset.DatasetOptimizer.compact_files": "returns the new version and the metrics",
     "lance.file.LanceFileReader": "blobs are returned as descriptors",
     "lance.file.LanceFileWriter": "drops the file if its block raises; refuses blobs",
     "lance.file.LancePageMetadata.encoding": "the bytes of the message; pylance has a text",
@@ -149,21 +151,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.LanceDataset.storage_options_accessor": (
         None,
         "credentials of namespaces are renewed before they expire",
-    ),
-    "lance.LanceDataset.optimize": ("`Dataset`", "its methods are methods of `Dataset`"),
-    "lance.dataset.DatasetOptimizer": ("`Dataset`", "its methods are methods of `Dataset`"),
-    "lance.dataset.DatasetOptimizer.compact_files": (
-        "`Dataset.compact_files`",
-        "returns the new version and the metrics",
-    ),
-    "lance.dataset.DatasetOptimizer.optimize_indices": ("`Dataset.optimize_indices`", ""),
-    "lance.dataset.DatasetOptimizer.enable_auto_cleanup": (
-        "`Dataset.update_config`",
-        "keys `lance.auto_cleanup.interval` and `lance.auto_cleanup.older_than`",
-    ),
-    "lance.dataset.DatasetOptimizer.disable_auto_cleanup": (
-        "`Dataset.delete_config_keys`",
-        "the same keys",
     ),
     "lance.LanceDataset.explain_cleanup_old_versions": (
         "`Dataset.cleanup_old_versions`",

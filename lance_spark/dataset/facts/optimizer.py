@@ -1,0 +1,74 @@
+"""`Dataset.optimize`: methods of `Dataset` that pylance has in an object of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
+
+if TYPE_CHECKING:
+    from lance_spark.mutations.compaction.task import CompactionMetrics
+
+_WITHOUT_EFFECT = frozenset(
+    {"batch_size", "binary_copy_read_batch_bytes", "compaction_mode", "max_rows_per_group"}
+)
+
+
+class DatasetOptimizer:
+    """Compaction, indexes and automatic cleanup of a table. Made by `Dataset.optimize`.
+
+    The object keeps its version. `compact_files` and `optimize_indices` return the new one, as the
+    methods of `Dataset` do.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def compact_files(self, **options: Any) -> tuple[Any, CompactionMetrics]:
+        """Merge small fragments; see `Dataset.compact_files`.
+
+        An option that is None has its default. Options of pylance that choose how it copies, such
+        as ``batch_size``, have no effect.
+        """
+        given = {
+            name: value
+            for name, value in options.items()
+            if value is not None and name not in _WITHOUT_EFFECT
+        }
+        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(**given)
+        return result
+
+    def optimize_indices(self, **options: Any) -> Any:
+        """Extend indexes to new rows; see `Dataset.optimize_indices`."""
+        return self._dataset.optimize_indices(**options)
+
+    def enable_auto_cleanup(self, auto_cleanup_config: dict[str, int]) -> None:
+        """Turn on cleanup after commits.
+
+        Parameters
+        ----------
+        auto_cleanup_config : mapping
+            ``interval``: versions between two cleanups; ``older_than_seconds``.
+
+        Raises
+        ------
+        InvalidOptionError
+            An option is unknown, or not a number from 0 on.
+        CommitConflictError, StorageError
+        """
+        self._dataset.update_config(cleanup_config(auto_cleanup_config))
+
+    def disable_auto_cleanup(self) -> None:
+        """Turn off cleanup after commits.
+
+        Raises
+        ------
+        CommitConflictError, StorageError
+        """
+        keys = [key for key in self._dataset.config() if key.startswith(PREFIX)]
+        if keys:
+            self._dataset.delete_config_keys(keys)
