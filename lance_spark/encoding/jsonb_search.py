@@ -312,7 +312,7 @@ class Entries:
         result.kinds[self.rows[~self.is_odd]] = NOTHING
         found = np.zeros(0, np.int64)
         if name is not None:
-            found = self._keys(name)
+            found = self.equal_to(name, self.is_key)
             containers = self.container[found]
             twice = containers[1:][containers[1:] == containers[:-1]]
             result.kinds[self.rows[twice]] = ODD
@@ -327,12 +327,12 @@ class Entries:
         result.stops[rows] = self.ends[found]
         result.starts[rows] = self.ends[found] - self._lengths[found]
 
-    def _keys(self, name: bytes) -> Positions:
-        """Return the entries of sound objects that are a key."""
-        maybe = np.flatnonzero(self.is_key & (self._lengths == len(name)))
+    def equal_to(self, text: bytes, chosen: Bools) -> Positions:
+        """Return those of chosen entries of sound containers whose payload is a text."""
+        maybe = np.flatnonzero(chosen & (self._lengths == len(text)))
         maybe = maybe[~self.is_odd[self.container[maybe]]]
-        starts = self.ends[maybe] - len(name)
-        for index, byte in enumerate(name):
+        starts = self.ends[maybe] - len(text)
+        for index, byte in enumerate(text):
             is_equal = self._data[starts + index] == byte
             maybe, starts = maybe[is_equal], starts[is_equal]
         found: Positions = maybe

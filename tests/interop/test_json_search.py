@@ -198,7 +198,11 @@ def test_filters_are_as_in_pylance(tmp_path: Path, version: str) -> None:
             names = rng.sample(["a", "b", "é", "ab", "0"], rng.randint(0, 4))
             return {name: value(depth - 1) for name in names}
         if depth and rng.random() < 0.3:
-            return [value(depth - 1) for _ in range(rng.randint(0, 3))]
+            words = ["x", "-5", "true", "é", "", 'q"']
+            length = rng.randint(0, 3)
+            if rng.random() < 0.5:
+                return rng.choices(words, k=length)
+            return [rng.choice([value(depth - 1), *words]) for _ in range(length)]
         return rng.choice([None, True, False, 0, -5, 300, 70_000, 2**40, 2.5, -0.5])
 
     documents = [
@@ -221,6 +225,7 @@ def test_filters_are_as_in_pylance(tmp_path: Path, version: str) -> None:
         "json_extract(js, '$.b') = '300'",
         "json_extract(js, '$.b') LIKE '{%'",
         "json_array_contains(js, '$.b', '-5')",
+        *(f"json_array_contains(js, '$.a', '{word}')" for word in ("x", "true", "é", "", 'q"')),
         "json_get(js, '0') IS NOT NULL AND js IS NOT NULL",
         "js IS NULL",
     ]

@@ -3,7 +3,7 @@
 | result | values that are computed together |
 | --- | --- |
 | `exists`, `get`, `length` | all |
-| `contains` | values that are not containers |
+| `contains` | a text that JSON does not escape; if it may be a value of JSON, in arrays of texts |
 | `int` | numbers and booleans |
 | `float` | numbers and booleans |
 | `bool` | booleans |
@@ -17,7 +17,9 @@ Python code computes the other values one by one, and those of documents that
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,8 @@ from lance_spark.scan.predicates.json_paths import located
 
 #: Characters that JSON text escapes.
 _ESCAPED = r'["\\\x00-\x1f]'
+#: What JSON texts of numbers, literals, arrays and objects start with.
+_STARTS_OF_VALUES = ("-", *"0123456789", "true", "false", "null", "[", "{")
 
 #: Computes the result for one document, as the json module reads it, from the detail of a call.
 OneByOne = Callable[[Any, Any], Any]
@@ -70,7 +74,7 @@ def _of_piece(
     result, keys, path, wanted = detail
     found = located(Located.of(documents), keys)
     values = located(found, path)
-    together = _TOGETHER[result]
+    together = partial(_contains, wanted=wanted) if result == "contains" else _TOGETHER[result]
     array, is_done = together(values)
     is_done |= values.kinds == NOTHING
     if result in ("exists", "contains"):
@@ -102,9 +106,19 @@ def _length(values: Located) -> tuple[pa.Array, Bools]:
     return pa.array(counts, mask=values.kinds == NOTHING), ~is_odd
 
 
-def _contains(values: Located) -> tuple[pa.Array, Bools]:
-    is_done = (values.kinds != ODD) & (values.kinds != CONTAINER)
-    return pa.array(np.zeros(len(is_done), np.bool_)), is_done
+def _contains(values: Located, wanted: str) -> tuple[pa.Array, Bools]:
+    contains = np.zeros(len(values.kinds), np.bool_)
+    if re.search(_ESCAPED, wanted):
+        return pa.array(contains), (values.kinds != ODD) & (values.kinds != CONTAINER)
+    entries, odd = values.entries()
+    is_text, is_done = entries.kinds == STRING, np.ones(len(contains), np.bool_)
+    is_done[odd] = False
+    is_done[entries.rows[entries.is_odd]] = False
+    if wanted.startswith(_STARTS_OF_VALUES):
+        is_done[entries.rows[entries.container[~is_text]]] = False
+    containers = entries.container[entries.equal_to(wanted.encode(), is_text)]
+    contains[entries.rows[containers[~entries.is_object[containers]]]] = True
+    return pa.array(contains), is_done
 
 
 def _int(values: Located) -> tuple[pa.Array, Bools]:
@@ -186,7 +200,6 @@ _TOGETHER: dict[str, Callable[[Located], tuple[pa.Array, Bools]]] = {
     "exists": _exists,
     "get": _get,
     "length": _length,
-    "contains": _contains,
     "int": _int,
     "float": _float,
     "bool": _bool,
