@@ -5,7 +5,7 @@ It prints the result of each step when the step ends.
 | environment | default | what it says |
 | --- | --- | --- |
 | `SOAK_MINUTES` | 4 | minutes of load: half of them with everything at once, a third on a local disk, the rest on S3 |
-| `SOAK_RELEASES` | four of them | releases of pylance that write, too, each by an interpreter of its own; the first run installs them. Empty: none |
+| `SOAK_RELEASES` | three of them | releases of pylance that write, too, each by an interpreter of its own; the first run installs them. Empty: none |
 | `SOAK_SCHEDULES` | 3000 | schedules of faults |
 | `SOAK_FIRST` | 1000 | the first seed |
 | `SOAK_PROCESSES` | number of cores | processes that run schedules |

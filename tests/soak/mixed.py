@@ -173,7 +173,7 @@ def _round(
         if not wrong:
             streams.drain()
             wrong += streams.errors
-    return wrong + wrong_tables(folder, clients)
+    return wrong or wrong_tables(folder, clients)
 
 
 def accounts_in(folder: Path) -> list[Account]:
