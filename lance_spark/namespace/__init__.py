@@ -106,7 +106,9 @@ def table_entry(
         yield TableEntry(uri, storage_options=storage_options)
         return
     if client is None or table_id is None or uri is not None:
-        raise InvalidOptionError("give either uri, or namespace_client and table_id")
+        raise InvalidOptionError(
+            "give either uri, a path of a table, or namespace_client and table_id"
+        )
     if not isinstance(client, Namespace):
         from lance_spark.namespace.external import GivenNamespace
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.bloom_filter import encode_filter, may_have
 from lance_spark.mem_wal.entries import Entry, decode_entry, delete_rows, encode_entry, put_rows
-from lance_spark.mem_wal.key_index import FOLDER, SortedKeys, read_key_values, write_key_index
+from lance_spark.mem_wal.key_index import FOLDER, KeyPages, SortedKeys, write_key_index
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.setup.shards import entries_of_shard
 from lance_spark.mem_wal.sharding import split_by_shard
@@ -18,6 +18,7 @@ from lance_spark.mem_wal.staging import read_staged
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.btree import DATA_FILE
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal import details, names
 from lance_spark.table.mem_wal import shard_manifest as shard_manifests
@@ -27,6 +28,7 @@ from tests.hostile import corpus
 from tests.hostile.guard import worse_of
 
 _SHARD = uuid.UUID(int=7)
+_KEYS = pa.array([5, 3, 3, 9], pa.int64())
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = Schema.from_arrow(
@@ -119,15 +121,20 @@ def key_filters() -> list[bytes]:
 def key_index(data: bytes) -> None:
     """Read the keys of an SSTable."""
     store = ObjectStore.from_uri("memory://keys")
+    paths = TablePaths(store)
+    write_key_index(paths, SortedKeys.of([_KEYS]))
     store.write_bytes(f"{FOLDER}/{DATA_FILE}", data)
-    read_key_values(store, pa.int64())
+    CACHE.clear()
+    pages = KeyPages.open(paths, _KEYS.type, len(_KEYS))
+    if pages is not None:
+        pages.read(range(len(pages.pages.low)))
 
 
 def key_indexes() -> list[bytes]:
     """Return the file with the keys of an SSTable."""
     path = corpus.folder() / "keys"
     store = ObjectStore.from_uri(str(path))
-    write_key_index(TablePaths(store), SortedKeys.of([pa.array([5, 3, 3, 9], pa.int64())]))
+    write_key_index(TablePaths(store), SortedKeys.of([_KEYS]))
     return [(path / FOLDER / DATA_FILE).read_bytes()]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.mem_wal.fresh import key_sets
 from lance_spark.proto import table_pb2
+from lance_spark.scan.indexes.cache import CACHE
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.fresh import unread_rows
 from tests.hostile import corpus, tables, texts
@@ -52,7 +52,7 @@ def _rows(first: int, count: int, text: str = "base") -> pa.Table:
 
 def fresh(root: str) -> None:
     """Read fresh rows in several ways."""
-    key_sets._kept.clear()
+    CACHE.clear()
     rows = lance_spark.open_dataset(root).fresh()
     tables.check_first(iter(rows.to_table().to_batches()))
     rows.count_rows()

@@ -306,7 +306,7 @@ schema = pa.schema({"id": pa.int64(), "word": pa.string(), "x": pa.float64()})
 size = int(sys.argv[2])
 def write(rows, mode):
     lance_spark.write_dataset(
-        batches(rows, size), sys.argv[1], mode, schema=schema, data_storage_version="0.1"
+        batches(rows, size), sys.argv[1], mode=mode, schema=schema, data_storage_version="0.1"
     )
 write(size * 2, "create")
 before, highest = anonymous(), 0

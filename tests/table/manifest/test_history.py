@@ -137,7 +137,7 @@ def test_version_removed_after_listing(path: str) -> None:
 
 def test_branch_history_begins_with_the_branch(path: str) -> None:
     branch = open_dataset(path).create_branch("b", 3)
-    branch = write_dataset(rows(50), path, "append", branch="b", schema=rows(0).schema)
+    branch = write_dataset(rows(50), path, mode="append", branch="b", schema=rows(0).schema)
     assert [info.operation for info in branch.versions()] == ["clone", "append"]
     assert [info.version for info in branch.versions()] == [3, 4]
     theirs = lance.dataset(path).checkout_version(("b", None))
