@@ -215,9 +215,10 @@ def update_overlay(common: Common, state: State, random: Random) -> Change | Non
     result = frozenset(row_condition.keys(state))
 
     def effect(planned: State, current: State) -> State:
+        chosen = set(row_condition.keys(planned))
         return current.with_rows(
             {
-                key: row.with_values({column.number: value}) if key in result else row
+                key: row.with_values({column.number: value}) if key in chosen else row
                 for key, row in current.rows.items()
             }
         )
