@@ -1,7 +1,7 @@
 """Everything at once: SQL, `Dataset`, streams, pylance and older releases of it change the same tables.
 
 python -m tests.soak.mixed [--seconds 60] [--rounds 2] [--sql 2] [--own 1] [--pylance 1]
-    [--releases 1.0.4,4.0.1] [--alone] [--streams spark|called] [--seed 0] [--folder F]
+    [--releases 4.0.1,8.0.1] [--alone] [--streams spark|called] [--seed 0] [--folder F]
 
 Each writer knows the rows that it must have, and compares them while it works (`clients`). Beside
 them, tables are compacted, indexed, tagged, branched and cleaned up (`own_clients`), and streams read
