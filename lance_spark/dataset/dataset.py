@@ -277,8 +277,7 @@ def open_dataset(
         version, tag = None, version
     options = with_store(with_lock(storage_options, commit_lock), manifest_store)
     options = with_base_params(options, base_store_params)
-    path = None if uri is None else os.fspath(uri)
-    with table_entry(path, namespace_client, table_id, options) as entry:
+    with table_entry(uri, namespace_client, table_id, options) as entry:
         table = open_table(
             entry.location,
             version=version,

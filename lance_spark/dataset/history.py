@@ -265,8 +265,7 @@ class HistoryMethods:
             options = base_uri._options(storage_options)
             base_uri = base_uri.uri
         options = with_base_params(with_lock(options, commit_lock), base_store_params)
-        path = None if base_uri is None else os.fspath(base_uri)
-        with table_entry(path, namespace_client, table_id, options) as entry:
+        with table_entry(base_uri, namespace_client, table_id, options) as entry:
             store = ObjectStore.from_uri(entry.location, entry.storage_options)
         options = dict(entry.storage_options)
         with naming(store.display):

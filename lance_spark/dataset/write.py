@@ -146,9 +146,8 @@ def write_dataset(
         mode, schema = cast("Mode", schema), None
     options = with_store(with_lock(storage_options, commit_lock), manifest_store)
     options = with_base_params(options, base_store_params)
-    path = None if uri is None else os.fspath(uri)
     is_new = mode == "create"
-    with table_entry(path, namespace_client, table_id, options, is_new=is_new) as entry:
+    with table_entry(uri, namespace_client, table_id, options, is_new=is_new) as entry:
         return Dataset(
             write_rows(
                 data,

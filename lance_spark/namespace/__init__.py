@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -74,7 +75,7 @@ def storage_options_of(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @contextmanager
 def table_entry(
-    uri: str | None,
+    uri: str | os.PathLike[str] | None,
     client: object | None,
     table_id: Sequence[str] | None,
     storage_options: Mapping[str, Any],
@@ -85,7 +86,7 @@ def table_entry(
 
     Parameters
     ----------
-    uri : str, optional
+    uri : str or path, optional
     client : Namespace or lance_namespace.LanceNamespace, optional
         The namespace of the table, if no URI is given.
     table_id : sequence of str, optional
@@ -103,7 +104,7 @@ def table_entry(
         Errors of `Namespace.describe_table`, `new_table` and `register_table`.
     """
     if client is None and table_id is None and uri is not None:
-        yield TableEntry(uri, storage_options=storage_options)
+        yield TableEntry(os.fspath(uri), storage_options=storage_options)
         return
     if client is None or table_id is None or uri is not None:
         raise InvalidOptionError(
