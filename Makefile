@@ -43,7 +43,7 @@ test-stores: $(VENV)/.test
 # Spark jobs; LanceTable on a cluster and in a session with two million rows; the page of SQL in every client;
 # tables of 100,000 versions and of a million fragments; a stream of 24 hours.
 test-long: java $(VENV)/.test
-	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 LANCE_SPARK_TEST_FILTERS=50 LANCE_SPARK_TEST_INDEX_PREDICATES=500 $(PYTEST) tests/interop
+	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 LANCE_SPARK_TEST_FILTERS=50 LANCE_SPARK_TEST_INDEX_PREDICATES=500 LANCE_SPARK_TEST_ROW_ID_HISTORIES=60 LANCE_SPARK_TEST_RELEASES=1.0.4,4.0.1,8.0.1 $(PYTEST) tests/interop
 	LANCE_SPARK_TEST_HISTORIES=100 $(PYTEST) tests/change_feed
 	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
 	LANCE_SPARK_TEST_STATEMENTS=500 $(BIN)/python -m pytest -q tests/spark/sql/test_random_statements.py

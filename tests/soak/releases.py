@@ -12,8 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: Releases that read and write tables with stable row ids and indexes. 1.0.4 panics (rowids.rs) in
-#: reads by an index of such tables, after updates of other clients.
+#: Releases that read and write tables with stable row ids and indexes. Releases before 4 do not:
+#: after a compaction by any pylance, their filters by an index end with a panic or with other rows
+#: (docs/explanation/row-ids.md).
 RELEASES = ("4.0.1", "8.0.1", "11.0.0")
 _BESIDE = ("pyarrow==22.0.0", "numpy==2.2.6")
 
