@@ -156,8 +156,8 @@ class SegmentMethods(HistoryMethods):
         Raises
         ------
         InvalidInputError
-            No segment is given, they cover a fragment twice, they are of another column, or an
-            index of another column has the name.
+            No segment is given, they cover a fragment twice, they are of another column, table or
+            branch, or an index of another column, type, metric or tokenizer has the name.
         CommitConflictError
             Another client changed rows of the segments since they were built.
         CorruptTableError, StorageError

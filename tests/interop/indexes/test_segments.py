@@ -176,6 +176,58 @@ def test_refused_segments(tmp_path: Path) -> None:
         dataset.commit_existing_index_segments("i", "word", [staged])
 
 
+def test_segments_of_another_table(tmp_path: Path) -> None:
+    """pylance commits them, and then reads of the table fail."""
+    dataset, other = table(tmp_path / "t"), table(tmp_path / "o")
+    branch = dataset.create_branch("b")
+    for source, target in ((other, dataset), (branch, dataset), (dataset, branch)):
+        part = source.create_index_uncommitted("word", "INVERTED", fragment_ids=[0])
+        with pytest.raises(InvalidInputError, match="is not of this table or branch"):
+            target.commit_existing_index_segments("i", "word", [part])
+    part = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0])
+    file = next((tmp_path / "t" / "_indices" / part.uuid).iterdir())
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(InvalidInputError, match=r"has \d+ bytes, not \d+"):
+        dataset.commit_existing_index_segments("i", "id", [part])
+    assert dataset.latest_version == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "differing", "first", "second"),
+    [
+        ("id", "type", ("BTREE", {}), ("ZONEMAP", {})),
+        ("word", "stem", ("INVERTED", {}), ("INVERTED", {"stem": False})),
+        (
+            "v",
+            "metric",
+            ("IVF_FLAT", {"ivf_centroids": CENTROIDS, "num_partitions": 2}),
+            ("IVF_FLAT", {"ivf_centroids": CENTROIDS, "num_partitions": 2, "metric": "cosine"}),
+        ),
+    ],
+)
+def test_segments_that_are_not_alike(
+    tmp_path: Path,
+    column: str,
+    differing: str,
+    first: tuple[str, dict[str, Any]],
+    second: tuple[str, dict[str, Any]],
+) -> None:
+    """Under one name, they would give other answers than each other."""
+    dataset = table(tmp_path / "t")
+    parts = [
+        dataset.create_index_uncommitted(column, index_type, fragment_ids=[number], **options)
+        for number, (index_type, options) in enumerate((first, second))
+    ]
+    with pytest.raises(InvalidInputError, match=f"must have one {differing}"):
+        dataset.commit_existing_index_segments("i", column, parts)
+    dataset = dataset.commit_existing_index_segments("i", column, parts[:1])
+    with pytest.raises(InvalidInputError, match=f"must have one {differing}"):
+        dataset.commit_existing_index_segments("i", column, parts[1:])
+    # In place of the other, or under another name.
+    dataset = dataset.commit_existing_index_segments("j", column, parts[1:])
+    assert len(dataset.list_indices()) == 2
+
+
 def test_versions_that_were_cleaned_up(tmp_path: Path) -> None:
     dataset = table(tmp_path / "t")
     part = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[0])
