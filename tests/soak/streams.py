@@ -250,10 +250,12 @@ def wrong_streams(folder: Path, accounts: list[Account], events: dict[int, int])
     path = folder / "copy.lance"
     # The first batch with rows creates the table.
     copied = lance_spark.open_dataset(path).to_table() if path.exists() else LOG.empty_table()
-    found = copied.to_pydict()
+    columns = copied.to_pydict()
     names = ("key", "seq", "is_deleted")
     expected = dict(zip(log["id"], zip(*(log[name] for name in names), strict=True), strict=True))
-    pairs = list(zip(found["id"], zip(*(found[name] for name in names), strict=True), strict=True))
+    pairs = list(
+        zip(columns["id"], zip(*(columns[name] for name in names), strict=True), strict=True)
+    )
     wrong = differences("copy", expected, pairs)
     newest = {
         key: (row, seq)

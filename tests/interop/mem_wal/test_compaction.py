@@ -150,8 +150,8 @@ def test_an_index_of_the_key_finds_the_rows(tmp_path: Path) -> None:
     expected = fresh(root)
     compact_mem_wal(open_table(str(root)))
     assert base(root) == expected
-    found = lance.dataset(root).to_table(filter="name = 'new0.5' or name = 'base5'")
-    assert found["id"].to_pylist() == [5]
+    table = lance.dataset(root).to_table(filter="name = 'new0.5' or name = 'base5'")
+    assert table["id"].to_pylist() == [5]
 
 
 def test_only_tombstones_of_missing_keys(tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_composite_keys_and_buckets(tmp_path: Path) -> None:
         writer.put(rows([("a", 2), ("", 2)], 2.0))
     done = compact_mem_wal(open_table(str(root)))
     assert set(map(str, done.generations)) == set(shards)
-    found = lance.dataset(root).to_table().to_pylist()
-    assert sorted((row["name"], row["id"], row["value"]) for row in found) == [
+    result = lance.dataset(root).to_table().to_pylist()
+    assert sorted((row["name"], row["id"], row["value"]) for row in result) == [
         ("", 0, 0.0),
         ("", 2, 2.0),
         ("a", 1, 1.0),
