@@ -20,9 +20,10 @@ from lance_spark.mem_wal.drain import drain
 from lance_spark.mutations.runner import LocalRunner
 from lance_spark.table.commit.transaction import read_transaction
 from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
+from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
 from lance_spark.table.operations.data.update import Update
+from tests.interop.mem_wal.shards import pylance_snapshots
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
@@ -67,21 +68,7 @@ def put(
 def fresh(root: Path) -> dict[int, str]:
     """Return names by key as pylance reads them, from base table and SSTables."""
     dataset = lance.dataset(root)
-    table = open_table(str(root))
-    details = details_of(table.manifest)
-    assert details is not None
-    snapshots = []
-    for shard in list_shards(table.store):
-        manifest = read_latest(table.store, shard)
-        assert manifest is not None
-        snapshot = lance.ShardSnapshot(str(shard)).with_current_generation(
-            manifest.current_generation
-        )
-        for part in manifest.sstables:
-            if part.generation > details.compacted.get(shard, 0):
-                snapshot = snapshot.with_sstable(part.generation, part.folder)
-        snapshots.append(snapshot)
-    rows = lance.LsmScanner.from_snapshots(dataset, snapshots).to_table()
+    rows = lance.LsmScanner.from_snapshots(dataset, pylance_snapshots(str(root))).to_table()
     return by_key(rows)
 
 
