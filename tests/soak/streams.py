@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 import lance_spark
-from lance_spark.errors import CommitConflictError, MissingFileError
+from lance_spark.errors import CommitConflictError, MissingFileError, TableNotFoundError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.streaming.reader import HAS_LIMITS
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -104,9 +104,7 @@ class Streams:
     def _maintain(self, deadline: float) -> None:
         while time.monotonic() < deadline and not self.errors:
             for table in ("copy", "changes", "keyed"):
-                path = Path(self.path(table))
-                if not path.exists():
-                    continue
+                path = self.path(table)
                 try:
                     dataset = lance_spark.open_dataset(path)
                     if table == "keyed":
@@ -115,6 +113,9 @@ class Streams:
                     lance_spark.open_dataset(path).compact_files(target_rows_per_fragment=2_000)
                     lance_spark.open_dataset(path).cleanup_old_versions(_GRACE)
                     self.counts[f"{table}: maintenance"] += 1
+                except TableNotFoundError:
+                    # The first commit of the stream makes it a table, after its first data files.
+                    continue
                 except (CommitConflictError, MissingFileError):
                     self.counts[f"{table}: maintenance given up"] += 1
             time.sleep(1)
