@@ -266,6 +266,9 @@ def _session() -> Any:
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
+        # A Python process that crashes leaves the place where it did.
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+        "spark.python.worker.faulthandler.enabled": "true",
     }
     spark = SparkSession.builder.master("local[4]").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

@@ -27,6 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, MissingFileError, TableNotFoundError
@@ -99,7 +100,10 @@ class Streams:
         try:
             part()
         except BaseException as error:
-            self.errors.append("".join(traceback.format_exception(error))[-3_000:])
+            text = "".join(traceback.format_exception(error))[-3_000:]
+            if isinstance(error, CapturedException):
+                text += f"\n{java_causes(error)}"
+            self.errors.append(text)
 
     def _maintain(self, deadline: float) -> None:
         while time.monotonic() < deadline and not self.errors:
@@ -228,6 +232,16 @@ class CalledStreams(Streams):
         (commits / f"{number}").touch()
         reader.commit(end)
         return True
+
+
+def java_causes(error: CapturedException) -> str:
+    """Return the stack traces of an error of the JVM and of its causes."""
+    traces = []
+    cause: Any = error
+    while cause is not None:
+        traces.append(f"{cause._desc}\n{cause._stackTrace}"[:4_000])
+        cause = cause._cause
+    return "\nCaused by: ".join(traces)
 
 
 def _shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
