@@ -32,7 +32,7 @@ from tests.soak.load import Figures, load
 from tests.soak.releases import RELEASES
 
 #: A planted mistake must be found within so many schedules.
-_ENOUGH = 400
+_ENOUGH = 1_000
 #: Seconds of a round of `mixed`, after which all rows are compared.
 _ROUND = 100
 _Rows = list[tuple[str, str, str]]
