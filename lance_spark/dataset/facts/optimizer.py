@@ -34,12 +34,12 @@ class DatasetOptimizer:
         An option that is None has its default. Options of pylance that choose how it copies, such
         as ``batch_size``, have no effect.
         """
-        given = {
+        chosen = {
             name: value
             for name, value in options.items()
             if value is not None and name not in _WITHOUT_EFFECT
         }
-        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(**given)
+        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(**chosen)
         return result
 
     def optimize_indices(self, **options: Any) -> Any:
