@@ -80,7 +80,7 @@ class Session:
         path.write_bytes(data)
         CACHE.clear()
         assert self._watch is not None
-        self._watch.found.clear()
+        self._watch.accesses.clear()
         self._watch.on = True
         failed: Exception | None = None
         try:
@@ -92,7 +92,7 @@ class Session:
         finally:
             self._watch.on = False
             path.write_bytes(whole)
-        assert not self._watch.found, sorted(self._watch.found)
+        assert not self._watch.accesses, sorted(self._watch.accesses)
         if failed is not None:
             raise failed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
@@ -34,12 +35,9 @@ class DatasetOptimizer:
         An option that is None has its default. Options of pylance that choose how it copies, such
         as ``batch_size``, have no effect.
         """
-        chosen = {
-            name: value
-            for name, value in options.items()
-            if value is not None and name not in _WITHOUT_EFFECT
-        }
-        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(**chosen)
+        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(
+            **given_options(options)
+        )
         return result
 
     def optimize_indices(self, **options: Any) -> Any:
@@ -72,3 +70,12 @@ class DatasetOptimizer:
         keys = [key for key in self._dataset.config() if key.startswith(PREFIX)]
         if keys:
             self._dataset.delete_config_keys(keys)
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a compaction that have an effect."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in _WITHOUT_EFFECT
+    }

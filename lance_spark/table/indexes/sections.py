@@ -33,10 +33,10 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.rows.deletions import parse_bitmap
 
 FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"

@@ -225,13 +225,22 @@ def _own(name: Name) -> Any:
 
 
 def _argument(name: Name) -> Any:
-    """Return the parameter of that name of a function that is here in place of a class."""
-    above, _, function_name = name.owner.rpartition(".")
+    """Return the parameter of that name of a class of an operation, which has it as an attribute.
+
+    `LanceOperation` has such classes: a call makes an object of another class.
+    """
+    above, _, class_name = name.owner.rpartition(".")
     place = COUNTERPARTS.get(above)
-    function = None if place is None else getattr(_named_object(place), function_name, None)
-    if not inspect.isfunction(function):
+    maker = None if place is None else getattr(_named_object(place), class_name, None)
+    made = getattr(maker, "made", None)
+    if made is None or not (
+        hasattr(made, name.name)
+        or name.name in getattr(made, "__dataclass_fields__", ())
+        or name.name in getattr(made, "_fields", ())
+        or name.name in getattr(getattr(made, "DESCRIPTOR", None), "fields_by_name", ())
+    ):
         return None
-    return inspect.signature(function).parameters.get(name.name)
+    return inspect.signature(maker).parameters.get(name.name)
 
 
 def _named_object(place: str) -> Any:

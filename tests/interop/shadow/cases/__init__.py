@@ -12,6 +12,7 @@ from tests.interop.shadow.cases import (
     history,
     indexes,
     merges,
+    operations,
     scanners,
     searches,
 )
@@ -28,4 +29,5 @@ CASES = [
     *files.CASES,
     *history.CASES,
     *indexes.CASES,
+    *operations.CASES,
 ]
