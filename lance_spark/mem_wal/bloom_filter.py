@@ -74,8 +74,8 @@ def may_have(data: bytes, columns: Sequence[pa.Array], name: str) -> npt.NDArray
     words = np.frombuffer(data, "<u4").reshape(-1, BLOCK_BYTES // 4)
     blocks = words[block_of(hashes, np.uint64(len(words))).astype(np.int64)]
     masks = masks_of(hashes)
-    found: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
-    return found
+    may_contain: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
+    return may_contain
 
 
 def _is_fully_hashed(columns: Sequence[pa.Array]) -> bool:

@@ -11,6 +11,18 @@ import re
 from typing import Any
 
 import lance_spark
+from lance_spark.mutations.indexes.check import IndexCheck
+
+#: What pylance leaves in segments that it merges: texts of before an update of rows with stable row
+#: ids, and zones of before a rewrite of a column.
+_LEFT = ("the index has other tokens, or has it more than once", "it overlaps the zone before it")
+
+
+def is_left_by_pylance(check: IndexCheck) -> bool:
+    """Return whether all that is wrong with an index is what pylance leaves when it merges."""
+    return not check.missing and all(
+        any(text in problem for text in _LEFT) for problem in check.problems
+    )
 
 
 def only_old_values(dataset: Any, theirs: Any, text: str) -> bool:

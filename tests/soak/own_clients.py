@@ -293,10 +293,15 @@ def other_answers(dataset: Any) -> list[str]:
         if found != sorted(scanned):
             wrong.append(f"version {dataset.version}: {text}: other rows by indexes")
     if any("s" in index.field_names for index in dataset.describe_indices()):
-        found = sorted(dataset.to_table(["id"], full_text_query="w3")["id"].to_pylist())
-        ids = dataset.to_table(["id"])["id"].to_pylist()
-        if found != sorted(row for row in ids if row % 7 == 3):
-            wrong.append(f"version {dataset.version}: w3: other rows by the full-text index")
+        texts = dataset.to_table(["id", "s"]).to_pydict()
+        for word in ("w3", "v2", "v7"):
+            rows = zip(texts["id"], texts["s"], strict=True)
+            expected = sorted(row for row, text in rows if word in text.split())
+            found = sorted(dataset.to_table(["id"], full_text_query=word)["id"].to_pylist())
+            if found != expected:
+                wrong.append(
+                    f"version {dataset.version}: {word}: other rows by the full-text index"
+                )
     nearest: dict[str, Any] = {"column": "v", "q": [3.0, 3.0, 3.0, 1.0], "k": 9}
     distances = [
         dataset.to_table(["_distance"], nearest={**nearest, **how})["_distance"].to_pylist()

@@ -27,9 +27,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 
 import lance_spark
-from lance_spark.errors import CommitConflictError, MissingFileError
+from lance_spark.errors import CommitConflictError, MissingFileError, TableNotFoundError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.streaming.reader import HAS_LIMITS
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -99,14 +100,15 @@ class Streams:
         try:
             part()
         except BaseException as error:
-            self.errors.append("".join(traceback.format_exception(error))[-3_000:])
+            text = "".join(traceback.format_exception(error))[-3_000:]
+            if isinstance(error, CapturedException):
+                text += f"\n{java_causes(error)}"
+            self.errors.append(text)
 
     def _maintain(self, deadline: float) -> None:
         while time.monotonic() < deadline and not self.errors:
             for table in ("copy", "changes", "keyed"):
-                path = Path(self.path(table))
-                if not path.exists():
-                    continue
+                path = self.path(table)
                 try:
                     dataset = lance_spark.open_dataset(path)
                     if table == "keyed":
@@ -115,6 +117,9 @@ class Streams:
                     lance_spark.open_dataset(path).compact_files(target_rows_per_fragment=2_000)
                     lance_spark.open_dataset(path).cleanup_old_versions(_GRACE)
                     self.counts[f"{table}: maintenance"] += 1
+                except TableNotFoundError:
+                    # The first commit of the stream makes it a table, after its first data files.
+                    continue
                 except (CommitConflictError, MissingFileError):
                     self.counts[f"{table}: maintenance given up"] += 1
             time.sleep(1)
@@ -227,6 +232,16 @@ class CalledStreams(Streams):
         (commits / f"{number}").touch()
         reader.commit(end)
         return True
+
+
+def java_causes(error: CapturedException) -> str:
+    """Return the stack traces of an error of the JVM and of its causes."""
+    traces = []
+    cause: Any = error
+    while cause is not None:
+        traces.append(f"{cause._desc}\n{cause._stackTrace}"[:4_000])
+        cause = cause._cause
+    return "\nCaused by: ".join(traces)
 
 
 def _shaped(batch: pa.RecordBatch) -> pa.RecordBatch:

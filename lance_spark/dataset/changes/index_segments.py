@@ -124,7 +124,7 @@ class SegmentMethods(HistoryMethods):
         from lance_spark.table.indexes.metadata import index_of
 
         config = config_of(index_type, options)
-        given = {
+        vector_options = {
             "num_partitions": num_partitions,
             "ivf_centroids": ivf_centroids,
             "pq_codebook": pq_codebook,
@@ -132,7 +132,7 @@ class SegmentMethods(HistoryMethods):
             "target_partition_size": target_partition_size,
         }
         if builder_of(config.index_type).train is not None:
-            given["metric"] = metric
+            vector_options["metric"] = metric
         request = IndexRequest(
             column=one_column(column),
             index_type=config.index_type,
@@ -140,7 +140,7 @@ class SegmentMethods(HistoryMethods):
             train=train,
             fragment_ids=fragment_ids,
             options={
-                **{key: value for key, value in given.items() if value is not None},
+                **{key: value for key, value in vector_options.items() if value is not None},
                 **config.parameters,
             },
         )

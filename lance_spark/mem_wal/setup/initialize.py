@@ -64,8 +64,8 @@ def initialize_mem_wal(
 ) -> OpenTable:
     """Give a table a MemWAL; see `Dataset.initialize_mem_wal`."""
     spec_of = _spec_maker(bucket_column, num_buckets, identity_column, unsharded)
-    given = {name: value for name, value in (writer_options or {}).items() if value is not None}
-    defaults = WriterOptions().changed(given).to_text() if given else {}
+    settings = {name: value for name, value in (writer_options or {}).items() if value is not None}
+    defaults = WriterOptions().changed(settings).to_text() if settings else {}
 
     def plan(current: OpenTable) -> CreateIndex:
         display = current.store.display

@@ -117,18 +117,18 @@ class ColumnSearch:
         CorruptFileError, CorruptTableError, MissingFileError, StorageError
         """
         plan = self._plan.leaves[query]
-        found = FieldRows(plan.statistics, [], [], [], [], [])
+        field_rows = FieldRows(plan.statistics, [], [], [], [], [])
         for fragments, part in self._parts:
             addresses, is_live = self._live_rows(part.documents.row_ids, fragments)
             if len(self._repeated):
                 is_live &= ~np.isin(addresses, self._repeated)
-            found.add(part, part.postings(plan.terms.tokens), addresses, is_live)
+            field_rows.add(part, part.postings(plan.terms.tokens), addresses, is_live)
         if self._flat is None:
-            return found
+            return field_rows
         postings = self._flat.postings(plan.flat_terms.tokens)
         addresses = self._flat.documents.row_ids
-        found.add(self._flat, postings, addresses, np.ones(len(addresses), np.bool_))
-        return replace(found, statistics=plan.flat_statistics.with_part(self._flat, postings))
+        field_rows.add(self._flat, postings, addresses, np.ones(len(addresses), np.bool_))
+        return replace(field_rows, statistics=plan.flat_statistics.with_part(self._flat, postings))
 
     @property
     def fragments(self) -> BitMap:
@@ -244,8 +244,8 @@ def _scored(
 ) -> tuple[RowNumbers, Scores]:
     """Return the documents of a part that match, and their scores; see `scored`."""
     if best is not None and terms.phrase is None:
-        found = best_documents(part, terms, statistics, boost, best)
-        return found or best_scored(part, terms, statistics, boost, best)
+        best_hits = best_documents(part, terms, statistics, boost, best)
+        return best_hits or best_scored(part, terms, statistics, boost, best)
     postings = part.postings(terms.tokens, with_positions=terms.phrase is not None)
     return scored(part, postings, terms, statistics, boost, best)
 

@@ -146,11 +146,11 @@ class IndexSearch:
         """
         if self._dtype.is_multi:
             count = self._query.k * _MULTI_FACTOR
-            neighbors = self._found(count).best(count)
+            neighbors = self._nearest(count).best(count)
             return _of_multivectors(neighbors, self._num_queries).within(lower, upper).best(k)
-        return self._found(k, lower, upper).best(k)
+        return self._nearest(k, lower, upper).best(k)
 
-    def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
+    def _nearest(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
         if self._live.passing is None:
             count = k if self._live.all_live else _MORE_FACTOR * k + _MORE_ROWS
             neighbors, is_complete = self._looked_up(k, count, lower, upper)

@@ -251,13 +251,13 @@ class _StreamColumns:
             else pa.chunked_array([pa.nulls(staged.num_rows, field.type)])
             for field in arrow
         ]
-        given = pa.schema(
+        schema = pa.schema(
             [
                 field.with_type(column.type).with_nullable(True)
                 for field, column in zip(arrow, columns, strict=True)
             ]
         )
-        return shaped_rows(table, pa.Table.from_arrays(columns, schema=given), deleted, order)
+        return shaped_rows(table, pa.Table.from_arrays(columns, schema=schema), deleted, order)
 
 
 def _named(names: Sequence[str], wanted: str | None, option: str) -> str:

@@ -236,10 +236,10 @@ def test_rows_between_the_steps() -> None:
     neighbors = Neighbors(
         np.array([0, 0, 2, 2], np.int32), np.array([1, 2, 3, 4], np.float32), words, words + 10
     )
-    packed = join_rows.found_as_binaries(neighbors, 4)
+    packed = join_rows.neighbors_as_binaries(neighbors, 4)
     assert [len(value) for value in packed.to_pylist()] == [40, 0, 40, 0]
     # A row that is there twice for one query is there once.
-    again = join_rows.found_of(packed, np.array([0, 1, 0, 3]))
+    again = join_rows.neighbors_of(packed, np.array([0, 1, 0, 3]))
     assert again.queries.tolist() == [0, 0, 0]
     assert again.ids.tolist() == [5, 6, 7]
     assert again.addresses.tolist() == [15, 16, 17]

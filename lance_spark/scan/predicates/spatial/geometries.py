@@ -241,12 +241,12 @@ class _WkbParser:
         self._offset = 0
 
     def geometry(self) -> Geometry:
-        name, parts = self._one()
+        name, parts = self._parse()
         if self._offset != len(self._data):
             raise ValueError(name)
         return _geometry(name, parts)
 
-    def _one(self, expected: str | None = None) -> tuple[str, list[list[Floats]]]:
+    def _parse(self, expected: str | None = None) -> tuple[str, list[list[Floats]]]:
         (order,) = self._unpack("B")
         if order not in (0, 1):
             raise ValueError(order)
@@ -274,7 +274,7 @@ class _WkbParser:
             rings = range(self._count(sign))
             return name, [[self._coordinates(self._count(sign), width, sign) for _ in rings]]
         base = name.removeprefix(MULTI)
-        return name, [self._one(base)[1][0] for _ in range(self._count(sign))]
+        return name, [self._parse(base)[1][0] for _ in range(self._count(sign))]
 
     def _count(self, sign: str) -> int:
         count: int = self._unpack(f"{sign}I")[0]
