@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
 
 _WITHOUT_EFFECT = frozenset(
-    {"batch_size", "binary_copy_read_batch_bytes", "compaction_mode", "max_rows_per_group"}
+    {
+        "batch_size",
+        "binary_copy_read_batch_bytes",
+        "compaction_mode",
+        "io_buffer_size",
+        "max_rows_per_group",
+    }
 )
 
 

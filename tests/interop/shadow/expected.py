@@ -51,5 +51,11 @@ EXPECTED: dict[str, tuple[str, str]] = {
         "more",
         "searches for phrases read positions; an index without them is an error of the search",
     ),
+    "sources: all versions": ("refused", "give `compared_against`, or both other versions"),
+    "sources: file of a column": (
+        "more",
+        "the file may have some of the columns, for an operation",
+    ),
+    "sources: index of a replaced column": ("more", "the index is planned again"),
     "filters: expression cast": ("more", "pylance cannot pass a safe cast on"),
 }

@@ -194,8 +194,8 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "",
     ),
     "lance.indices.IndicesBuilder": (
-        "`Dataset.create_index`",
-        "`ivf_centroids` and `pq_codebook` take a trained model",
+        "`Dataset.create_index_uncommitted`",
+        "workers build segments; `ivf_centroids` and `pq_codebook` take a trained model, `get_ivf_model` returns one",
     ),
     "lance.util.validate_vector_index": ("`Dataset.index_recall`", ""),
     "lance.util.KMeans": (
@@ -225,9 +225,15 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Fragments, transactions.
     "lance.LanceOperation.BaseOperation": ("`lance_spark.table.operations.base.Operation`", ""),
     "lance.FragmentMetadata.data_files": ("`Fragment.files`", ""),
-    "lance.FragmentMetadata.row_id_meta": ("`Fragment.inline_lineage`", ""),
-    "lance.FragmentMetadata.created_at_version_meta": ("`Fragment.inline_lineage`", ""),
-    "lance.FragmentMetadata.last_updated_at_version_meta": ("`Fragment.inline_lineage`", ""),
+    "lance.FragmentMetadata.row_id_meta": ("`Fragment.to_json`", "the key `row_id_meta`"),
+    "lance.FragmentMetadata.created_at_version_meta": (
+        "`Fragment.to_json`",
+        "the key of that name",
+    ),
+    "lance.FragmentMetadata.last_updated_at_version_meta": (
+        "`Fragment.to_json`",
+        "the key of that name",
+    ),
     "lance.LanceFragment.partition_expression": (None, "pylance raises NotImplementedError"),
     "lance.LanceFragment.physical_schema": (None, "pylance raises NotImplementedError"),
     "lance.LanceScanner.from_batches": (None, "pylance raises NotImplementedError"),
@@ -250,12 +256,24 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`lance_spark.dataset.DatasetFragment`",
         "`open_session` returns the fragment, whose `take` keeps files open",
     ),
-    "lance.fragment.RowDatasetVersionMeta": ("`Fragment.inline_lineage`", ""),
-    "lance.fragment.RowIdMeta": ("`Fragment.inline_lineage`", ""),
-    "lance.fragment.RowIdSequence": ("`Fragment.inline_lineage`", ""),
+    "lance.fragment.RowDatasetVersionMeta": (
+        "`Fragment.to_json`",
+        "`created_at_version_meta` and `last_updated_at_version_meta` have the same form",
+    ),
+    "lance.fragment.RowIdMeta": ("`Fragment.to_json`", "`row_id_meta` has the same form"),
+    "lance.fragment.RowIdSequence": (
+        None,
+        "`scanner(with_row_id=True)` reads row ids; `update` and `merge_insert` keep them",
+    ),
     "lance.dataset.BulkCommitResult": ("`dict`", "the same keys"),
-    "lance.dataset.UpdateResult": ("`Dataset`", "`update` returns the new version"),
-    "lance.dataset.DeleteResult": ("`Dataset`", "`delete` returns the new version"),
+    "lance.dataset.UpdateResult": (
+        None,
+        "`update` returns the new version, without a count: `count_rows` with the condition before it",
+    ),
+    "lance.dataset.DeleteResult": (
+        None,
+        "`delete` returns the new version; the difference of `count_rows` is the number",
+    ),
     "lance.dataset.AlterColumn": ("`dict`", "`alter_columns` takes the same keys"),
     "lance.dataset.AutoCleanupConfig": ("`Dataset.update_config`", "by its keys"),
     "lance.dataset.Branch": ("`lance_spark.dataset.BranchInfo`", "the same keys"),
@@ -336,7 +354,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "a server for namespaces; `lance_spark.namespace.connect` is a client",
     ),
     "lance.lance.BitmapIterator": ("`pyroaring.BitMap`", "`iter` of it"),
-    "lance.lance.RowIdSequenceIterator": ("`Fragment.inline_lineage`", ""),
+    "lance.lance.RowIdSequenceIterator": (None, "as `RowIdSequence`"),
     "lance.lance.language_model_home": (
         None,
         "the folder of models for the tokenizers jieba and lindera, which are refused",
@@ -373,6 +391,54 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.util.sanitize_ts": (None, "`timestamp` of `open_dataset` is a datetime"),
     "lance.util.td_to_micros": (None, "options that are times are timedeltas"),
+    "lance.dataset.ScannerBuilder.substrait_aggregate": (
+        None,
+        "messages of Substrait are not read; DuckDB and Polars aggregate a `Dataset`",
+    ),
+    "lance.dataset.ScannerBuilder.row_addr_prefilter": (
+        None,
+        "`scanner` takes no lists of addresses; `take_rows` reads rows by their ids",
+    ),
+    "lance.dataset.ScannerBuilder.minhash_search": (
+        None,
+        "indexes of the type MINHASHLSH are not searched",
+    ),
+    "lance.dataset.ScannerBuilder.full_text_search": (
+        "`Dataset.scanner`",
+        "by its argument `full_text_query`",
+    ),
+    "lance.dataset.ScannerBuilder.apply_defaults": (
+        "`Dataset.scanner`",
+        "a mapping of arguments: `scanner(**defaults)`",
+    ),
+    "lance.fragment.DeletionFile.asdict": (
+        "`Fragment.to_json`",
+        "`deletion_file` has the same form; `Fragment.from_json` reads it",
+    ),
+    "lance.fragment.DeletionFile.json": (
+        "`Fragment.to_json`",
+        "`deletion_file` has the same form; `Fragment.from_json` reads it",
+    ),
+    "lance.fragment.DeletionFile.from_json": (
+        "`Fragment.to_json`",
+        "`deletion_file` has the same form; `Fragment.from_json` reads it",
+    ),
+    "lance.fragment.DeletionFile.path": (
+        "`DatasetFragment.deletion_file`",
+        "the path below the root",
+    ),
+    "lance.torch.bench_utils": (None, "benchmarks of pylance"),
+    "lance.torch.distance": (
+        None,
+        "distances of tensors: `torch.cdist`, `torch.nn.functional.cosine_similarity`",
+    ),
+    "lance.torch.kmeans": (None, "trains on a GPU; `create_index` trains with numpy"),
+    "lance.torch.preferred_device": (None, "chooses a GPU; nothing here runs on one"),
+    "lance.torch.dist": ("`lance_spark.loaders`", "loaders find ranks and workers by themselves"),
+    "lance.torch.async_dataset": (
+        "`lance_spark.loaders`",
+        "`torch.utils.data.DataLoader` with workers reads ahead",
+    ),
     # Blobs.
     "lance.BlobArray": ("`lance_spark.dataset.blob_array`", "returns an array of `BlobType`"),
     "lance.BlobColumn": (None, "wraps bytes as files: `io.BytesIO(value)`"),
@@ -409,7 +475,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.json_to_schema": (None, "a form of pylance's own; `pyarrow.ipc.read_schema`"),
     "lance.schema_to_json": (None, "a form of pylance's own; `schema.serialize()`, or pickle"),
     "lance.pydantic": (None, "pydantic is not known here: give a schema of pyarrow"),
-    "lance.bitmap": ("`pyroaring.BitMap`", ""),
+    "lance.bitmap": ("`pyroaring.BitMap`", "operations take sets of the same class, not lists"),
     # Files.
     "lance.lance.LanceFileReader": ("`lance_spark.dataset.LanceFileReader`", ""),
     "lance.lance.LanceFileWriter": ("`lance_spark.dataset.LanceFileWriter`", ""),
@@ -436,6 +502,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "a write in one process reports no progress; Spark shows that of its tasks",
     ),
     "lance.simd_info": (None, "numpy and Arrow choose instructions"),
+    "lance.optimize.CompactionOptions.data_storage_version": (
+        None,
+        "a compaction keeps the file version: write the rows again for another one",
+    ),
     "lance.optimize.CompactionOptions": ("`Dataset.compact_files`", "its arguments"),
     "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
     "lance.lance.LanceBlobFile": ("`lance_spark.dataset.BlobFile`", ""),
@@ -447,7 +517,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.LanceBlobFile.read_into": ("`BlobFile.readinto`", ""),
     "lance.lance.PyFullTextQuery": ("`lance_spark.query.FullTextQuery`", "and its classes"),
     "lance.lance.PySearchFilter": ("`Dataset.to_table`", "`nearest` and `full_text_query`"),
-    "lance.lance.list_transactions": ("`Dataset.get_transactions`", ""),
+    "lance.lance.list_transactions": ("`Dataset.get_transactions`", "returns objects, not texts"),
     "lance.lance.format_fragment": ("`lance_spark.inspect`", ""),
     "lance.lance.format_manifest": ("`lance_spark.inspect`", ""),
     "lance.lance.format_schema": ("`lance_spark.inspect`", ""),

@@ -15,6 +15,7 @@ from tests.interop.shadow.cases import (
     operations,
     scanners,
     searches,
+    sources,
 )
 
 CASES = [
@@ -30,4 +31,5 @@ CASES = [
     *history.CASES,
     *indexes.CASES,
     *operations.CASES,
+    *sources.CASES,
 ]
