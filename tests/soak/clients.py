@@ -185,7 +185,7 @@ class Writer:
                 if self.is_conflict(error):
                     self.account.counts[f"{name}: conflicts"] += 1
                 else:
-                    text = "".join(traceback.format_exception(error))[-2_000:]
+                    text = error_text(error)
                     self.account.errors.append(f"writer {self.account.number}: {name}: {text}")
 
     def _insert(self) -> None:
@@ -272,6 +272,16 @@ class PylanceWriter(Writer):
         import lance
 
         return lance.dataset(self.events)
+
+
+def error_text(error: BaseException) -> str:
+    """Return the end of the stack trace of an error, and the beginning of those of the JVM."""
+    text = "".join(traceback.format_exception(error))[-2_000:]
+    cause: Any = error
+    while hasattr(cause, "_stackTrace"):
+        text += f"\nCaused by: {cause._desc[:1_000]}\n{cause._stackTrace[:3_000]}"
+        cause = cause._cause
+    return text
 
 
 def run_as_process(writers: dict[str, type[Writer]]) -> None:

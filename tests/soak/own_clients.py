@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,14 @@ import pyarrow.compute as pc
 
 import lance_spark
 from lance_spark.errors import CommitConflictError
-from tests.soak.clients import PylanceWriter, Writer, differences, events, run_as_process
+from tests.soak.clients import (
+    PylanceWriter,
+    Writer,
+    differences,
+    error_text,
+    events,
+    run_as_process,
+)
 
 CATALOG = "soak"
 #: Index types by column.
@@ -167,7 +173,7 @@ class Maintenance(OwnWriter):
                 if self.is_conflict(error) or "not found; the indexes are" in str(error):
                     self.account.counts[f"{part.__name__}: conflicts"] += 1
                 else:
-                    text = "".join(traceback.format_exception(error))[-2_000:]
+                    text = error_text(error)
                     self.account.errors.append(f"maintenance: {part.__name__}: {text}")
             time.sleep(0.2)
 
@@ -262,7 +268,7 @@ class PylanceMaintenance(PylanceWriter):
                 self.account.counts[f"pylance: {part}"] += 1
             except BaseException as error:
                 if not self.is_conflict(error):
-                    text = "".join(traceback.format_exception(error))[-2_000:]
+                    text = error_text(error)
                     self.account.errors.append(f"pylance: {part}: {text}")
                 self.account.counts[f"pylance: {part}: conflicts"] += 1
             time.sleep(0.5)
