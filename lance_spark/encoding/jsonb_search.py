@@ -164,7 +164,7 @@ class Located:
     def numbers(self) -> Numbers:
         """Return the numbers; other values are not numbers in the result.
 
-        Integers without a sign that need 64 bits, decimals and damaged numbers are none either.
+        Nor are integers without a sign that need 64 bits, decimals and damaged numbers.
         """
         is_int, is_float, is_null = (np.zeros(len(self.kinds), np.bool_) for _ in range(3))
         ints = np.zeros(len(self.kinds), np.int64)

@@ -38,9 +38,9 @@ def only_old_values(dataset: Any, theirs: Any, text: str) -> bool:
         Its conditions are joined by AND and OR, if it has an OR.
     """
     scanned = theirs.to_table(columns=["id"], filter=text, use_scalar_index=False)["id"]
-    found = theirs.to_table(columns=["id"], filter=text)["id"]
-    more = set(found.to_pylist()) - set(scanned.to_pylist())
-    if len(found) != len(scanned) + len(more):
+    ids = theirs.to_table(columns=["id"], filter=text)["id"]
+    more = set(ids.to_pylist()) - set(scanned.to_pylist())
+    if len(ids) != len(scanned) + len(more):
         return False
     fragments = dataset.to_table(["id", "_fragid"]).to_pydict()
     place = dict(zip(fragments["id"], fragments["_fragid"], strict=True))

@@ -17,7 +17,6 @@ import json
 import random
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,14 +26,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.captured import CapturedException
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, MissingFileError, TableNotFoundError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.streaming.reader import HAS_LIMITS
 from lance_spark.spark.types.mapping import to_spark_schema
-from tests.soak.clients import KEYS, LOG, Account, differences, logged
+from tests.soak.clients import KEYS, LOG, Account, differences, error_text, logged
 from tests.soak.own_clients import LATE
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -100,10 +98,7 @@ class Streams:
         try:
             part()
         except BaseException as error:
-            text = "".join(traceback.format_exception(error))[-3_000:]
-            if isinstance(error, CapturedException):
-                text += f"\n{java_causes(error)}"
-            self.errors.append(text)
+            self.errors.append(error_text(error))
 
     def _maintain(self, deadline: float) -> None:
         while time.monotonic() < deadline and not self.errors:
@@ -234,16 +229,6 @@ class CalledStreams(Streams):
         return True
 
 
-def java_causes(error: CapturedException) -> str:
-    """Return the stack traces of an error of the JVM and of its causes."""
-    traces = []
-    cause: Any = error
-    while cause is not None:
-        traces.append(f"{cause._desc}\n{cause._stackTrace}"[:4_000])
-        cause = cause._cause
-    return "\nCaused by: ".join(traces)
-
-
 def _shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns of a batch that a stream writes."""
     if "_change_type" not in batch.schema.names:
@@ -265,10 +250,12 @@ def wrong_streams(folder: Path, accounts: list[Account], events: dict[int, int])
     path = folder / "copy.lance"
     # The first batch with rows creates the table.
     copied = lance_spark.open_dataset(path).to_table() if path.exists() else LOG.empty_table()
-    found = copied.to_pydict()
+    columns = copied.to_pydict()
     names = ("key", "seq", "is_deleted")
     expected = dict(zip(log["id"], zip(*(log[name] for name in names), strict=True), strict=True))
-    pairs = list(zip(found["id"], zip(*(found[name] for name in names), strict=True), strict=True))
+    pairs = list(
+        zip(columns["id"], zip(*(columns[name] for name in names), strict=True), strict=True)
+    )
     wrong = differences("copy", expected, pairs)
     newest = {
         key: (row, seq)

@@ -149,7 +149,7 @@ def blob_array(values: Iterable[Any]) -> pa.ExtensionArray:
     Raises
     ------
     InvalidInputError
-        A value is none of these.
+        A value has another type.
     """
     items = [_item(value) for value in values]
     return pa.ExtensionArray.from_storage(BlobType(), pa.array(items, _STORAGE))

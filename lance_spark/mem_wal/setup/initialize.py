@@ -46,7 +46,7 @@ from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.primary_key import primary_key
 
 _SPEC_ID = 1
-#: Name of the only sharding field, by pylance's choice, whatever its transform is.
+#: Name of the only sharding field. pylance gives it this name with any transform.
 _FIELD_ID = "bucket"
 _RESULT_TYPES = {"string": "utf8", "large_string": "large_utf8", "bool": "boolean"}
 

@@ -13,7 +13,6 @@ from pyroaring import BitMap
 from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.indexes.moved_rows import in_fragments
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.text.columns import ColumnPlan, Leaf, TextRows
 from lance_spark.scan.text.files.index import TextIndexPart
@@ -89,7 +88,7 @@ class ColumnSearch:
             hits = live(documents, scores)
             while count is not None and best is not None and _num_rows(hits) < best:
                 if len(documents) < count:
-                    # These are all.
+                    # The part has no more matching documents.
                     break
                 count *= _GROWTH
                 documents, scores = find(count)
@@ -160,18 +159,16 @@ class ColumnSearch:
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return addresses of rows of a segment, and which of them the segment covers.
 
-        A row that moved to a fragment that the segment does not cover has another text, and so has
-        a row that an overlay covers.
+        A row that an overlay covers has another text.
         """
-        rows, covered = self._rows, self._plan.covered
-        if rows.stable_row_ids:
-            is_live, addresses = rows.find_rows(row_ids)
-            own = rows.moved.fragments(fragments) & covered
-            is_live &= in_fragments(addresses, own)
-        else:
-            moved, is_own = rows.moved.addresses(row_ids, fragments)
-            is_live, addresses = rows.find_rows(moved)
-            is_live &= is_own & in_fragments(addresses, covered)
+        rows = self._rows
+        addresses, is_live = rows.moved.live_addresses(
+            rows.find_rows,
+            row_ids,
+            fragments,
+            self._plan.covered,
+            stable_row_ids=rows.stable_row_ids,
+        )
         if self._plan.overlaid:
             is_live &= ~np.isin(addresses, RowSet(self._plan.overlaid).words())
         return addresses, is_live

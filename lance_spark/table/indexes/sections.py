@@ -232,7 +232,7 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
 
 
 def is_zoned(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment describes zones, whose rows it cannot tell apart."""
+    """Return whether a segment describes zones as a whole, not single rows."""
     return type_of_files(index) in _ZONED
 
 

@@ -1,7 +1,7 @@
 """Geometries as literals, from WKT and WKB.
 
 Coordinates beyond x and y are read and left out. A literal is not empty, its coordinates are
-finite, and it is no collection of geometries of several types.
+finite, and it is not a collection of geometries of several types.
 
 Specification: OGC 06-103r4, "Well-known Text Representation" and "Well-known Binary
 Representation"; extended WKB as PostGIS writes it.

@@ -6,8 +6,8 @@
 | of rows | ranges of rows of fragments, about 64 MiB of vectors | all |
 
 A task reads a slot once for many queries. Several tasks read a small segment, each for a group of
-queries: so each of them has its share of the work, whatever partitions the queries search, and the
-rows of the nearest partitions tell early which of the others are too far. Distances that are not
+queries. So the work is divided evenly, even if most queries search the same partitions. The rows
+of the nearest partitions show early which other partitions are too far. Distances that are not
 exact, or not comparable with others, are measured again for the rows that remain of all slots.
 """
 
