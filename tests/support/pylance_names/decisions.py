@@ -170,10 +170,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "the older way of pylance; `merge_existing_index_segments` merges segments",
     ),
-    "lance.LanceDataset.remap_row_addrs": (
-        None,
-        "use stable row ids for rows that are named across compactions",
-    ),
     "lance.IndexProgress": (
         None,
         "a build in one process reports no progress; Spark shows that of `LanceTable.createIndex`",

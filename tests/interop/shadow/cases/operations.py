@@ -236,6 +236,19 @@ def executed(client: Client, path: Path) -> Any:
     return metrics.fragments_removed, metrics.fragments_added, client.rows(path)
 
 
+def moved(addresses: pa.Array, *, defer: bool = True) -> Run:
+    def run(client: Client, path: Path) -> Any:
+        made(client, path).create_scalar_index("a", "BTREE")
+        client.open(path).delete("a = 5")
+        client.open(path).optimize.compact_files(defer_index_remap=defer)
+        result = client.open(path).remap_row_addrs(addresses)
+        return None if result is None else (str(result.type), result.to_pylist())
+
+    return run
+
+
+ADDRESSES = pa.array([0, 1 << 32, 1 << 32 | 1, 2 << 32 | 3, 9 << 32, None, 1], pa.uint64())
+
 # Files, sessions
 
 
@@ -327,6 +340,9 @@ RUNS: dict[str, Run] = {
     "compaction beside a deletion": compacted({}, meanwhile=lambda d: d.delete("a = 5")),
     "compaction by an unknown option": compacted({"rows": 1}),
     "compaction at once": executed,
+    "moved addresses": moved(ADDRESSES),
+    "moved addresses, none": moved(pa.array([], pa.uint64())),
+    "moved addresses without a record": moved(ADDRESSES, defer=False),
     "fragment of a file": of_file(None),
     "fragment of a file, appended": of_file(None, append=True),
     "fragment of a missing file": of_file("x.lance"),
