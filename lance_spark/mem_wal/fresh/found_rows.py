@@ -15,13 +15,14 @@ from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import write_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.fragment.row_meta import SEARCH_FIELDS
+from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, SEARCH_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition, matching, top_fields
 from lance_spark.scan.task import ScanTask
 
-_COMPUTED = {field.id for field in SEARCH_FIELDS}
+#: Columns of a result that are not read.
+_COMPUTED = {field.id for field in (*SEARCH_FIELDS, ROW_ADDRESS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class FreshTable:
     def columns(
         self, schema: Schema, numbers: RowNumbers, computed: Mapping[int, npt.NDArray[Any]]
     ) -> pa.Table:
-        """Return the columns of the result of a search, of some rows.
+        """Return the columns of the result of a search, of some rows; row addresses are null.
 
         Parameters
         ----------
@@ -84,6 +85,8 @@ class FreshTable:
         for field in schema.fields:
             if field.id in computed:
                 columns.append(pa.chunked_array([pa.array(computed[field.id])]))
+            elif field.id == ROW_ADDRESS.id:
+                columns.append(pa.chunked_array([pa.nulls(len(numbers), pa.uint64())]))
             else:
                 columns.append(taken.column(position))
                 position += 1
