@@ -1,4 +1,4 @@
-"""The rows of a MemWAL that a search looks at: they are read once, as a table in memory."""
+"""The rows of a MemWAL that a search looks at, or has found, as a table in memory."""
 
 from __future__ import annotations
 
@@ -46,6 +46,20 @@ class FreshTable:
         batches = [batch for task in tasks for batch in task.batches(metrics)]
         rows = pa.Table.from_batches(batches, first.schema).combine_chunks()
         return cls(first.lance_schema.fields, rows)
+
+    @classmethod
+    def empty(cls, tasks: Sequence[ScanTask]) -> FreshTable:
+        """Return a table without rows, with the columns that tasks read."""
+        return cls(tasks[0].lance_schema.fields, tasks[0].schema.empty_table())
+
+    def of(self, batch: pa.RecordBatch) -> FreshTable:
+        """Return a table of other rows of the same columns."""
+        return FreshTable(self.fields, pa.Table.from_batches([batch], self.rows.schema))
+
+    def with_rows(self, added: FreshTable, chosen: npt.NDArray[np.bool_]) -> FreshTable:
+        """Return some of the rows of this table and of another one after it."""
+        rows = pa.concat_tables([self.rows, added.rows]).filter(pa.array(chosen))
+        return FreshTable(self.fields, rows.combine_chunks())
 
     def values(self, path: Sequence[Field]) -> pa.Array | None:
         """Return a column that is searched, by the fields above it and its own; None without rows.
