@@ -229,18 +229,6 @@ class VectorSearch:
         wanted = sum(fragment.num_rows for fragment in covered)
         return sum(int(np.count_nonzero(rows)) for rows in is_live) == wanted
 
-    def of_whole_fragments(self, fragments: Sequence[Fragment]) -> VectorSearch:
-        """Return the search that does not use the index for fragments with overlaid rows.
-
-        Parameters
-        ----------
-        fragments : sequence of Fragment
-            Those of the version.
-        """
-        rows = {part.id: part.physical_rows for part in fragments if part.id in self.overlaid}
-        read = {number: rows.get(number, count) for number, count in self.uncovered.items()}
-        return replace(self, covered=self.covered - BitMap(rows), uncovered=read, overlaid={})
-
     def shares(self, target: int) -> list[VectorSearch]:
         """Split the search into searches of different rows.
 

@@ -140,3 +140,15 @@ def test_what_a_search_refuses(path: str) -> None:
     nearest = {"column": "v", "q": query(), "k": 3}
     with pytest.raises(InvalidInputError, match="cannot be used in a fresh read"):
         fresh.to_table(nearest=nearest, with_row_id=True)
+    with pytest.raises(InvalidInputError, match="_rowaddr cannot be used in a fresh read"):
+        fresh.to_table(nearest=nearest, filter="_rowaddr > 5")
+
+
+def test_addresses(path: str) -> None:
+    dataset = lance_spark.open_dataset(path)
+    nearest = {"column": "v", "q": query(), "k": 300}
+    found = dataset.fresh().to_table(["id", "s"], nearest=nearest, with_row_address=True)
+    places = dataset.to_table(["id"], with_row_address=True)
+    known = dict(zip(*(column.to_pylist() for column in places.columns), strict=True))
+    for row in found.to_pylist():
+        assert row["_rowaddr"] == (known[row["id"]] if row["s"] == "base" else None)
