@@ -371,7 +371,8 @@ def mem_wal_of(table: OpenTable) -> MemWalDetails:
     details = details_of(table.manifest)
     if details is None:
         raise InvalidInputError(
-            f"{table.store.display}: the table has no MemWAL; initialise one first"
+            f"{table.store.display}: the table has no MemWAL; initialize one first "
+            "(Dataset.initialize_mem_wal, LanceTable.initializeMemWal)"
         )
     return details
 

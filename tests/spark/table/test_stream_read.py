@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -283,6 +284,26 @@ def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
         for known in (reader, new_reader):
             with pytest.raises(VersionNotFoundError, match="the table was recreated"):
                 known.partitions(later, new_reader.latestOffset())
+
+
+def test_an_error_of_a_query_begins_with_its_message(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(pa.table({"id": [1]}), path)
+    cases = [
+        ({"endingVersion": "1"}, {}, "a stream has no end"),
+        ({"filter": "x > 1"}, {}, "filter 'x > 1'"),
+        ({}, {"commit_massage": "a"}, "unknown option commit_massage; did you mean commit_message"),
+    ]
+    for number, (reading, writing, message) in enumerate(cases):
+        stream = spark.readStream.format("lance").options(**reading).load(path)
+        writer = stream.writeStream.format("lance").options(**writing)
+        writer = writer.option("checkpointLocation", str(tmp_path / f"c{number}"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "o"))
+        with pytest.raises(Exception, match=message) as raised:
+            query.awaitTermination(120)
+        text = str(raised.value)
+        assert "Traceback" not in text
+        assert re.search(r"lance_spark\.errors\.\w+: " + re.escape(str(tmp_path)), text)
 
 
 def test_options_of_streams() -> None:
