@@ -196,13 +196,13 @@ class Compaction:
         ------
         InvalidOptionError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        given = given_options(options)
-        parsed = _options(given)
+        chosen = given_options(options)
+        parsed = _options(chosen)
         check_excluded(dataset._table, parsed)
         tasks = plan_compaction(dataset._table, parsed)
         kept = {
             name: list(value) if isinstance(value, set | frozenset) else value
-            for name, value in given.items()
+            for name, value in chosen.items()
         }
         return CompactionPlan(
             dataset.version,
@@ -268,11 +268,11 @@ def _at(dataset: Dataset, version: int) -> Dataset:
     return dataset if dataset.version == version else dataset.checkout_version(version)
 
 
-def _options(given: Mapping[str, Any]) -> CompactionOptions:
-    unknown = sorted(given.keys() - CompactionOptions.__dataclass_fields__)
+def _options(options: Mapping[str, Any]) -> CompactionOptions:
+    unknown = sorted(options.keys() - CompactionOptions.__dataclass_fields__)
     if unknown:
         raise InvalidInputError(f"{unknown[0]!r} is not an option of a compaction")
-    return CompactionOptions(**given)
+    return CompactionOptions(**options)
 
 
 def _texts(fragments: Sequence[Fragment]) -> list[dict[str, Any]]:

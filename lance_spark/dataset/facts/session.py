@@ -70,16 +70,16 @@ def prewarm(
             )
         segments = [segment for segment in segments if sections.uuid_of(segment) in wanted]
     for segment in segments:
-        kind = sections.type_of_index(segment)
-        if with_position and kind != "INVERTED":
+        index_type = sections.type_of_index(segment)
+        if with_position and index_type != "INVERTED":
             raise InvalidInputError(
-                f"with_position is for indexes of the type INVERTED, and {name!r} is a {kind}"
+                f"with_position is for indexes of the type INVERTED, and {name!r} is a {index_type}"
             )
-        if kind not in _READERS:
+        if index_type not in _READERS:
             raise InvalidInputError(
-                f"index {name!r} has the type {kind}, whose files are not cached"
+                f"index {name!r} has the type {index_type}, whose files are not cached"
             )
-        _READERS[kind](IndexFiles(table.paths, segment))
+        _READERS[index_type](IndexFiles(table.paths, segment))
 
 
 def _read_btree(files: IndexFiles) -> None:

@@ -48,15 +48,15 @@ def _pairs(
     by_name = {field.name: field for field in fields}
     for field in own:
         path = f"{above}{field.name}"
-        found = by_name.get(field.name)
-        if found is None:
+        table_field = by_name.get(field.name)
+        if table_field is None:
             raise InvalidInputError(
                 f"{file}: the table has no column {path!r}; add it, or write a file without it"
             )
-        if found.logical_type != field.logical_type:
+        if table_field.logical_type != field.logical_type:
             raise InvalidInputError(
                 f"{file}: column {path!r} has the type {field.logical_type!r}, and "
-                f"{found.logical_type!r} in the table"
+                f"{table_field.logical_type!r} in the table"
             )
-        yield field.id, found.id
-        yield from _pairs(field.children, found.children, file, f"{path}.")
+        yield field.id, table_field.id
+        yield from _pairs(field.children, table_field.children, file, f"{path}.")
