@@ -141,7 +141,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("shape", "kind", "metric"), CELLS)
 def test_recall(shape: str, kind: str, metric: str, tmp_path: Path) -> None:
     vectors = data_set(shape, ROWS)
