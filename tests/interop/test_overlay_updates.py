@@ -96,6 +96,7 @@ def points(batch: pa.RecordBatch) -> list[Any]:
     return batch["point"].to_pylist()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("version", "stable", "name"),
     cells(["2.0", "2.1", "2.2"], [False, True], list(UPDATES)),
@@ -166,6 +167,7 @@ INDEXES = {
 CHANGED = {"number": 777, "word": "changed", "tags": ["changed"]}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("index_type", "who", "stable"), cells(list(INDEXES), ["own", "pylance"], [False, True])
 )

@@ -98,6 +98,7 @@ def rows_of(table: pa.Table) -> list[str]:
     return sorted(str(row) for row in table.to_pylist())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize(
     ("name", "on", "clauses", "source"), CASES, ids=[case[0] for case in CASES]

@@ -63,6 +63,7 @@ def written(package: Any, path: Path, data: pa.Table, **options: Any) -> Path:
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("count", [0, 5, 2500])
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("writer", PACKAGES)

@@ -51,7 +51,7 @@ OLD_VALUES = {("rows", "BITMAP"), ("rows", "LABEL_LIST")} | {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "NGRAM", "LABEL_LIST"])
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 @pytest.mark.parametrize("who", ["own", "pylance"])

@@ -67,7 +67,7 @@ def rows(ids: np.ndarray, version: str) -> pa.Table:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell)))
 def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_path: Path) -> None:
     who, index_type, version, segments, stable = cell

@@ -68,7 +68,7 @@ def differ(relation: str, value: Geometry | None, literal: Geometry) -> bool:
     )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("size", [4, 1000])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_relations_are_those_of_pylance(tmp_path: Path, encoding: str, size: int) -> None:

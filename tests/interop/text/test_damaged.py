@@ -52,7 +52,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
 def test_damaged_files(
     path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -130,7 +130,7 @@ def test_damaged_files_of_the_first_format(name: str, tmp_path: Path) -> None:
     assert 0 < errors < 160
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
 def test_damaged_files_are_checked_and_merged(path: Path, name: str) -> None:
     (file,) = path.glob(f"_indices/*/{name}.lance")

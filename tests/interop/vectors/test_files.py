@@ -152,7 +152,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release), VECTORS))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("release", "table", "versions"), TABLES, ids=[" ".join(t[:2]) for t in TABLES]
 )
@@ -189,6 +189,7 @@ def test_files_of_old_releases(
         np.testing.assert_allclose(result["_distance"], expected["_distance"], rtol=1e-3)
 
 
+@pytest.mark.sample(2)
 @each_kind
 def test_files_of_pylance(
     index_type: str, metric: str, dtype: str, options: dict[str, Any], tmp_path: Path
@@ -211,6 +212,7 @@ def test_files_of_pylance(
     assert segment.has_graphs is ("HNSW" in index_type)
 
 
+@pytest.mark.sample(2)
 @each_kind
 def test_pylance_finds_the_same_in_our_files(
     index_type: str, metric: str, dtype: str, options: dict[str, Any], tmp_path: Path
@@ -276,6 +278,7 @@ def replace_index(
     commit_segments(table, [new], [old], CommitOptions())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("rows", [0, 3, 600])
 def test_our_models_with_partitions_without_rows(version: str, rows: int, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ RELEASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("release", "table"), RELEASES, ids=[" ".join(item) for item in RELEASES])
 def test_graphs_of_old_releases(release: str, table: str, tmp_path: Path) -> None:
     """They have node 0 on all levels, and a row too few in the numbers of the upper ones."""

@@ -79,6 +79,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("metric", "num_bits", "dimension", "dtype"), CASES)
 def test_codes_of_pylance(
     metric: str, num_bits: int, dimension: int, dtype: Any, tmp_path: Path

@@ -64,7 +64,7 @@ def replaced(file: Path) -> None:
     file.write_bytes(data.read_bytes())
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("damage", [Path.unlink, truncated, garbled, replaced])
 @pytest.mark.parametrize(
     ("index_type", "name"),

@@ -210,7 +210,7 @@ ZONES = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("many", [dates.to_local, dates.to_instants, dates.starts_of_days])
 def test_arrays_of_times_are_converted_like_single_times(

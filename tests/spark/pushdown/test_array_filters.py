@@ -106,7 +106,7 @@ def frames(
     return table, spark.read.parquet(paths["t.parquet"])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("condition", [*PUSHED, *RETURNED])
 def test_rows_are_those_of_parquet(frames: tuple[Any, Any], condition: str) -> None:
     query, expected = (frame.where(condition).select("id", "words") for frame in frames)

@@ -302,6 +302,7 @@ def _update_column(path: Path) -> None:
     lance.LanceDataset.commit(path, operation, read_version=dataset.version)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "change", [_append, _mixed, _some_nulls, _update, _overlay, _update_column]
 )

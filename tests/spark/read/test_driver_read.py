@@ -55,7 +55,7 @@ def is_found(frame: Any) -> bool:
     return "LocalTableScan" in plan
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

@@ -53,7 +53,7 @@ def encoded(tokens: list[bytes], numbers: np.ndarray) -> bytes:
     return content
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("step", [1000, 1 << 20])
 @pytest.mark.parametrize("case", range(len(TOKENS)))
 def test_tokens_are_read_again(case: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
