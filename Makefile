@@ -49,7 +49,7 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_STATEMENTS=500 $(BIN)/python -m pytest -q tests/spark/sql/test_random_statements.py
 	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_PREDICATES=50000 $(PYTEST) tests/interop/predicates
 	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_FLIPS=1000 LANCE_SPARK_SEQUENCES=2000 LANCE_SPARK_TEST_INPUTS=20000 $(PYTEST) tests/encoding tests/file/v0_1 tests/mutations/test_random_changes.py tests/hostile tests/table/test_hostile.py
-	LANCE_SPARK_TEST_CELLS=all $(PYTEST) tests/concurrent tests/crash tests/faults tests/file tests/mutations tests/scan tests/storage tests/table
+	LANCE_SPARK_TEST_CELLS=all $(PYTEST) tests/concurrent tests/crash tests/faults tests/file tests/mutations tests/proto tests/scan tests/storage tests/table tests/upgrade
 	$(BIN)/python -m pytest -q -s tests/table/long_growth.py tests/spark/table/long_stream.py
 	LANCE_SPARK_TEST_COLUMNS=1000 LANCE_SPARK_TEST_FLIPS=20000 $(BIN)/python -m pytest -q tests/spark/jvm tests/spark/pushdown/test_random_tables.py
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
@@ -57,7 +57,7 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_COLUMNS=1000 $(BIN)/python -m pytest -q tests/spark/long_random_tables.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
-	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/test_configured.py tests/spark/test_connect.py tests/spark/test_submit.py tests/spark/conversion/test_convert.py tests/spark/conversion/test_extensions.py tests/spark/pushdown/test_columnar.py tests/spark/pushdown/test_enable.py tests/spark/pushdown/test_groups.py tests/spark/pushdown/test_settings.py tests/spark/pushdown/test_top_rows.py tests/spark/pushdown/test_array_filters.py tests/spark/pushdown/test_nearest_rows.py tests/spark/pushdown/test_ordering.py tests/spark/read/test_driver_read.py tests/spark/pushdown/test_recorded_order.py tests/spark/pushdown/test_vector_functions.py tests/spark/sql/test_alter.py tests/spark/sql/test_row_changes.py tests/spark/test_blobs.py tests/spark/pushdown/test_packed_arrays.py tests/spark/pushdown/test_runtime_filters.py tests/spark/requests/test_filters.py tests/spark/sql/test_column_updates.py tests/spark/sql/test_merge_keys.py tests/spark/sql/test_nearest_by.py tests/spark/table/merge/test_keys.py tests/spark/table/test_places.py tests/spark/table/test_version_0_1.py tests/spark/table/test_columns.py tests/spark/table/test_delete.py tests/spark/table/test_replace_rows.py tests/spark/table/test_update.py tests/spark/table/test_update_columns.py tests/spark/table/merge/test_merge.py tests/spark/table/merge/test_upsert.py
+	LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark
 
 # Faults by the thousand, load for minutes, processes of Spark killed, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
 # make soak SOAK_MINUTES=60. See tests/soak/__main__.py for the rest.

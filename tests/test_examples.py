@@ -14,10 +14,10 @@ import lance
 import pyarrow.compute as pc
 import pytest
 
-from tests.support.spark.processes import environment
+from tests.support.spark.processes import ROOT, environment
 from tests.support.spark.settings import INTERPRETED
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = ROOT / "examples"
 #: Settings for short runs, as arguments of spark-submit: a folder of settings would be on the path
 #: of Java's classes, for which there is no archive of classes then.
 SETTINGS = {
@@ -26,7 +26,13 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     **INTERPRETED,
 }
-ARGUMENTS = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
+#: The example of spark-submit has the settings of a cluster. They suit the others, too.
+ARGUMENTS = " ".join(
+    [
+        f"--properties-file {ROOT}/spark-conf/spark-defaults.conf",
+        *(f"--conf {name}={value}" for name, value in SETTINGS.items()),
+    ]
+)
 
 #: Runs examples one after the other, with one start of Spark for all.
 _TOGETHER = """
@@ -65,13 +71,24 @@ def run(name: str, folder: Path) -> str:
 def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """Return the folder of examples that share one start of Spark, and the output of each."""
     folder = tmp_path_factory.mktemp("examples")
-    names = ("quickstart", "lance_table", "tiers", "streaming", "sql", "search")
+    names = ("quickstart", "lance_table", "tiers", "streaming", "sql", "search", "spark_submit")
     command = [path for name in names for path in (EXAMPLES / f"{name}.py", folder / name)]
     for name in names:
         (folder / name).mkdir()
     printed = python("-c", _TOGETHER, *command, cwd=folder)
     parts = printed.split("example ")[1:]
     return folder, dict(zip(names, parts, strict=True))
+
+
+def check_spark_submit(output: str, folder: Path) -> None:
+    """Check what the example of spark-submit prints and writes."""
+    assert "wrote    200,000 rows" in output
+    assert "appended 220,000 rows now" in output
+    assert "before   200,000 rows, in version 1" in output
+    table = lance.dataset(str(folder / "readings.lance"))
+    table.validate()
+    assert [table.version, table.count_rows()] == [2, 220_000]
+    assert table.schema.field("vector").type.list_size == 8
 
 
 def test_tables(tmp_path: Path) -> None:
@@ -190,3 +207,8 @@ def test_quickstart(together: tuple[Path, dict[str, str]]) -> None:
     assert flights.version == 3
     assert f"now: {flights.count_rows():,} rows" in output
     assert lance.dataset(folder / "vectors.lance").count_rows() == 50_000
+
+
+def test_spark_submit(together: tuple[Path, dict[str, str]]) -> None:
+    """`tests/spark/test_submit.py` runs this example by spark-submit, in `make test-long`."""
+    check_spark_submit(together[1]["spark_submit"], together[0] / "spark_submit")

@@ -371,7 +371,8 @@ def mem_wal_of(table: OpenTable) -> MemWalDetails:
     details = details_of(table.manifest)
     if details is None:
         raise InvalidInputError(
-            f"{table.store.display}: the table has no MemWAL; initialise one first"
+            f"{table.store.display}: the table has no MemWAL; initialize one first "
+            "(Dataset.initialize_mem_wal, LanceTable.initializeMemWal)"
         )
     return details
 
@@ -436,9 +437,9 @@ def _find(table: OpenTable, fresh: _FreshRows) -> tuple[np.ndarray[Any, Any], UI
     ):
         values = key_values(key_columns(schema, pa.Table.from_batches([batch.values])))
         matches = pc.index_in(values, value_set=fresh.keys)
-        found = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
+        matched = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
         numbers.append(matches.drop_null().to_numpy().astype(np.int64))
-        addresses.append(batch.addresses[found])
+        addresses.append(batch.addresses[matched])
     rows, places = np.concatenate(numbers), np.concatenate(addresses)
     order = np.argsort(rows, kind="stable")
     return rows[order], places[order]

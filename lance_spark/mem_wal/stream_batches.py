@@ -9,7 +9,8 @@ A stream numbers its batches, and repeats the last one after a crash. A batch of
 not atomic: a crash leaves it in some of them. So each shard records the batch: in the properties of
 the WAL entry, and in the version of the shard manifest that adds an SSTable
 (`table/mem_wal/stream_progress`). A repeated batch looks there, and in older versions if another
-client has changed the shard since. Shards that have the batch are left as they are.
+client has changed the shard since. Shards that have the batch are left as they are. A later batch
+in a shard is an error: a crash repeats only the last one, so the checkpoint is an old one.
 
 The stream does not claim a shard again as long as the newest version is its own. If another writer
 has claimed the shard since, the stream claims it, and first flushes the rows that this writer has
@@ -40,7 +41,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.order import order_of
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, overtaken
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, read_latest, read_manifest
 from lance_spark.table.mem_wal.stream_progress import BATCH, QUERY_ID, progress_in, progress_of
@@ -140,7 +141,8 @@ def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uu
     Raises
     ------
     InvalidInputError
-        The table has no MemWAL, no primary key, or no sharding by which rows are dealt out.
+        The table has no MemWAL, no primary key, or no sharding by which rows are dealt out; or a
+        shard has a later batch of the stream.
     CommitConflictError
         Other writers claimed a shard again and again. The batch may be in some shards; repeat it.
     CorruptFileError, StorageError
@@ -160,7 +162,7 @@ def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uu
 
 
 def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
-    """Return whether a shard has the rows of a batch, or of a later one of the same stream.
+    """Return whether a shard has the rows of a batch.
 
     Parameters
     ----------
@@ -171,6 +173,8 @@ def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> 
 
     Raises
     ------
+    InvalidInputError
+        It has a later batch of the stream.
     CorruptFileError, StorageError
     """
     number = _number_in([newest], batch)
@@ -185,7 +189,20 @@ def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> 
         )
         number = _number_in(manifests, batch)
         last -= len(versions)
-    return number is not None and number >= batch.number
+    return _is_repeated(store, number, batch)
+
+
+def _is_repeated(store: ObjectStore, number: int | None, batch: StreamBatch) -> bool:
+    """Return whether the last batch that a shard has of a stream is this batch.
+
+    Raises
+    ------
+    InvalidInputError
+        It is a later batch.
+    """
+    if number is not None and number > batch.number:
+        raise overtaken(store, batch.query_id, number, batch.number)
+    return number == batch.number
 
 
 def _number_in(manifests: Sequence[ShardManifest | None], batch: StreamBatch) -> int | None:
@@ -216,7 +233,7 @@ def _log_has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch
         numbers = _numbers_in([entry for entry in entries if entry is not None], batch)
         if numbers or None in entries:
             # Cleanup has removed the entries before.
-            return max(numbers, default=-1) >= batch.number
+            return _is_repeated(store, max(numbers, default=None), batch)
         last -= len(positions)
     return False
 
@@ -268,11 +285,12 @@ class _ShardOfStream:
                 return False
             writer = self._writer()
             last = max(_numbers_in(writer.entries, self.batch), default=-1)
-        if number > last:
+        is_new = not _is_repeated(self.table.store, last, self.batch)
+        if is_new:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
-        _WRITERS[key] = writer, max(last, number)
-        return number > last
+        _WRITERS[key] = writer, number
+        return is_new
 
     def _writer(self) -> ShardWriter:
         """Claim the shard."""

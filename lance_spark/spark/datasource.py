@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from lance_spark.spark.python_process import leave_modules_uncollected
+from lance_spark.spark.python_process import leave_modules_uncollected, plain_messages
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -144,30 +144,34 @@ class LanceDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the stream reader for a schema of the table or of the user.
 
-        Raises
-        ------
-        InvalidOptionError
-        UnsupportedError
-            An option needs a newer Spark, or a request asks for more than columns.
+        An option that is wrong is an error of the first call of the reader: Spark hides errors of
+        this method behind one of its own.
         """
+        from lance_spark.errors import LanceError, naming
         from lance_spark.spark.options.options import ReadOptions
         from lance_spark.spark.options.rare_options import FeedOptions
         from lance_spark.spark.pushdown.request import Request, refused, take_request
+        from lance_spark.spark.read.reader import display
         from lance_spark.spark.streaming.reader import LanceStreamReader
+        from lance_spark.spark.streaming.refused import RefusedReader
 
         first = schema.fields[0] if schema.fields else None
         request = take_request(schema)
-        options = ReadOptions.parse(options_of(first, self.options))
-        feed = FeedOptions.parse(options)
-        if request is None:
-            return LanceStreamReader(options, feed, schema)
-        from lance_spark.spark.pushdown.columnar import to_streams
+        try:
+            options = ReadOptions.parse(options_of(first, self.options))
+            with naming(display(options.path)):
+                feed = FeedOptions.parse(options)
+                if request is None:
+                    return LanceStreamReader(options, feed, schema)
+                from lance_spark.spark.pushdown.columnar import to_streams
 
-        shared = request.shared_memory
-        if request != Request(columnar=True, shared_memory=shared):
-            raise refused("a stream is only asked for columns", request)
-        columns = copy(schema)
-        return LanceStreamReader(options, feed, columns, to_streams(schema), shared)
+                shared = request.shared_memory
+                if request != Request(columnar=True, shared_memory=shared):
+                    raise refused("a stream is only asked for columns", request)
+                columns = copy(schema)
+                return LanceStreamReader(options, feed, columns, to_streams(schema), shared)
+        except LanceError as error:
+            return RefusedReader(error)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
@@ -182,9 +186,10 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.streaming.upserts import LanceUpsertWriter
         from lance_spark.spark.streaming.writer import LanceStreamWriter
 
-        options = WriteOptions.parse(self.options)
-        writer = LanceUpsertWriter if options.upsert else LanceStreamWriter
-        return writer(options, schema, overwrite)
+        with plain_messages():
+            options = WriteOptions.parse(self.options)
+            writer = LanceUpsertWriter if options.upsert else LanceStreamWriter
+            return writer(options, schema, overwrite)
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:

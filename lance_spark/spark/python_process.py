@@ -17,12 +17,16 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from lance_spark.errors import LanceError
 
 #: First argument of such a process: pyspark's module that runs a step of planning, or tasks.
 _PLANNING, _TASKS = "pyspark.sql.worker.", "pyspark.worker"
+#: The program that plans the batches of a stream.
+_STREAMS = "python_streaming_source_runner.py"
 #: File descriptors among which the connection to the JVM is searched. It is one of the first.
 _DESCRIPTORS = range(3, 32)
 #: The number of modules that were loaded when objects were left out last.
@@ -58,6 +62,21 @@ def leave_modules_uncollected() -> None:
     if len(sys.modules) != _frozen["modules"] and _runs(_PLANNING, _TASKS):
         _frozen["modules"] = len(sys.modules)
         gc.freeze()
+
+
+@contextmanager
+def plain_messages() -> Iterator[None]:
+    """Let Spark show the message of a `LanceError` without a traceback before it.
+
+    Spark's message about a stream that failed holds the whole text. The process ends after an
+    error, so that no other step sees the variable.
+    """
+    try:
+        yield
+    except LanceError:
+        if _runs(_PLANNING) or sys.argv[0].endswith(_STREAMS):
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 def _runs(*modules: str) -> bool:

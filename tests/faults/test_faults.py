@@ -56,7 +56,7 @@ def test_a_seed_is_a_schedule() -> None:
     assert run_all(31, 3)["digests"] != first["digests"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mutation", FOUND_BY)
 def test_the_checker_reports_every_mutation(mutation: str) -> None:
     first = FOUND_BY[mutation]

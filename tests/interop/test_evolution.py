@@ -81,10 +81,12 @@ def check(theirs: lance.LanceDataset, *selections: list[str]) -> pa.Table:
     return expected
 
 
+@pytest.mark.sample(2)
 def test_parts_of_structs(theirs: lance.LanceDataset) -> None:
     check(theirs, ["s.b"], ["s.l", "id", "s.a"], ["s.b", "s.a"])
 
 
+@pytest.mark.sample(2)
 def test_columns_added(theirs: lance.LanceDataset) -> None:
     theirs.add_columns({"twice": "id * 2", "upper_text": "upper(text)"})
     checked_table = check(theirs)
@@ -92,6 +94,7 @@ def test_columns_added(theirs: lance.LanceDataset) -> None:
     assert len(theirs.get_fragments()[0].data_files()) == 2
 
 
+@pytest.mark.sample(2)
 def test_columns_added_as_nulls(theirs: lance.LanceDataset) -> None:
     dtype = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
     theirs.add_columns(pa.schema([pa.field("later", dtype), pa.field("number", pa.float32())]))
@@ -109,6 +112,7 @@ def test_columns_added_as_nulls(theirs: lance.LanceDataset) -> None:
     assert checked_table["number"].null_count == checked_table.num_rows - 10
 
 
+@pytest.mark.sample(2)
 def test_columns_dropped(theirs: lance.LanceDataset) -> None:
     theirs.add_columns({"twice": "id * 2"})
     theirs.drop_columns(["text"])
@@ -121,11 +125,13 @@ def test_columns_dropped(theirs: lance.LanceDataset) -> None:
         lance_spark.open_dataset(theirs.uri).to_table(["text"])
 
 
+@pytest.mark.sample(2)
 def test_columns_renamed_and_cast(theirs: lance.LanceDataset) -> None:
     theirs.alter_columns({"path": "text", "name": "words"}, {"path": "id", "data_type": pa.int32()})
     assert check(theirs)["id"].type == pa.int32()
 
 
+@pytest.mark.sample(2)
 def test_columns_merged(theirs: lance.LanceDataset) -> None:
     ids = np.arange(0, ROWS, 2)
     theirs.merge(pa.table({"id": ids, "half": pa.array(ids / 2)}), "id")
@@ -133,6 +139,7 @@ def test_columns_merged(theirs: lance.LanceDataset) -> None:
     assert checked_table["half"].null_count == sum(i % 2 for i in checked_table["id"].to_pylist())
 
 
+@pytest.mark.sample(2)
 def test_rows_updated(theirs: lance.LanceDataset) -> None:
     theirs.update({"text": "'new'"}, where="id % 10 = 1")
     check(theirs)
@@ -166,6 +173,7 @@ def test_children_added_in_files_of_their_own(newer: lance.LanceDataset) -> None
     check(newer, ["s.c", "s.a"])
 
 
+@pytest.mark.sample(2)
 def test_columns_replaced(theirs: lance.LanceDataset) -> None:
     """The old file has a mark in place of the column. A new file has its field."""
     fragment = theirs.get_fragments()[0]

@@ -191,7 +191,7 @@ def complaint(dataset: lance.LanceDataset) -> str:
     return ""
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("fixture", "start", "name"), chosen())
 def test_changes(fixture: Fixture, start: str, name: str, releases: Unpack, tmp_path: Path) -> None:
     tables = [

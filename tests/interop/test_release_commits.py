@@ -26,7 +26,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Unpack:
     return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release)))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("fixture", ALL, ids=str)
 def test_a_new_version_of_a_release_table_has_the_same_rows(
     fixture: Fixture, releases: Unpack, tmp_path: Path

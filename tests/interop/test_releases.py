@@ -85,7 +85,7 @@ def check(ours: lance_spark.Dataset, theirs: pa.Table, note: str) -> None:
     assert_same(ours.to_table(names[-1:]), theirs.select(names[-1:]), f"{note} last column")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @each_table
 def test_every_version_is_read_as_pylance_reads_it(fixture: Fixture, releases: Unpack) -> None:
     path = fixture.path(releases)
@@ -99,7 +99,7 @@ def test_every_version_is_read_as_pylance_reads_it(fixture: Fixture, releases: U
         check(ours, theirs.to_table(columns=columns), note)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @each_table
 def test_every_version_is_read_as_the_release_read_it(fixture: Fixture, releases: Unpack) -> None:
     path = fixture.path(releases)
@@ -196,7 +196,7 @@ def complaint(dataset: lance.LanceDataset) -> str:
 TRUSTED_BITMAPS = (0, 8, 15)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("fixture", APPENDABLE, ids=str)
 def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_path: Path) -> None:
     path = str(tmp_path / "table.lance")

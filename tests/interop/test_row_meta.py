@@ -62,6 +62,7 @@ def with_row_ids(path: Path, ids: Any) -> None:
     (path / location.path).write_bytes(encode(proto, None, manifest.transaction_section))
 
 
+@pytest.mark.sample(2)
 def test_at_every_version(path: Path) -> None:
     for version in versions_of(path):
         ours, theirs = both(path, version)
@@ -70,6 +71,7 @@ def test_at_every_version(path: Path) -> None:
         same(ours.to_table(["id", *ALL]), theirs.to_table(columns=["id", *ALL]))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -116,6 +118,7 @@ def test_tasks_do_not_carry_what_they_do_not_read(tmp_path: Path) -> None:
     same(ours.take_rows([7, 5, 9], ["id"]), theirs._take_rows([7, 5, 9], columns=["id"]))
 
 
+@pytest.mark.sample(2)
 def test_with_filters(path: Path) -> None:
     ours, theirs = both(path)
     for ours_filter, theirs_filter in [
@@ -142,6 +145,7 @@ def test_rows_by_position(path: Path) -> None:
     same(table_read, ours.to_table(["_row_created_at_version"]).take(positions))
 
 
+@pytest.mark.sample(2)
 def test_rows_by_id(path: Path) -> None:
     rng = np.random.default_rng(3)
     for version in versions_of(path):

@@ -1,5 +1,5 @@
-"""The example of spark-submit, run as its text says: by `make test-long` on a cluster of processes, as
-that of `test_cluster`.
+"""The example of spark-submit, run as its text says on a cluster of processes. `make test` runs it
+with the other examples (`tests/test_examples.py`), and spark-submit in `test_cluster`.
 """
 
 from __future__ import annotations
@@ -8,22 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-import lance
 import pytest
 
 from tests.support.cells import ALL_CELLS
 from tests.support.spark.processes import JAVA_OPTIONS, ROOT, environment, make_home
+from tests.test_examples import check_spark_submit
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 
+@pytest.mark.skipif(not ALL_CELLS, reason="make test runs the example with the other examples")
 @pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}")
 def test_the_example_runs(tmp_path: Path) -> None:
     home = make_home(tmp_path / "home")
     homes = {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(tmp_path / "local")}
     command = [
         str(SUBMIT),
-        *("--master", "local-cluster[2,1,1024]" if ALL_CELLS else "local[2]"),
+        *("--master", "local-cluster[2,1,1024]"),
         *("--properties-file", "spark-conf/spark-defaults.conf"),
         *("--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.host=localhost"),
@@ -42,12 +43,6 @@ def test_the_example_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    assert "wrote    200,000 rows" in ran.stdout
-    assert "appended 220,000 rows now" in ran.stdout
-    assert "before   200,000 rows, in version 1" in ran.stdout
     executors = {path.parent.name for path in home.glob("work/*/*/stderr")}
-    assert len(executors) == (2 if ALL_CELLS else 0)
-    table = lance.dataset(str(tmp_path / "readings.lance"))
-    table.validate()
-    assert [table.version, table.count_rows()] == [2, 220_000]
-    assert table.schema.field("vector").type.list_size == 8
+    assert len(executors) == 2
+    check_spark_submit(ran.stdout, tmp_path)

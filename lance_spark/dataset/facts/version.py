@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -120,7 +121,7 @@ class FactMethods(ScannerMethods):
         """
         from lance_spark.table.manifest.versions import list_manifests
 
-        return [{"version": found.version} for found in list_manifests(self._table.store)]
+        return [{"version": location.version} for location in list_manifests(self._table.store)]
 
     def checkout_latest(self) -> Self:
         """Return the newest version of the branch. This object keeps its version.
@@ -231,6 +232,43 @@ class FactMethods(ScannerMethods):
         if begin_version is None or end_version is None:
             raise InvalidInputError("give compared_against, or begin_version and end_version")
         return DatasetDelta(self, begin_version, end_version)
+
+    def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
+        """Return the addresses of rows after the compactions that this version records.
+
+        Only compactions with `defer_index_remap` are recorded, until indexes have followed them.
+
+        Parameters
+        ----------
+        addrs : uint64 array
+            Addresses of rows in older versions: fragment id << 32 | offset.
+
+        Returns
+        -------
+        uint64 array or None
+            The new addresses, null for rows that were deleted; an address of a fragment that was
+            not compacted stays. None if no compaction is recorded.
+
+        Raises
+        ------
+        InvalidInputError
+            The array has another type.
+        CorruptTableError, StorageError
+        """
+        from lance_spark.scan.indexes.moved_rows import MovedRows
+        from lance_spark.table.indexes.sections import section_of
+
+        if not isinstance(addrs, pa.Array) or addrs.type != pa.uint64():
+            shown = addrs.type if isinstance(addrs, pa.Array) else type(addrs).__name__
+            raise InvalidInputError(f"addrs must be an array of uint64, not {shown}")
+        moves = MovedRows.of(self._table.paths, section_of(self._table.manifest))
+        if not moves:
+            return None
+        addresses = addrs.fill_null(0).to_numpy()
+        fragments = BitMap(np.unique(addresses >> np.uint64(32)).astype(np.uint32))
+        moved, is_live = moves.addresses(addresses, fragments)
+        is_null = addrs.is_null().to_numpy(zero_copy_only=False) | ~is_live
+        return pa.array(moved, pa.uint64(), mask=is_null)
 
     def all_files(self) -> pa.RecordBatchReader:
         """List the files below the root of the table, also those that no version refers to.

@@ -1,4 +1,4 @@
-"""The rows of a MemWAL that a search looks at: they are read once, as a table in memory."""
+"""The rows of a MemWAL that a search looks at, or has found, as a table in memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import write_json
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.fragment.row_meta import SEARCH_FIELDS
+from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, SEARCH_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.comparison import column_at
 from lance_spark.scan.predicates.conditions import Condition, matching, top_fields
 from lance_spark.scan.task import ScanTask
 
-_COMPUTED = {field.id for field in SEARCH_FIELDS}
+#: Columns of a result that are not read.
+_COMPUTED = {field.id for field in (*SEARCH_FIELDS, ROW_ADDRESS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,20 @@ class FreshTable:
         rows = pa.Table.from_batches(batches, first.schema).combine_chunks()
         return cls(first.lance_schema.fields, rows)
 
+    @classmethod
+    def empty(cls, tasks: Sequence[ScanTask]) -> FreshTable:
+        """Return a table without rows, with the columns that tasks read."""
+        return cls(tasks[0].lance_schema.fields, tasks[0].schema.empty_table())
+
+    def of(self, batch: pa.RecordBatch) -> FreshTable:
+        """Return a table of other rows of the same columns."""
+        return FreshTable(self.fields, pa.Table.from_batches([batch], self.rows.schema))
+
+    def with_rows(self, added: FreshTable, chosen: npt.NDArray[np.bool_]) -> FreshTable:
+        """Return some of the rows of this table and of another one after it."""
+        rows = pa.concat_tables([self.rows, added.rows]).filter(pa.array(chosen))
+        return FreshTable(self.fields, rows.combine_chunks())
+
     def values(self, path: Sequence[Field]) -> pa.Array | None:
         """Return a column that is searched, by the fields above it and its own; None without rows.
 
@@ -69,7 +84,7 @@ class FreshTable:
     def columns(
         self, schema: Schema, numbers: RowNumbers, computed: Mapping[int, npt.NDArray[Any]]
     ) -> pa.Table:
-        """Return the columns of the result of a search, of some rows.
+        """Return the columns of the result of a search, of some rows; row addresses are null.
 
         Parameters
         ----------
@@ -84,6 +99,8 @@ class FreshTable:
         for field in schema.fields:
             if field.id in computed:
                 columns.append(pa.chunked_array([pa.array(computed[field.id])]))
+            elif field.id == ROW_ADDRESS.id:
+                columns.append(pa.chunked_array([pa.nulls(len(numbers), pa.uint64())]))
             else:
                 columns.append(taken.column(position))
                 position += 1

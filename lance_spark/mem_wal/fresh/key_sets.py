@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from lance_spark.errors import CorruptFileError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.key_index import KeyPages, key_values
@@ -181,11 +182,14 @@ class KeySet:
         known = self._keys_between(least, greatest)
         if not len(known):
             return np.zeros(len(keys), np.bool_)
+        if keys.null_count:
+            # numpy would make inexact floats of integers.
+            known = pa.array(known)
         if isinstance(known, pa.Array):
-            found: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=known).to_numpy(
+            is_known: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=known).to_numpy(
                 zero_copy_only=False
             )
-            return found
+            return is_known
         numbers = keys.to_numpy(zero_copy_only=False)
         # Keys of rows that are near one another are often near one another, too.
         first = np.searchsorted(known, numbers.min())
@@ -213,7 +217,8 @@ class KeySet:
             [pair for pair in zip(self.sources, pages, strict=True) if len(pair[1])],
             local=all(_is_local(source) for source in self.sources),
         )
-        keys = _joined([array for part in parts for array in part])
+        # A null is the key of no other row.
+        keys = _joined([array for part in parts for array in part]).drop_null()
         if pat.is_integer(keys.type):
             # A search in order does not read all of them.
             keys = np.sort(keys.to_numpy(zero_copy_only=False))
@@ -248,7 +253,15 @@ def _size(values: pa.Array) -> int:
 
 def _log_keys(rows: LogRows, paths: KeyPaths) -> pa.Array:
     read = rows.read(Schema.of_paths(paths).fields)
-    return _joined([keys_of(batch, paths) for batch in read.to_batches()])
+    batches = read.to_batches()
+    for path in paths:
+        if any(values_at(batch, path).null_count for batch in batches):
+            name = ".".join(node.name for node in path)
+            raise CorruptFileError(
+                f"{rows.store.display}: the log of shard {rows.shard} has rows without a value of "
+                f"key column {name!r}, which its writer must not write; read without fresh rows"
+            )
+    return _joined([keys_of(batch, paths) for batch in batches])
 
 
 def keys_of(batch: pa.RecordBatch, paths: KeyPaths) -> pa.Array:

@@ -1,8 +1,8 @@
 """The task of a vector search of a version and of the rows of its MemWAL.
 
 The version is searched as without MemWAL, hidden rows left out before. All vectors of SSTables and
-logs are measured. If there are any, the rows that an index finds are measured again, so that all
-distances can be compared.
+logs are measured, in batches of which only the nearest rows are kept. If there are any, the rows
+that an index finds are measured again, so that all distances can be compared.
 """
 
 from __future__ import annotations
@@ -87,21 +87,20 @@ class FreshNearestTask(VectorScanTask):
         self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None
     ) -> pa.Table:
         """Return the nearest rows, by query and distance."""
-        found = self.neighbors(metrics, table)
-        fresh = FreshTable.read(self.fresh, metrics) if self.fresh else None
-        measured = Neighbors.none() if fresh is None else self._measured(fresh)
+        base_neighbors = self.neighbors(metrics, table)
+        fresh, measured = self._nearest_fresh(metrics) if self.fresh else (None, Neighbors.none())
         # Rows of the version are numbered before those of the MemWAL.
-        numbers = np.arange(len(found) + len(measured), dtype=np.uint64)
+        numbers = np.arange(len(base_neighbors) + len(measured), dtype=np.uint64)
         best = Neighbors(
-            np.concatenate([found.queries, measured.queries]),
-            np.concatenate([found.distances, measured.distances]),
+            np.concatenate([base_neighbors.queries, measured.queries]),
+            np.concatenate([base_neighbors.distances, measured.distances]),
             numbers,
             numbers,
         ).best(self.search.query.k)
         order = best.ids.astype(np.int64)
-        is_fresh = order >= len(found)
-        from_base = found.at(order[~is_fresh])
-        from_fresh = measured.at(order[is_fresh] - len(found))
+        is_fresh = order >= len(base_neighbors)
+        from_base = base_neighbors.at(order[~is_fresh])
+        from_fresh = measured.at(order[is_fresh] - len(base_neighbors))
         if self.after:
             slices = self._slices(np.unique(from_base.addresses))
             passing = self._addresses(metrics, table, slices, self.after)
@@ -133,15 +132,27 @@ class FreshNearestTask(VectorScanTask):
         rows = self.nearest_rows(metrics, self.opened())
         yield from rows.combine_chunks().to_batches(self.batch_size)
 
-    def _measured(self, fresh: FreshTable) -> Neighbors:
-        """Return the nearest rows of the MemWAL; their ids are their numbers."""
+    def _nearest_fresh(self, metrics: ScanMetrics) -> tuple[FreshTable, Neighbors]:
+        """Return the nearest rows of the MemWAL; ids are the numbers of rows in the table."""
         search, query = self.search, self.search.query
-        column = fresh.values(search.path)
-        if column is None:
-            return Neighbors.none()
         vectors = search.dtype.query(query.vectors, search.metric)
         bounds = query.lower_bound, query.upper_bound
         flat = FlatSearch(search.dtype, search.metric, vectors, query.k, *bounds)
-        numbers = np.arange(len(column), dtype=np.uint64)
-        flat.add(column, numbers, numbers)
-        return flat.neighbors()
+        near = FreshTable.empty(self.fresh)
+        numbers = np.empty(0, np.uint64)
+        count = 0
+        for batch in (batch for task in self.fresh for batch in task.batches(metrics)):
+            own = np.arange(count, count + batch.num_rows, dtype=np.uint64)
+            count += batch.num_rows
+            added = near.of(batch)
+            column = added.values(search.path)
+            if column is None:
+                continue
+            flat.add(column, own, own)
+            # Further rows need no memory.
+            numbers = np.concatenate([numbers, own])
+            is_near = np.isin(numbers, flat.neighbors().ids)
+            numbers, near = numbers[is_near], near.with_rows(added, is_near)
+        found = flat.neighbors()
+        places = np.searchsorted(numbers, found.ids).astype(np.uint64)
+        return near, Neighbors(found.queries, found.distances, places, places)

@@ -12,13 +12,16 @@ Programs that distribute the build of an index themselves use these steps:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
+from typing import Any
 
 from pyroaring import BitMap
 
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
+    MissingFileError,
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
@@ -31,8 +34,12 @@ from lance_spark.mutations.indexes.create import (
     segment_tasks,
 )
 from lance_spark.mutations.indexes.optimize import can_merge, moved_rows, path_of, pieces_of
-from lance_spark.proto import table_pb2
+from lance_spark.proto import index_pb2, table_pb2
+from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.text.columns import INVERTED
+from lance_spark.scan.text.files.layout import layout_of
+from lance_spark.scan.vectors.details import VECTOR, details_of
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.history import transaction_of
@@ -117,8 +124,9 @@ def commit_built(
     Raises
     ------
     InvalidInputError
-        No segment is given, they cover a fragment twice, they are of another column, or the name
-        is that of an index of another column.
+        No segment is given, they cover a fragment twice, they are of another column, their files
+        are not in the table, the name is that of an index of another column, or the segments of
+        the index would give other answers than each other.
     LanceError
         Errors of `commit`.
     """
@@ -140,7 +148,8 @@ def commit_built(
         copy.name = name
         named.append(copy)
     covered = _check(table, named)
-    removed = []
+    removed: list[table_pb2.IndexMetadata] = []
+    kept: list[table_pb2.IndexMetadata] = []
     for existing in indexes.section_of(table.manifest).indices:
         if existing.name != name:
             continue
@@ -150,11 +159,12 @@ def commit_built(
                 "or choose another name"
             )
         own = indexes.fragment_bitmap(existing)
-        if own is None or own & covered:
-            removed.append(existing)
+        (removed if own is None or own & covered else kept).append(existing)
     operation = CreateIndex(tuple(named), tuple(removed))
     built_on = min(segment.dataset_version for segment in named)
     base = _planned_on(table, operation, built_on)
+    _check_files(table, named)
+    _check_alike(table, [*kept, *named])
     return at_version(table, commit_operation(base, operation, options))
 
 
@@ -200,3 +210,58 @@ def _check(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> Bit
             f"{table.store.display}: two of the segments cover the same fragment"
         )
     return covered
+
+
+def _check_files(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> None:
+    """Refuse segments of another table, of another branch, or of which files were deleted."""
+    for segment in segments:
+        files = IndexFiles(table.paths, segment)
+        for file in segment.files:
+            try:
+                with closing(files.source(file.path)) as source:
+                    size = source.size
+            except MissingFileError as error:
+                raise InvalidInputError(
+                    f"{table.store.display}: segment {files.folder} is not of this table or "
+                    f"branch, or was cleaned up: {error}; build it again"
+                ) from error
+            if size != file.size_bytes:
+                raise InvalidInputError(
+                    f"{table.store.display}: file {file.path} of segment {files.folder} has {size} "
+                    f"bytes, not {file.size_bytes}; build the segment again"
+                )
+
+
+def _check_alike(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> None:
+    """Refuse segments of one index whose answers mean different things."""
+    if len(segments) < 2:
+        return
+    first, *others = [_meaning(table, segment) for segment in segments]
+    for segment, other in zip(segments[1:], others, strict=True):
+        differing = [name for name in first if first[name] != other.get(name)]
+        if differing:
+            name = differing[0]
+            raise InvalidInputError(
+                f"{table.store.display}: segments of index {segment.name!r} must have one {name}, "
+                f"but {indexes.uuid_of(segments[0])} has {first[name]!r}, and "
+                f"{indexes.uuid_of(segment)} has {other.get(name)!r}; choose another name, or "
+                "build the segment as the others"
+            )
+
+
+def _meaning(table: OpenTable, segment: table_pb2.IndexMetadata) -> dict[str, Any]:
+    """Return what all segments of an index must have in common: the type, and how values compare.
+
+    The other parameters, such as the rows of a zone, change no answer.
+    """
+    dtype = indexes.type_of_index(segment)
+    meaning: dict[str, Any] = {"type": dtype}
+    if dtype == VECTOR:
+        metric = details_of(segment).metric_type
+        meaning["metric"] = index_pb2.VectorMetricType.Name(metric)
+    elif dtype == INVERTED:
+        meaning |= asdict(layout_of(IndexFiles(table.paths, segment)).parameters)
+    elif dtype == json_path.KIND:
+        target = json_path.target_of(segment)
+        meaning |= {"path": target.path, "type of values": target.type_name}
+    return meaning

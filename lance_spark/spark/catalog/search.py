@@ -24,12 +24,11 @@ from lance_spark.spark.catalog.tables import opened
 from lance_spark.spark.options.names import FULL_TEXT_LIMIT, NEAREST_SHARES
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.hybrid import (
-    CONDITION,
     DEFAULT_RRF_K,
     RELEVANCE,
     Hybrid,
+    Match,
     num_candidates,
-    relevance_steps,
 )
 from lance_spark.spark.read.search_steps import Step, last_steps, nearest_steps, text_steps
 
@@ -101,7 +100,7 @@ class _Search:
         count = None if self._limit is None else self._limit + self._offset
         is_text = self._signature is TEXT
         search = self._texts(count) if is_text else self._nearest(count)
-        added = ROW_ADDRESS.name if is_text else ROW_ID.name
+        added = ROW_ADDRESS.name if is_text else self._ties
         if self._offset:
             search["steps"].append(("offset", self._offset))
         return {"searches": [search], "steps": self._last(self._values.get("filter"), added)}
@@ -111,29 +110,48 @@ class _Search:
         assert self._limit is not None
         count = self._limit + self._offset
         number = num_candidates(self._values.get("candidates"), count)
-        hybrid = Hybrid("rrf", self._values.get("rrf_k", DEFAULT_RRF_K))
+        match = self._match()
+        hybrid = Hybrid("rrf", self._values.get("rrf_k", DEFAULT_RRF_K), match=match)
         searches = self._nearest(number), self._texts(number)
         for search, part in zip(searches, hybrid.parts, strict=True):
             if not self._is_prefilter and "filter" in self._values:
                 search["steps"].append(("where", self._values["filter"]))
             search["steps"].append(("select", ["*", part]))
         names = [name for name in searches[1].pop("names") if name != SCORE.name]
-        steps: list[Step] = [("select", hybrid.columns(names)), *relevance_steps(count)]
+        steps: list[Step] = [("select", hybrid.columns(names)), *match.last_steps(count)]
         if self._offset:
             steps.append(("offset", self._offset))
         return {
             "searches": searches,
-            "join": CONDITION,
+            "join": match.condition,
             "steps": [*steps, *self._last(None, ROW_ADDRESS.name)],
         }
 
     def _last(self, where: str | None, added: str) -> list[Step]:
-        # Rows of a fresh read have neither row ids nor addresses.
-        names = [*(self._columns or ()), *([added] if self._is_fresh else ())]
+        names = [*(self._columns or ())]
         for name, field in (("with_row_id", ROW_ID), ("with_row_address", ROW_ADDRESS)):
             if self._values.get(name):
                 names.append(field.name)
         return last_steps(None if self._is_prefilter else where, added, names)
+
+    @property
+    def _ties(self) -> str:
+        """The column that orders rows with equal distances. Fresh reads have no row ids."""
+        return ROW_ADDRESS.name if self._is_fresh else ROW_ID.name
+
+    def _match(self) -> Match:
+        """Return how rows of two searches are matched. Both read the columns for it."""
+        if not self._is_fresh:
+            return Match()
+        from lance_spark.spark.read.reader import open_table
+
+        table = open_table(ReadOptions.parse(self._options))._table
+        columns = self._options.get("columns")
+        names = None if columns is None else json.loads(columns)
+        match = Match.by_key(table.schema, names, table.store.display)
+        if match.columns is not None:
+            self._options["columns"] = json.dumps(match.columns)
+        return match
 
     def _shared_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
@@ -153,13 +171,10 @@ class _Search:
 
     def _texts(self, limit: int | None) -> dict[str, Any]:
         query = _text_query(self._function, self._values)
-        options = {**self._options, "full_text_query": query}
-        if not self._is_fresh:
-            options["with_row_address"] = "true"
+        options = {**self._options, "full_text_query": query, "with_row_address": "true"}
         if limit is not None:
             options[FULL_TEXT_LIMIT] = str(limit)
-        steps = text_steps(limit, is_fresh=self._is_fresh)
-        return {"steps": steps, "alias": "texts", **_described(options)}
+        return {"steps": text_steps(limit), "alias": "texts", **_described(options)}
 
     def _nearest(self, k: int | None) -> dict[str, Any]:
         # Only a search of texts can return all rows.
@@ -187,7 +202,7 @@ class _Search:
         options = {**self._options, "nearest": json.dumps(nearest), NEAREST_SHARES: "true"}
         if not self._is_fresh:
             options["with_row_id"] = "true"
-        if self._signature is HYBRID:
+        if self._is_fresh or self._signature is HYBRID:
             options["with_row_address"] = "true"
         described = _described(options)
         is_batch = described["names"][0] == QUERY_INDEX.name
@@ -196,7 +211,7 @@ class _Search:
                 f"{self._function}: query_vector must be one vector, not an array of vectors, "
                 + ("with an offset" if self._offset else "in a hybrid search")
             )
-        steps = nearest_steps(k, is_batch=is_batch, is_fresh=self._is_fresh)
+        steps = nearest_steps(k, is_batch=is_batch, ties=(self._ties,))
         return {"steps": steps, "alias": "vectors", **described}
 
 

@@ -95,10 +95,9 @@ _SHARED = {
     "fast_search": _FLAG,
     "with_row_id": _FLAG,
     "with_row_address": _FLAG,
+    "fresh": _FLAG,
 }
 _OF_TEXT = {"query": _STRING, "limit": _ROWS, "search_columns": _NAMES}
-#: Rows of a MemWAL have no addresses, by which a hybrid search joins rows.
-_FRESH = {"fresh": _FLAG}
 _OF_VECTORS = {
     "query_vector": _VECTOR,
     "limit": _ROWS,
@@ -116,12 +115,12 @@ _OF_VECTORS = {
 TEXT = Signature(
     ("table", "query", "limit"),
     ("table", "query"),
-    {"table": _STRING, **_OF_TEXT, **_SHARED, **_FRESH},
+    {"table": _STRING, **_OF_TEXT, **_SHARED},
 )
 VECTORS = Signature(
     ("table", "query_vector", "limit"),
     ("table", "query_vector"),
-    {"table": _STRING, **_OF_VECTORS, **_SHARED, **_FRESH},
+    {"table": _STRING, **_OF_VECTORS, **_SHARED},
     nullable=(),
 )
 HYBRID = Signature(

@@ -10,6 +10,9 @@ compute its relevance:
 
 For `linear`, the candidates of each search are scaled: 1 for the nearest row and for the greatest
 score, 0 for the last candidate. A row that a search has not found has no part of it.
+
+Rows of the table are matched by their addresses. Rows of a MemWAL have none, and are matched by the
+primary key.
 """
 
 from __future__ import annotations
@@ -17,25 +20,104 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.row_meta import DISTANCE, ROW_ADDRESS, SCORE
+from lance_spark.spark.read.projection import select, with_row_columns
 from lance_spark.spark.read.search_steps import Step
+from lance_spark.table.primary_key import primary_key
 
 DEFAULT_RRF_K = 60.0
 #: The column of relevance.
 RELEVANCE = "_relevance_score"
 #: The aliases of the searches.
 VECTORS, TEXTS = "vectors", "texts"
-#: The condition of the full outer join of their rows.
-CONDITION = f"{VECTORS}.{ROW_ADDRESS.name} = {TEXTS}.{ROW_ADDRESS.name}"
 #: The column of the candidates' ranks, or scaled distances or scores.
 _PART = "__part"
-#: All rows are one partition. Spark warns of windows without a partition.
-_ALL = f"PARTITION BY isnull({ROW_ADDRESS.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How the rows of two searches are matched.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The columns of the primary key in Spark's SQL, if rows of a MemWAL are searched.
+    columns : tuple of str or None
+        The columns that the searches read; all if None.
+    added : tuple of str
+        Those of them that are not wanted.
+    """
+
+    key: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+    added: tuple[str, ...] = ()
+
+    @classmethod
+    def by_key(cls, schema: Schema, columns: Sequence[str] | None, table: str) -> Self:
+        """Match rows of a table and of its MemWAL.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has no primary key whose columns are not nullable, or some children only of a
+            struct are wanted that has a column of the key.
+        InvalidOptionError
+            A column is not found.
+        """
+        paths = primary_key(schema)
+        if not paths or any(node.nullable for path in paths for node in path):
+            raise InvalidInputError(
+                f"table {table}: a hybrid search with fresh rows matches rows by the primary key, "
+                "and the table has none whose columns are not nullable; search vectors and texts "
+                "one after the other"
+            )
+        key = tuple(".".join(map(_quoted, (node.name for node in path))) for path in paths)
+        if columns is None:
+            return cls(key)
+        wanted = select(with_row_columns(schema.to_arrow()), columns, table)
+        read, added = [*columns], []
+        for top, *children in paths:
+            if top.name not in wanted.names:
+                read.append(".".join(node.name for node in (top, *children)))
+                added.append(top.name)
+                continue
+            dtype = wanted.field(top.name).type
+            for child in children:
+                if dtype.get_field_index(child.name) < 0:
+                    raise InvalidInputError(
+                        f"table {table}: column {top.name!r} has a column of the primary key, by "
+                        "which a hybrid search with fresh rows matches rows; name the whole "
+                        "column, and not its children"
+                    )
+                dtype = dtype.field(child.name).type
+        return cls(key, tuple(read), tuple(dict.fromkeys(added)))
+
+    @property
+    def condition(self) -> str:
+        """The condition of the full outer join of the rows."""
+        first, second = (f"{side}.{ROW_ADDRESS.name}" for side in (VECTORS, TEXTS))
+        if not self.key:
+            return f"{first} = {second}"
+        # A key can have several rows in a table where it is not enforced. A row that was compacted
+        # between the two searches has an address in one of them.
+        keys = (f"{VECTORS}.{column} = {TEXTS}.{column}" for column in self.key)
+        return " AND ".join([*keys, f"coalesce({first} = {second}, true)"])
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """The columns that order rows that are equally relevant."""
+        return ROW_ADDRESS.name, *self.key
+
+    def last_steps(self, limit: int) -> list[Step]:
+        """Return the steps from joined rows with their relevance to the most relevant rows."""
+        order = [(RELEVANCE, True), *((name, False) for name in self.ties)]
+        return [("order", order), ("limit", limit), *(("drop", name) for name in self.added)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +132,7 @@ class Hybrid:
         More than 0.
     weight : float
         Of the vector search, from 0 to 1.
+    match : Match
 
     Raises
     ------
@@ -60,6 +143,7 @@ class Hybrid:
     reranker: str = "rrf"
     rrf_k: float = DEFAULT_RRF_K
     weight: float = 0.7
+    match: Match = Match()
 
     def __post_init__(self) -> None:
         if self.reranker not in ("rrf", "linear"):
@@ -76,11 +160,12 @@ class Hybrid:
         """Expressions to add to the rows of the vector search, and of the text search."""
         distance, score = DISTANCE.name, SCORE.name
         if self.reranker == "rrf":
-            return tuple(
-                f"row_number() OVER ({_ALL} ORDER BY {order}, {ROW_ADDRESS.name}) - 1 AS {_PART}"
-                for order in (distance, f"{score} DESC")
-            )  # type: ignore[return-value]
-        return _scaled(f"-double({distance})"), _scaled(f"double({score})")
+            return self._ranked(distance, distance), self._ranked(score, f"{score} DESC")
+        return _scaled(distance, f"-double({distance})"), _scaled(score, f"double({score})")
+
+    def _ranked(self, column: str, order: str) -> str:
+        ties = ", ".join(f"{name} NULLS LAST" for name in self.match.ties)
+        return f"row_number() OVER ({_all(column)} ORDER BY {order}, {ties}) - 1 AS {_PART}"
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """Return the expressions of the columns of the joined rows.
@@ -108,7 +193,7 @@ def candidates(names: Sequence[str]) -> list[str]:
     """Return the expressions of the columns of the joined rows, without relevance."""
     columns = []
     for name in names:
-        quoted = "`" + name.replace("`", "``") + "`"
+        quoted = _quoted(name)
         columns.append(f"coalesce({VECTORS}.{quoted}, {TEXTS}.{quoted}) AS {quoted}")
     return [*columns, f"{VECTORS}.{DISTANCE.name}", f"{TEXTS}.{SCORE.name}"]
 
@@ -137,11 +222,11 @@ class Rerank:
             The function does not return a number for each row.
         """
         rows = rows.select(self.names)
-        given = self.reranker(rows)
+        result = self.reranker(rows)
         try:
-            if isinstance(given, pa.ChunkedArray):
-                given = given.combine_chunks()
-            values = given if isinstance(given, pa.Array) else pa.array(given)
+            if isinstance(result, pa.ChunkedArray):
+                result = result.combine_chunks()
+            values = result if isinstance(result, pa.Array) else pa.array(result)
             relevance = values.cast(pa.float32(), safe=False)
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise InvalidInputError(
@@ -155,18 +240,22 @@ class Rerank:
         return rows.append_column(RELEVANCE, relevance)
 
 
-def relevance_steps(limit: int) -> list[Step]:
-    """Return the steps to the most relevant rows."""
-    return [("order", [(RELEVANCE, True), (ROW_ADDRESS.name, False)]), ("limit", limit)]
-
-
-def num_candidates(given: int | None, wanted: int) -> int:
+def num_candidates(candidates: int | None, wanted: int) -> int:
     """Return how many rows each search finds."""
-    return wanted if given is None else max(given, wanted)
+    return wanted if candidates is None else max(candidates, wanted)
 
 
-def _scaled(value: str) -> str:
-    low, high = f"min({value}) OVER ({_ALL})", f"max({value}) OVER ({_ALL})"
+def _all(column: str) -> str:
+    """Return a partition of all rows. Spark warns of windows without a partition."""
+    return f"PARTITION BY isnull({column})"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _scaled(column: str, value: str) -> str:
+    low, high = (f"{bound}({value}) OVER ({_all(column)})" for bound in ("min", "max"))
     return f"if({high} = {low}, 1D, ({value} - {low}) / ({high} - {low})) AS {_PART}"
 
 

@@ -11,8 +11,8 @@ Reads with the option nearest:
 
 `ORDER BY` of a distance with `LIMIT`, if the session allows approximate answers, is a search too,
 if an index has the metric of the distance and the scan answers all filters. Fragments that the
-index does not cover are read exactly (`scan/nearest_rows`). An index has no rows without a vector,
-which Spark orders, too. So it answers in these cases only:
+index does not cover, and overlaid rows, are read exactly (`scan/nearest_rows`). An index has no
+rows without a vector, which Spark orders, too. So it answers in these cases only:
 
 | case | why no row is missing |
 | --- | --- |
@@ -30,11 +30,15 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidOptionError
 from lance_spark.scan.fragment.row_meta import DISTANCE
 from lance_spark.scan.nearest_rows import can_measure
 from lance_spark.scan.predicates.column_predicates import IsNull
 from lance_spark.scan.predicates.tree import And
+from lance_spark.scan.pruning.narrowing import narrowed_slices
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 from lance_spark.scan.vectors.query import parse_nearest
 from lance_spark.scan.vectors.task import VectorScanTask
@@ -138,7 +142,6 @@ def _index_partitions(
     nearest = {"column": field.name, "q": list(first.distance.vector), "k": top.rows}
     query = parse_nearest({**nearest, "metric": metric, **(top.approximate or {})})
     search = plan.dataset._plan_nearest(query, fast_search=True)
-    search = search.of_whole_fragments(plan.dataset.fragments)
     if not search.indexes or not _leaves_nothing_out(plan, search, top, filters):
         return None
     plan.indexes.extend(plan.dataset._vector_indexes(search))
@@ -152,8 +155,8 @@ def _leaves_nothing_out(
 ) -> bool:
     """Return whether rows without a vector are not among the first rows."""
     field = search.path[-1]
-    for given in filters:
-        for part in given.parts if isinstance(given, And) else (given,):
+    for predicate in filters:
+        for part in predicate.parts if isinstance(predicate, And) else (predicate,):
             if isinstance(part, IsNull) and part.inverted and part.column.field == field:
                 return True
     if not field.nullable:
@@ -164,7 +167,7 @@ def _leaves_nothing_out(
         others = sum(
             part.num_deleted_rows if part.id in search.covered else part.physical_rows
             for part in dataset.fragments
-        )
+        ) + sum(map(len, search.overlaid.values()))
         if search.num_rows - others >= top.rows:
             return True
     try:
@@ -175,16 +178,24 @@ def _leaves_nothing_out(
 
 
 def _uncovered(plan: Plan, search: VectorSearch) -> list[LancePartition]:
-    """Return partitions with the exact first rows of the fragments that the index lacks."""
-    numbers = [part.id for part in plan.dataset.fragments if part.id not in search.covered]
-    if not numbers:
+    """Return partitions with the exact first rows of the rows that the index lacks."""
+    rows = {
+        part.id: RowRanges.of_rows(np.array(overlaid, np.int64))
+        if (overlaid := search.overlaid.get(part.id))
+        else RowRanges.of([range(part.physical_rows)])
+        for part in plan.dataset.fragments
+        if part.id not in search.covered or part.id in search.overlaid
+    }
+    if not rows:
         return []
-    options = replace(plan.options, fragment_ids=tuple(numbers))
+    options = replace(plan.options, fragment_ids=tuple(rows))
     partitions, _, _ = replace(plan, options=options).partitions()
     for partition in partitions:
-        if partition.task is not None:
+        if (task := partition.task) is not None:
+            pieces = (part for piece in task.slices for part in narrowed_slices(piece, rows))
+            partition.task = replace(task, slices=tuple(pieces))
             partition.search_cost = partition.task.num_rows * search.dtype.stored_bytes
-    return partitions
+    return [part for part in partitions if part.task is None or part.task.slices]
 
 
 def is_nearest_for_driver(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
@@ -282,7 +293,8 @@ def _tasks(
     search = plan.dataset._plan_nearest(query, fast_search=options.fast_search)
     plan.indexes.extend(plan.dataset._vector_indexes(search))
     prefilter = plan.prefilter if options.prefilter else ()
-    later = tuple(given for given in scanned if all(given is not own for own in prefilter))
+    early = [id(predicate) for predicate in prefilter]
+    later = tuple(predicate for predicate in scanned if id(predicate) not in early)
     names = plan.scanned_columns(residual)
     schema = plan.dataset._nearest_schema(
         names, options.blob_handling, is_batch=search.query.is_batch, adds_distance=False

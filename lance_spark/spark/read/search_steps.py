@@ -2,7 +2,7 @@
 
 | step | value |
 | --- | --- |
-| `order` | list of names with whether the order is descending |
+| `order` | list of columns with whether the order is descending; nulls are last |
 | `limit`, `offset` | number of rows |
 | `where` | condition in Spark's SQL |
 | `select` | list of expressions in Spark's SQL |
@@ -25,21 +25,30 @@ Step = tuple[str, Any]
 _NUMBER = "__number"
 
 
-def text_steps(limit: int | None, *, is_fresh: bool = False) -> list[Step]:
+def text_steps(limit: int | None, ties: Sequence[str] = (ROW_ADDRESS.name,)) -> list[Step]:
     """Return the steps to the rows with the greatest scores.
 
-    Rows of a fresh read have no addresses, so that rows with equal scores are in any order.
+    Parameters
+    ----------
+    ties : sequence of str
+        The columns that order rows with equal scores.
     """
-    order: Step = ("order", [(SCORE.name, True), (ROW_ADDRESS.name, False)][: 1 if is_fresh else 2])
+    order: Step = ("order", [(SCORE.name, True), *((name, False) for name in ties)])
     return [order] if limit is None else [order, ("limit", limit)]
 
 
-def nearest_steps(k: int, *, is_batch: bool, is_fresh: bool = False) -> list[Step]:
-    """Return the steps to the nearest rows: of each query, if there are several."""
-    keys = [(DISTANCE.name, False), (ROW_ID.name, False)][: 1 if is_fresh else 2]
+def nearest_steps(k: int, *, is_batch: bool, ties: Sequence[str] = (ROW_ID.name,)) -> list[Step]:
+    """Return the steps to the nearest rows: of each query, if there are several.
+
+    Parameters
+    ----------
+    ties : sequence of str
+        The columns that order rows with equal distances.
+    """
+    keys = [(name, False) for name in (DISTANCE.name, *ties)]
     if not is_batch:
         return [("order", keys), ("limit", k)]
-    order = ", ".join(name for name, _ in keys)
+    order = ", ".join(f"{name} NULLS LAST" for name, _ in keys)
     window = f"PARTITION BY {QUERY_INDEX.name} ORDER BY {order}"
     return [
         ("select", ["*", f"row_number() OVER ({window}) AS {_NUMBER}"]),
@@ -64,7 +73,10 @@ def after(frame: DataFrame, steps: Iterable[Step]) -> DataFrame:
             case "order":
                 keys: Sequence[tuple[str, bool]] = value
                 frame = frame.orderBy(
-                    *(functions.desc(name) if down else functions.asc(name) for name, down in keys)
+                    *(
+                        functions.desc(name) if down else functions.asc_nulls_last(name)
+                        for name, down in keys
+                    )
                 )
             case "select":
                 frame = frame.selectExpr(*value)

@@ -105,7 +105,7 @@ def _tasks(
     if residual is None and not request.aggregates and request.limit is None:
         top = _best_of(request.top)
         if top is not None and (limit is None or top <= limit):
-            limit, keeps_ties = top, not _is_complete(request.top)
+            limit, keeps_ties = top, plan.is_fresh or not _is_complete(request.top)
     target = options.target_rows
     if target is None:
         share = search.cost // target_partitions(request.parallelism)

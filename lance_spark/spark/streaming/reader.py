@@ -16,22 +16,23 @@ repeated after a restart has the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
-from lance_spark.errors import SchemaMismatchError, UnsupportedError
+from lance_spark.errors import SchemaMismatchError, UnsupportedError, naming
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.tree import conjunction
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
-from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS, known_columns
 from lance_spark.spark.read.projection import find, paths_for, whole_schema, with_row_columns
 from lance_spark.spark.read.reader import (
@@ -80,6 +81,22 @@ _PARTITIONS = 2 * MIN_PARTITIONS
 MOST_VERSIONS = 1_000
 _TOGETHER = 32
 _NO_LIMIT = 2**31 - 1
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _explained(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let errors of a method of a reader name the table, and be shown without a traceback."""
+
+    @wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        reader = args[0]
+        assert isinstance(reader, LanceStreamReader)
+        with plain_messages(), naming(display(reader.options.path)):
+            return method(*args, **kwargs)
+
+    return call
 
 
 class StreamPartition(InputPartition):
@@ -149,6 +166,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         """
         return {**vars(self), "_plan": None, "reply": f"lance-stream columnar={self.columnar};"}
 
+    @_explained
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of the stream; the same also after a restart.
 
@@ -161,6 +179,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             self._start = self._beginning()
         return self._start.to_json()
 
+    @_explained
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
@@ -193,14 +212,17 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         # A batch always has a limit of versions, except with the trigger `once`.
         return ReadMaxFiles(_NO_LIMIT)
 
+    @_explained
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the newest position, for the progress of the query."""
         return Position(self._newest() + 1).to_json()
 
+    @_explained
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Record the newest version, which is the last version that the query reads."""
         self._target = self._newest()
 
+    @_explained
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch.
 
@@ -242,6 +264,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             else:
                 yield from spark_rows(task, self.spark_schema, self.options)
 
+    @_explained
     def commit(self, end: dict[str, Any]) -> None:
         """Drop cached data of versions that have been read."""
         self._planned().forget(Position.parse(end))

@@ -14,8 +14,8 @@ batch once. A batch must fit into the memory of the process that commits it.
 | `sequence_column` | of rows of a batch with the same key, the one with the greatest value counts |
 | `delete_column` | a column of booleans: the rows to delete |
 
-The last two columns need not be columns of the table. A later batch counts more than an earlier
-one, whatever its sequence.
+The last two columns need not be columns of the table. Rows of a later batch
+replace those of an earlier batch, even if their sequence is lower.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lance_spark.mem_wal.staging import read_staged, stage
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
 from lance_spark.mem_wal.writing.open import spec_of
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.streaming.writer import query_of_task
@@ -66,11 +66,14 @@ class StagedMessage(WriterCommitMessage):
     ----------
     path : str, optional
         The file with the rows; None without rows.
+    columns : dict of str to int
+        Field ids of the table's columns in the file.
     """
 
-    def __init__(self, path: str | None, query_id: str) -> None:
+    def __init__(self, path: str | None, query_id: str, columns: dict[str, int]) -> None:
         self.path = path
         self.query_id = query_id
+        self.columns = columns
 
 
 class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWriter):
@@ -101,7 +104,8 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
             )
         if options.overwrite:
             raise InvalidOptionError(
-                f"option {next(iter(options.overwrite))} does not apply to streams of upserts"
+                f"{display(options.path)}: option {next(iter(options.overwrite))} does not apply "
+                "to streams of upserts: remove it, and add new columns to the table before"
             )
         with naming(display(options.path)):
             self._columns = _StreamColumns.of(self._open(), schema, options)
@@ -124,8 +128,10 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
                 if batch.num_rows
                 for piece in convert(batch)
             )
-            return StagedMessage(stage(self._open().store, batches), query_id)
+            path = stage(self._open().store, batches)
+            return StagedMessage(path, query_id, self._columns.ids)
 
+    @plain_messages()
     def commit(  # type: ignore[override]
         self,
         messages: list[WriterCommitMessage | None],
@@ -137,22 +143,29 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         ------
         CommitConflictError
             Other writers claimed a shard again and again.
+        SchemaMismatchError
+            Another client renamed or dropped a column while the batch ran.
+        InvalidInputError
+            A shard has a later batch of the query.
         """
         if any(message is None for message in messages):
             raise LanceError(
                 f"a task of batch {batchId} sent no result: nothing was written; start the query "
                 "again"
             )
-        paths, query_ids = _staged(messages)
-        if not paths:
+        staged = _staged(messages)
+        if not staged:
             return
+        paths = list(staged)
+        first = staged[paths[0]]
         with naming(display(self.options.path)):
             table = self._open()
+            _check_columns(table, first.columns)
             parts = read_staged(table.store, paths)
             rows = self._columns.rows(table, pa.concat_tables(parts))
             lookback = self.options.lookback_versions or DEFAULT_LOOKBACK
             mode = StreamMode(self.options.upsert_mode or StreamMode.SSTABLE.value)
-            write_batch(table, rows, StreamBatch(query_ids[0], batchId, lookback, mode))
+            write_batch(table, rows, StreamBatch(first.query_id, batchId, lookback, mode))
         with suppress(StorageError):
             table.store.delete(paths)
 
@@ -163,7 +176,7 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
     ) -> None:
         """Delete the staged rows of all tasks. The next run of the batch stages them again."""
         with suppress(LanceError):
-            self._open().store.delete(_staged(messages)[0])
+            self._open().store.delete(list(_staged(messages)))
 
     def _open(self) -> OpenTable:
         options = self.options
@@ -172,11 +185,27 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         )
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], list[str]]:
-    """Return the staged files, and the query of each."""
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> dict[str, StagedMessage]:
+    """Return the messages of tasks with rows, by their staged files."""
     ours = [message for message in messages if isinstance(message, StagedMessage)]
-    pairs = [(message.path, message.query_id) for message in ours if message.path is not None]
-    return [path for path, _ in pairs], [query_id for _, query_id in pairs]
+    return {message.path: message for message in ours if message.path is not None}
+
+
+def _check_columns(table: OpenTable, staged: dict[str, int]) -> None:
+    """Check that the table still has the columns that tasks have staged.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    ids = {field.name: field.id for field in table.schema.fields}
+    for name, number in staged.items():
+        if ids.get(name) != number:
+            raise SchemaMismatchError(
+                f"column {name!r} of the table was renamed, dropped or replaced while the batch "
+                "ran, and nothing of the batch was written: start the query again with columns "
+                f"of the table ({', '.join(list(ids)[:50])})"
+            )
 
 
 class _StreamColumns:
@@ -188,11 +217,21 @@ class _StreamColumns:
         For each column of the stream, the table's column, or its own name.
     target : pyarrow.Schema
         The columns that are staged.
+    ids : dict of str to int
+        Field ids of the table's columns among them.
     """
 
-    def __init__(self, names: list[str], target: pa.Schema, sequence: str, delete: str) -> None:
+    def __init__(
+        self,
+        names: list[str],
+        target: pa.Schema,
+        ids: dict[str, int],
+        sequence: str,
+        delete: str,
+    ) -> None:
         self.names = names
         self.target = target
+        self.ids = ids
         self._sequence = sequence
         self._delete = delete
 
@@ -238,7 +277,10 @@ class _StreamColumns:
         target_schema = pa.schema(fields)
         check_columns(source, names, target_schema)
         by_source = dict(zip(source.names, names, strict=True))
-        return cls(names, target_schema, by_source.get(sequence, ""), by_source.get(delete, ""))
+        ids = {field.name: field.id for field in table.schema.fields if field.name in names}
+        return cls(
+            names, target_schema, ids, by_source.get(sequence, ""), by_source.get(delete, "")
+        )
 
     def rows(self, table: OpenTable, staged: pa.Table) -> pa.Table:
         """Return the staged rows of a batch in the shape of a log."""
@@ -251,13 +293,13 @@ class _StreamColumns:
             else pa.chunked_array([pa.nulls(staged.num_rows, field.type)])
             for field in arrow
         ]
-        given = pa.schema(
+        schema = pa.schema(
             [
                 field.with_type(column.type).with_nullable(True)
                 for field, column in zip(arrow, columns, strict=True)
             ]
         )
-        return shaped_rows(table, pa.Table.from_arrays(columns, schema=given), deleted, order)
+        return shaped_rows(table, pa.Table.from_arrays(columns, schema=schema), deleted, order)
 
 
 def _named(names: Sequence[str], wanted: str | None, option: str) -> str:

@@ -4,7 +4,8 @@
 
 Spark repeats a batch if it stopped after the commit and before the checkpoint. So the transaction
 records query and batch, and a commit looks for them in the history and in concurrent commits
-(`table/commit/options`): a batch that was committed before is dropped.
+(`table/commit/options`): a batch that was committed before is dropped. A later batch of the query
+is an error: a crash repeats only the last batch, so the checkpoint is an old one.
 
 | property of the transaction | value |
 | --- | --- |
@@ -38,13 +39,14 @@ from lance_spark.errors import (
     LanceError,
 )
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.python_process import TaskObject
+from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken, overtaken
+from lance_spark.table.commit.transaction import read_transaction, with_message
 from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_job import WriteJob
+from lance_spark.table.manifest.codec import read_version
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -109,6 +111,7 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         assert isinstance(written, LanceCommitMessage)
         return StreamCommitMessage(writer.job, written.fragments, query_id)
 
+    @plain_messages()
     def commit(  # type: ignore[override]
         self,
         messages: list[WriterCommitMessage | None],
@@ -120,6 +123,8 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         ------
         CommitConflictError
             Another client committed a conflicting change.
+        InvalidInputError
+            The table has a later batch of the query.
         """
         if any(message is None for message in messages):
             raise LanceError(
@@ -139,9 +144,9 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         properties = with_message(None, self.options.commit_message)
         try:
             commit_on_newest(job, fragments, properties, write_token)
-        except AlreadyCommittedError:
+        except AlreadyCommittedError as error:
             # The files of these messages have been deleted.
-            return
+            _check_repeated(job, write_token, error.version)
 
     def abort(  # type: ignore[override]
         self,
@@ -173,6 +178,20 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
                 "apply to streams: a stream numbers its batches itself, and appends, or overwrites "
                 "the table in complete mode; for other writes, use writeStream.foreachBatch"
             )
+
+
+def _check_repeated(job: WriteJob, write_token: WriteToken | None, version: int) -> None:
+    """Check that a version has this batch, and no later one of the query.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    assert write_token is not None
+    store = job.store()
+    number = write_token.number_of(read_transaction(store, read_version(store, version)))
+    if number is not None and number > write_token.number:
+        raise overtaken(store, write_token.id, number, write_token.number)
 
 
 def _ours(messages: Sequence[WriterCommitMessage | None]) -> list[StreamCommitMessage]:

@@ -108,8 +108,8 @@ class SearchMethods(TableBase):
         with_row_id, with_row_address : bool
             Whether to add the columns ``_rowid`` and ``_rowaddr``.
         fresh : bool
-            Whether rows of the MemWAL of the table are searched, too. They have no row ids and
-            addresses; rows with equal scores are in any order.
+            Whether rows of the MemWAL of the table are searched, too. They have no row ids, and
+            null as addresses; of rows with equal scores, they are last, in any order.
         **options
             Other options of a read.
 
@@ -138,15 +138,15 @@ class SearchMethods(TableBase):
         frame = self.toDF(
             columns,
             with_row_id=with_row_id,
-            with_row_address=with_row_address or not fresh,
+            with_row_address=True,
             filter=filter if prefilter else None,
             fast_search=fast_search or None,
             fresh=fresh or None,
             **read,
         )
-        wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address or fresh else ())]
+        wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address else ())]
         last = last_steps(None if prefilter else filter, ROW_ADDRESS.name, wanted)
-        return after(frame, [*text_steps(limit, is_fresh=fresh), *last])
+        return after(frame, [*text_steps(limit), *last])
 
     def nearest(
         self,
@@ -204,8 +204,8 @@ class SearchMethods(TableBase):
         with_row_id, with_row_address : bool
             Whether to add the columns ``_rowid`` and ``_rowaddr``.
         fresh : bool
-            Whether rows of the MemWAL of the table are searched, too. They have no row ids and
-            addresses; rows with equal distances are in any order.
+            Whether rows of the MemWAL of the table are searched, too. They have no row ids, and
+            null as addresses; of rows with equal distances, they are last, in any order.
         **options
             Other options of a read.
 
@@ -221,7 +221,7 @@ class SearchMethods(TableBase):
         """
         from lance_spark.scan.vectors.query import parse_nearest
 
-        given = {
+        parameters = {
             "column": column,
             "q": _numbers(q),
             "k": k,
@@ -234,21 +234,22 @@ class SearchMethods(TableBase):
             "use_index": use_index,
             "distance_range": None if distance_range is None else list(distance_range),
         }
-        search = {name: value for name, value in given.items() if value is not None}
+        search = {name: value for name, value in parameters.items() if value is not None}
         parse_nearest(search)
         read: dict[str, Any] = {**options, "nearest": json.dumps(search), NEAREST_SHARES: True}
         frame = self.toDF(
             columns,
             with_row_id=with_row_id or not fresh,
-            with_row_address=with_row_address,
+            with_row_address=with_row_address or fresh,
             filter=filter if prefilter else None,
             fast_search=fast_search or None,
             fresh=fresh or None,
             **read,
         )
-        wanted = [*(columns or ()), *([ROW_ID.name] if with_row_id or fresh else ())]
-        last = last_steps(None if prefilter else filter, ROW_ID.name, wanted)
-        steps = nearest_steps(k, is_batch=_is_batch(frame), is_fresh=fresh)
+        added, is_wanted = (ROW_ADDRESS, with_row_address) if fresh else (ROW_ID, with_row_id)
+        wanted = [*(columns or ()), *([added.name] if is_wanted else ())]
+        last = last_steps(None if prefilter else filter, added.name, wanted)
+        steps = nearest_steps(k, is_batch=_is_batch(frame), ties=(added.name,))
         return after(frame, [*steps, *last])
 
     def hybridSearch(  # noqa: N802 - Spark's habit
@@ -269,6 +270,7 @@ class SearchMethods(TableBase):
         with_row_id: bool = False,
         with_row_address: bool = False,
         nearest: Mapping[str, Any] | None = None,
+        fresh: bool = False,
         **options: Any,
     ) -> DataFrame:
         """Return rows that a vector search or a full-text search finds, the most relevant first.
@@ -300,13 +302,16 @@ class SearchMethods(TableBase):
             As in `nearest`.
         nearest : mapping, optional
             More arguments of `nearest`: ``metric``, ``nprobes`` and others.
+        fresh : bool
+            Whether rows of the MemWAL of the table are searched, too. The table needs a primary
+            key. Of rows that are equally relevant, rows of the MemWAL are last, ordered by the key.
         **options
             Other options of a read.
 
         Raises
         ------
         InvalidInputError
-            An argument is invalid.
+            An argument is invalid, or the table has no primary key for `fresh`.
 
         Examples
         --------
@@ -315,11 +320,6 @@ class SearchMethods(TableBase):
         check_least("k", k, 1)
         if candidates is not None:
             check_least("candidates", candidates, 1)
-        if options.get("fresh"):
-            raise InvalidInputError(
-                "hybridSearch finds rows by their addresses, which rows of a MemWAL do not have: "
-                "search by nearest and by search with fresh=True"
-            )
         number = hybrid.num_candidates(candidates, k)
         shared: dict[str, Any] = {
             "filter": filter,
@@ -327,10 +327,16 @@ class SearchMethods(TableBase):
             "fast_search": fast_search,
             "with_row_id": with_row_id,
             "with_row_address": True,
+            "fresh": fresh,
             **options,
         }
-        found = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
-        read = None if columns is None else [name for name in columns if name not in found]
+        computed = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
+        read = None if columns is None else [name for name in columns if name not in computed]
+        match = hybrid.Match()
+        if fresh:
+            opened = self.dataset()._table
+            match = hybrid.Match.by_key(opened.schema, read, opened.store.display)
+            read = None if match.columns is None else [*match.columns]
         vectors = self.nearest(column, q, number, columns=read, **(nearest or {}), **shared)
         if _is_batch(vectors):
             raise InvalidInputError(
@@ -339,16 +345,16 @@ class SearchMethods(TableBase):
         texts = self.search(text, read, limit=number, **shared)
         names = [name for name in texts.columns if name != SCORE.name]
         if callable(reranker):
-            frame = _joined(vectors, texts, hybrid.candidates(names))
+            frame = _joined(vectors, texts, match.condition, hybrid.candidates(names))
             frame = _reranked(frame, reranker)
         else:
-            combined = hybrid.Hybrid(reranker, rrf_k, weight)
+            combined = hybrid.Hybrid(reranker, rrf_k, weight, match)
             first, second = combined.parts
             vectors, texts = vectors.selectExpr("*", first), texts.selectExpr("*", second)
-            frame = _joined(vectors, texts, combined.columns(names))
+            frame = _joined(vectors, texts, match.condition, combined.columns(names))
         wanted = [*(columns or ()), *([ROW_ADDRESS.name] if with_row_address else ())]
         last = last_steps(None, ROW_ADDRESS.name, wanted)
-        return after(frame, [*hybrid.relevance_steps(k), *last])
+        return after(frame, [*match.last_steps(k), *last])
 
 
 def _is_batch(frame: DataFrame) -> bool:
@@ -370,12 +376,14 @@ def _number(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _joined(vectors: DataFrame, texts: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _joined(
+    vectors: DataFrame, texts: DataFrame, condition: str, columns: Sequence[str]
+) -> DataFrame:
     """Return the candidates of two searches."""
     from pyspark.sql import functions
 
     left, right = vectors.alias(hybrid.VECTORS), texts.alias(hybrid.TEXTS)
-    joined = left.join(right, functions.expr(hybrid.CONDITION), "full_outer")
+    joined = left.join(right, functions.expr(condition), "full_outer")
     return joined.selectExpr(*columns)
 
 

@@ -105,6 +105,20 @@ class WriteToken:
         )
 
 
+def overtaken(store: ObjectStore, query_id: str, newest: int, number: int) -> InvalidInputError:
+    """Return the error for a batch of a stream whose table has a later one.
+
+    Spark repeats only the last batch, so the rows of this one may never have been written.
+    """
+    return InvalidInputError(
+        f"{store.display}: batch {number} of the streaming query {query_id!r} was not written, "
+        f"because the table has its batch {newest}: the checkpoint was set back to an older state, "
+        "or another query has the same streamingQueryId. Start the query with a new "
+        "checkpointLocation, without streamingQueryId or with a new one, from the first row that "
+        "the table lacks"
+    )
+
+
 def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
     """Return the token of a write that an application numbers; None if both arguments are None.
 

@@ -66,6 +66,7 @@ def damaged(request, tmp_path_factory):
     return field, columns, Path(path).read_bytes()
 
 
+@pytest.mark.sample(2)
 def test_flipped_bits_of_pages(damaged) -> None:
     field, columns, raw = damaged
     spans = [b for column in columns for page in column.pages for b in page.buffers if b.length]
@@ -80,6 +81,7 @@ def test_flipped_bits_of_pages(damaged) -> None:
         reads(field, columns, StrictSource(data))
 
 
+@pytest.mark.sample(2)
 def test_flipped_bits_of_messages(damaged) -> None:
     field, columns, raw = damaged
     source = StrictSource(bytearray(raw))

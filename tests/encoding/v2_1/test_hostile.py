@@ -258,7 +258,7 @@ def seed_of(field: pa.Field, columns: Sequence[ColumnMeta]) -> int:
     return sum(len(page.encoding) for column in columns for page in column.pages)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 def test_flipped_bits_of_pages(damaged: Damaged) -> None:
     field, columns, raw = damaged
     spans = [b for column in columns for page in column.pages for b in page.buffers if b.length]
@@ -278,7 +278,7 @@ def test_flipped_bits_of_pages(damaged: Damaged) -> None:
         reads(field, columns, StrictSource(data))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 def test_flipped_bits_of_messages(damaged: Damaged) -> None:
     field, columns, raw = damaged
     source = StrictSource(raw)
@@ -300,7 +300,7 @@ def test_flipped_bits_of_messages(damaged: Damaged) -> None:
     assert failed
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 def test_numbers_of_messages(damaged: Damaged) -> None:
     """Set every number of a message, at any depth, to other numbers."""
     field, columns, raw = damaged
@@ -349,6 +349,7 @@ def with_page(columns: Sequence[ColumnMeta], number: int, page: object) -> list[
     return [*columns[:number], broken, *columns[number + 1 :]]
 
 
+@pytest.mark.sample(2)
 def test_buffers_cut_short(damaged: Damaged) -> None:
     field, columns, raw = damaged
     source = StrictSource(raw)

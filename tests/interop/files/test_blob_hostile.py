@@ -78,6 +78,7 @@ def refused(dataset: Any, error: type[LanceError], match: str) -> None:
         dataset.take([0], blob_handling="all_binary")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize(
     ("position", "size"),
@@ -98,6 +99,7 @@ def test_places_outside_the_file(
         dataset.take_blobs("b", indices=[0])[0].read(10)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("descriptor", "error", "match"),
     [
@@ -237,7 +239,7 @@ def test_small_blobs_whose_sum_is_huge(
         dataset.to_table(blob_handling="all_binary")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("writer", ["ours", "pylance"])
 @pytest.mark.parametrize("shape", ["plain", "struct", "list"])

@@ -413,7 +413,7 @@ def check(path: Path, array: pa.Array, note: str) -> None:
     assert ours(path, positions).equals(array.take(pa.array(positions))), f"{note} take"
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("keys", FORCED)
 def test_pylance_wrote(tmp_path: Path, keys: str, version: str) -> None:

@@ -110,7 +110,7 @@ def written(path: Path) -> list[WrittenPage]:
     return pages
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize(
     ("pattern", "forced"),
@@ -244,6 +244,7 @@ LENGTHS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("compression", [None, "none", "lz4", "zstd", "fsst"])
 def test_string_offsets(

@@ -92,7 +92,7 @@ def check_statistics(ours: Path, theirs: Path) -> None:
     theirs_reader.close()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type(tmp_path: Path, name: str) -> None:
     table = pa.table({"x": array_of(TYPES[name], 2_500, 0.3), "y": np.arange(2_500)})

@@ -141,7 +141,7 @@ def check(path: Path, table: pa.Table) -> None:
     ours.close()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("rows", [0, 1, 1000, 1025])
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("page_bytes", [8 << 20, 1500])

@@ -104,7 +104,7 @@ SOURCES = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("encoding", "version", "stable", "who"),
     [
@@ -325,6 +325,7 @@ def test_options(tmp_path: Path, options: dict[str, Any]) -> None:
         dataset.create_scalar_index("g", "RTREE", **options)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("who", ["own", "pylance"])
 @pytest.mark.parametrize("encoding", ["wkb", "point"])
 def test_values_of_overlays_that_are_newer(

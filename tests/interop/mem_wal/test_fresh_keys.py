@@ -15,6 +15,9 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.dataset.fresh.snapshots import ShardSnapshot, rows_of
+from lance_spark.errors import CorruptFileError
+from lance_spark.mem_wal.entries import Entry, write_entry
 from lance_spark.mem_wal.fresh.key_sets import KeySet, LogKeys, SsTableKeys
 from lance_spark.mem_wal.fresh.tasks import Unshadowed
 from lance_spark.scan.indexes.cache import CACHE
@@ -36,6 +39,7 @@ KEYS: dict[str, tuple[list[pa.DataType], Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", KEYS)
 @pytest.mark.parametrize("writer", [OwnWriter, PylanceWriter])
 @pytest.mark.parametrize("few_rows", [0, PAGE])
@@ -71,9 +75,9 @@ def test_types_of_keys(
     wanted = {key: text for key, text in expected.items() if text is not None}
     CACHE.clear()
     tasks = pickle.loads(pickle.dumps(lance_spark.open_dataset(path).fresh().plan()))
-    found = [row for task in tasks for batch in task.batches() for row in batch.to_pylist()]
-    assert {tuple(row.values())[:-1]: row["s"] for row in found} == wanted
-    assert len(found) == len(wanted)
+    result = [row for task in tasks for batch in task.batches() for row in batch.to_pylist()]
+    assert {tuple(row.values())[:-1]: row["s"] for row in result} == wanted
+    assert len(result) == len(wanted)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +183,45 @@ def test_another_log_of_the_same_name(tmp_path: Path, monkeypatch: pytest.Monkey
         writer = opened.mem_wal_writer()
         writer.put(pa.table([[1 + number], ["log"]], schema=schema))
         writer.close(flush=False)
-        found = lance_spark.open_dataset(path).fresh().to_table().to_pylist()
-        assert {row["id"]: row["s"] for row in found} == {1 + number: "log", 2 - number: "base"}
-        assert len(found) == 2
+        result = lance_spark.open_dataset(path).fresh().to_table().to_pylist()
+        assert {row["id"]: row["s"] for row in result} == {1 + number: "log", 2 - number: "base"}
+        assert len(result) == 2
         shutil.rmtree(path)
+
+
+def test_keys_that_are_null(tmp_path: Path) -> None:
+    """Columns that a caller names as the key can have nulls, which are the key of no other row."""
+    path = str(tmp_path / "t.lance")
+    schema = pa.schema([key_field("id", pa.int64()), pa.field("n", pa.int64()), ("s", pa.string())])
+    large = 2**53
+
+    def rows(ids: list[int], numbers: list[int | None], text: str) -> pa.Table:
+        return pa.table([ids, numbers, [text] * len(ids)], schema=schema)
+
+    base = rows([1, 2, 3, 4], [large, large + 1, None, None], "base")
+    lance.write_dataset(base, path).initialize_mem_wal(unsharded=True)
+    shard = str(uuid.uuid4())
+    writer = OwnWriter(path, shard)
+    writer.put(rows([7, 8, 9], [large + 1, None, large + 3], "fresh"))
+    writer.close()
+    opened = lance_spark.open_dataset(path)
+    (sstable,) = next(part for part in opened.fresh()._scan.state.manifests).sstables
+    snapshot = ShardSnapshot(shard).with_sstable(1, sstable.folder)
+    fresh = rows_of(opened, [snapshot], ["n"])
+    assert sorted(fresh.to_table(["id"])["id"].to_pylist()) == [1, 3, 4, 7, 8, 9]
+
+
+def test_a_log_with_null_keys(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.lance")
+    schema = pa.schema([key_field("id", pa.int64()), pa.field("s", pa.string())])
+    rows = pa.table([[1, 2], ["a", "b"]], schema=schema)
+    lance.write_dataset(rows, path).initialize_mem_wal(unsharded=True)
+    opened = lance_spark.open_dataset(path)
+    shard = uuid.uuid4()
+    opened.mem_wal_writer(str(shard)).close()
+    broken = pa.table({"id": [None, 1], "s": ["x", "y"]}).cast(
+        pa.schema([("id", pa.int64()), ("s", pa.string())])
+    )
+    assert write_entry(opened._table.store, shard, Entry(1, 1, 1, rows=broken))
+    with pytest.raises(CorruptFileError, match="rows without a value of key column 'id'"):
+        opened.fresh().to_table()

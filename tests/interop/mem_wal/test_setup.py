@@ -217,6 +217,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flush", [True, False])
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_of_rows_wait_for_the_compaction(uri: str, name: str, flush: bool) -> None:

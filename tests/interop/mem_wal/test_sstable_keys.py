@@ -72,6 +72,7 @@ def _sstable_of_pylance(root: Path, columns: list[pa.Array]) -> ObjectStore:
     return ObjectStore.from_uri(str(folder))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("names", [*_SINGLE, ["large_binary"], *_COMPOSITE], ids="-".join)
 def test_equal_to_pylance(tmp_path: Path, names: list[str]) -> None:
     columns = _columns(names)

@@ -128,9 +128,30 @@ def test_the_log_is_flushed_by_size(tmp_path: Path) -> None:
     (state,) = read_state(open_table(str(root))).shards
     assert (len(state.sstables), len(state.entries)) == (2, 1)
     stream_batches._WRITERS.clear()
-    for number in range(7):
-        assert write(root, number, list(range(4)), mode=StreamMode.LOG) == []
+    assert write(root, 6, list(range(4)), mode=StreamMode.LOG) == []
     assert read(root) == {key: f"s6.{key}" for key in range(4)}
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_before_the_last_one_is_refused(
+    tmp_path: Path, mode: StreamMode, cleared: bool
+) -> None:
+    """A checkpoint that was set back makes new batches of known numbers, whose rows are not lost."""
+    root = tmp_path / "t"
+    new_table(root, buckets=1)
+    for number in range(3):
+        write(root, number, [number], mode=mode)
+        if cleared:
+            stream_batches._WRITERS.clear()
+    for number in range(2):
+        with pytest.raises(
+            InvalidInputError, match=f"batch {number} .* has its batch 2: the check"
+        ):
+            write(root, number, [7], mode=mode)
+    assert write(root, 2, [2], mode=mode) == []
+    assert write(root, 3, [3], mode=mode)
+    assert [read(root)[key] for key in (2, 3, 7)] == ["s2.2", "s3.3", "base7"]
 
 
 @pytest.mark.parametrize("mode", MODES)

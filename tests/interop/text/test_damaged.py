@@ -52,7 +52,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
 def test_damaged_files(
     path: Path, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -88,8 +88,8 @@ def test_damaged_files(
                 dataset.to_table(["_score"], full_text_query=QUERIES[0])
         else:
             for query in QUERIES[:2]:
-                found = dataset.to_table(["s"], full_text_query=query)["s"].to_pylist()
-                assert sorted(found) == expected[query]
+                rows = dataset.to_table(["s"], full_text_query=query)["s"].to_pylist()
+                assert sorted(rows) == expected[query]
             assert "the index of column 's' is ignored" in caplog.text
         # Rows are not read if only the index is wanted, or if words are similar by the index.
         for query, options in ((QUERIES[0], {"fast_search": True}), (QUERIES[2], {})):
@@ -130,7 +130,7 @@ def test_damaged_files_of_the_first_format(name: str, tmp_path: Path) -> None:
     assert 0 < errors < 160
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["metadata", "part_0_docs", "part_0_tokens", "part_0_invert"])
 def test_damaged_files_are_checked_and_merged(path: Path, name: str) -> None:
     (file,) = path.glob(f"_indices/*/{name}.lance")

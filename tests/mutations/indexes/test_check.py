@@ -342,7 +342,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("index_type", "name", "edit", "text"), EDITS, ids=[f"{edit[0]}: {edit[3]}" for edit in EDITS]
 )

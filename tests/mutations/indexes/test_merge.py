@@ -113,11 +113,11 @@ def compare(path: Path, name: str) -> None:
         scanned = oracle.to_table(["id"], filter=text, use_scalar_index=False)
         expected = sorted(scanned["id"].to_pylist())
         assert sorted(oracle.to_table(["id"], filter=text)["id"].to_pylist()) == expected, text
-        found = dataset.to_table(["id"], filter=text)["id"].to_pylist()
-        assert sorted(found) == expected, text
+        ids = dataset.to_table(["id"], filter=text)["id"].to_pylist()
+        assert sorted(ids) == expected, text
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(("index_type", "name"), CASES)
 def test_an_index_of_parts_is_that_of_all_rows(
@@ -147,7 +147,7 @@ def texts_of(files: dict[str, pa.Table]) -> dict[str, Any]:
     return {name: table.to_pydict() for name, table in tables.items()}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("client", ["own", "pylance"])
 @pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable"])

@@ -92,7 +92,7 @@ def test_orders_of_all_types(frames: tuple[Any, Any], column: str, function: str
         equal(frames, lambda f, o=order, k=key: f.select("id", k).orderBy(o, "id").limit(60))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("query", "is_asked"),
     [

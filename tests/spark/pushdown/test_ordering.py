@@ -118,7 +118,7 @@ QUERIES: list[tuple[str, Callable[[Any], Any], int]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("query", "saved"), [query[1:] for query in QUERIES], ids=[query[0] for query in QUERIES]
 )

@@ -253,7 +253,7 @@ OWN: dict[str, tuple[Callable[[Any, Path], Any], bool]] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", OWN)
 def test_changes_by_this_package(spark: Any, path: Path, name: str) -> None:
     change, stays = OWN[name]

@@ -165,7 +165,7 @@ METHODS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("entry", "values", "condition"),
     [("delete", *case) for case in CASES]
@@ -208,7 +208,7 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("with_rule", "values", "condition"),
     [(True, *case) for case in SOME] + [(False, *case) for case in every_other(SOME, 0)],

@@ -91,7 +91,7 @@ def test_orders_of_all_types(frames: tuple[Any, Any], direction: str, nulls: str
         assert repr(top) == repr(expected), name
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("query", "is_asked"),
     [

@@ -45,7 +45,7 @@ def rows(root: Path, table: str) -> list[dict[str, Any]]:
     return sorted(read, key=lambda row: row["id"])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("assigned", "new"),
     [

@@ -50,16 +50,16 @@ def filters(spark: Any, statement: str) -> str:
     if not scans:
         return plan
     (scan,) = scans
-    found = re.search(r"filters=\[(.*?)\] partitions", scan)
-    assert found is not None
-    return found[1]
+    match = re.search(r"filters=\[(.*?)\] partitions", scan)
+    assert match is not None
+    return match[1]
 
 
 def source(expressions: str) -> str:
     return f"(SELECT * FROM VALUES {expressions} AS x(k)) s"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("condition", "expressions", "parts"),
     [
@@ -193,7 +193,7 @@ MERGED = "WHEN MATCHED THEN UPDATE SET v = s.v + 10 WHEN NOT MATCHED THEN INSERT
 FEW = [(0, 10), (1000, 11), (2000, 12), (3000, 13), (4000, 14)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("query", "keys", "expected"),
     [
@@ -235,8 +235,8 @@ def test_rows_of_small_sources_are_kept(
     assert " IN (" not in plan
     text = ran(spark, merge)
     # Spark 4.0 passes predicates, which show a filter without the parentheses.
-    found = re.fullmatch(r"\(?(?:t\.)?id IN \((.*?)\)\)?", text)
-    assert (len(found[1].split(", ")) if found else 0) == keys, text
+    match = re.fullmatch(r"\(?(?:t\.)?id IN \((.*?)\)\)?", text)
+    assert (len(match[1].split(", ")) if match else 0) == keys, text
     assert changed_rows(spark, root) == expected
 
 

@@ -139,7 +139,7 @@ def overwrite(uri: str) -> None:
     write_dataset(pa.table({"id": [10, 11, 12, 13], "v": [5] * 4}), uri, "overwrite")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("change", "other_change"),
     [

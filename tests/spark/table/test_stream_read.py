@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -285,6 +286,26 @@ def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
                 known.partitions(later, new_reader.latestOffset())
 
 
+def test_an_error_of_a_query_begins_with_its_message(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(pa.table({"id": [1]}), path)
+    cases = [
+        ({"endingVersion": "1"}, {}, "a stream has no end"),
+        ({"filter": "x > 1"}, {}, "filter 'x > 1'"),
+        ({}, {"commit_massage": "a"}, "unknown option commit_massage; did you mean commit_message"),
+    ]
+    for number, (reading, writing, message) in enumerate(cases):
+        stream = spark.readStream.format("lance").options(**reading).load(path)
+        writer = stream.writeStream.format("lance").options(**writing)
+        writer = writer.option("checkpointLocation", str(tmp_path / f"c{number}"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "o"))
+        with pytest.raises(Exception, match=message) as raised:
+            query.awaitTermination(120)
+        text = str(raised.value)
+        assert "Traceback" not in text
+        assert re.search(r"lance_spark\.errors\.\w+: " + re.escape(str(tmp_path)), text)
+
+
 def test_options_of_streams() -> None:
     def parse(**options: str) -> FeedOptions:
         parsed = ReadOptions.parse({"path": "/t", **options})
@@ -386,6 +407,7 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
         stream(uri)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("versions", [1, 2, 3])
 def test_a_query_does_not_go_on_in_another_table(
     stream: Stream, tmp_path: Path, versions: int
@@ -450,6 +472,7 @@ def test_columns_added_or_renamed_later(stream: Stream, tmp_path: Path) -> None:
     assert sorted(row[1:4] for row in changes) == [(40, None, "insert"), (50, 100, "insert")]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("columnar", "by_name"),
     [(True, False), (True, True), (False, False)],

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lance_spark
-from lance_spark.errors import InvalidOptionError, LanceError
+from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.streaming.writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
 from tests.spark.table.tables import typed_rows
@@ -149,8 +149,31 @@ def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path, s
         ("mine", "1"),
     ]
     # The query name alone identifies batches: another checkpoint begins with batch 0 again.
-    run(spark, source, table, tmp_path / "other", complete=True, streamingQueryId="mine")
+    with pytest.raises(Exception, match="batch 0 of the streaming query 'mine' was not written"):
+        run(spark, source, table, tmp_path / "other", complete=True, streamingQueryId="mine")
     assert lance.dataset(str(table)).version == 2
+
+
+def test_a_checkpoint_that_was_set_back(tmp_path: Path) -> None:
+    """Its batches have other rows than those of the same numbers, which must not be left out."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    table = tmp_path / "t"
+    schema = StructType([StructField("id", LongType())])
+    options = WriteOptions.parse({"path": str(table), "streamingQueryId": "mine"})
+
+    def write(number: int, key: int) -> None:
+        writer = pickle.loads(pickle.dumps(LanceStreamWriter(options, schema, False)))
+        writer.commit([writer.write(iter([pa.record_batch({"id": [key]})]))], number)
+
+    for number in range(3):
+        write(number, number)
+    lance_spark.write_dataset(pa.table({"id": [100]}), str(table), mode="append")
+    with pytest.raises(InvalidInputError, match=r"batch 1 .* has its batch 2: the checkpoint was"):
+        write(1, 7)
+    write(2, 2)
+    assert found_ids(table) == [0, 1, 2, 100]
+    assert data_files(table) == named_files(table)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import FloatType, StructField, StructType
 
 import lance_spark
 from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
@@ -155,6 +155,26 @@ def test_a_crash_between_shards(tmp_path: Path, mode: str, monkeypatch: pytest.M
     assert sum(len(shard.sstables) + len(shard.entries) for shard in state.shards) == 3
     expected = {key: f"x{key}" if key < 6 else f"y{key}" for key in range(12) if key != 4}
     assert fresh(table) == expected
+
+
+@pytest.mark.parametrize("change", ["renamed", "replaced"])
+def test_a_column_that_changes_during_a_batch(tmp_path: Path, change: str) -> None:
+    table = tmp_path / "t"
+    new_table(table)
+    stream = StructType([*STREAM.fields, StructField("score", FloatType())])
+    options = WriteOptions.parse({"path": str(table), "streaming_query_id": "q", **OPTIONS})
+    task, driver = (LanceUpsertWriter(options, stream, False) for _ in range(2))
+    rows = batch_of([(1, "a", 1, False)]).append_column("score", pa.array([2.0], pa.float32()))
+    messages = [task.write(iter([rows]))]
+    dataset = lance_spark.open_dataset(str(table))
+    if change == "renamed":
+        dataset.alter_columns({"path": "score", "name": "points"})
+    else:
+        dataset.drop_columns(["score"]).add_columns(pa.schema([("score", pa.float32())]))
+        driver = LanceUpsertWriter(options, stream, False)
+    with pytest.raises(SchemaMismatchError, match="'score' of the table was renamed, dropped or"):
+        driver.commit(messages, 0)
+    assert read_state(open_table(str(table))).shards == ()
 
 
 def test_abort_deletes_staged_rows(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def table(path: Path, config: dict[str, str]) -> lance.LanceDataset:
     return dataset
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("config", "tagged"), [*((item, False) for item in CONFIGS), (CONFIGS[1], True)], ids=str
 )

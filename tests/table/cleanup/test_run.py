@@ -97,7 +97,7 @@ POLICIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("age", [0, WEEK + 60], ids=["young", "old"])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)

@@ -105,7 +105,7 @@ def after(old_words: dict[int, str], change: str, value: str) -> dict[int, str]:
     return {**old_words, **dict.fromkeys(chosen, value)}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
 @pytest.mark.parametrize(("first_change", "second_change"), PAIRS)

@@ -223,6 +223,7 @@ def test_a_segment_without_fragments_is_removed(tmp_path: Path) -> None:
     assert result[:2] == result[2:]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("stable", [False, True])
 @pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
 @pytest.mark.parametrize(

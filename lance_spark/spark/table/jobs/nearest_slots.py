@@ -4,10 +4,11 @@
 | --- | --- | --- |
 | of an index | some partitions of a segment | a group of those that search one of them |
 | of rows | ranges of rows of fragments, about 64 MiB of vectors | all |
+| of overlaid rows | rows that the index has old vectors of, of some fragments | all |
 
 A task reads a slot once for many queries. Several tasks read a small segment, each for a group of
-queries: so each of them has its share of the work, whatever partitions the queries search, and the
-rows of the nearest partitions tell early which of the others are too far. Distances that are not
+queries. So the work is divided evenly, even if most queries search the same partitions. The rows
+of the nearest partitions show early which other partitions are too far. Distances that are not
 exact, or not comparable with others, are measured again for the rows that remain of all slots.
 """
 
@@ -36,7 +37,7 @@ from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.search import VectorRows
-from lance_spark.spark.table.jobs.join_rows import FOUND_BYTES
+from lance_spark.spark.table.jobs.join_rows import NEIGHBOR_BYTES
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Slots:
     of_index : tuple of IndexSlot
     of_rows : tuple of tuple of (int, int, int)
         Slots of rows: fragment, first row and end.
+    of_overlaid : tuple of tuple of int
+        Slots of overlaid rows: fragments.
     allowed : mapping of int to RowRanges, or None
         The rows that may be found, by fragment; all if None.
     """
@@ -108,6 +111,7 @@ class Slots:
     upper: float | None
     of_index: tuple[IndexSlot, ...]
     of_rows: tuple[_Ranges, ...]
+    of_overlaid: tuple[tuple[int, ...], ...]
     allowed: Mapping[int, RowRanges] | None = None
 
     @classmethod
@@ -129,8 +133,6 @@ class Slots:
             How many slots are wanted.
         allowed : mapping, optional
         """
-        # Slots of rows are ranges.
-        search = search.of_whole_fragments(fragments)
         query = search.query
         factor = query.refine_factor or 1
         of_index = tuple(
@@ -140,10 +142,15 @@ class Slots:
             for share in range(shares)
             for group in range(groups)
         )
-        uncovered = [fragment for fragment in fragments if fragment.id in search.uncovered]
+        uncovered = [
+            fragment
+            for fragment in fragments
+            if fragment.id in search.uncovered and fragment.id not in search.overlaid
+        ]
         rows = max(1, _SLOT_BYTES // search.dtype.stored_bytes)
         total = sum(fragment.physical_rows for fragment in uncovered)
-        groups = pack(uncovered, min(rows, max(total // num_tasks, _LEAST_COMPARED_ROWS)))
+        rows = min(rows, max(total // num_tasks, _LEAST_COMPARED_ROWS))
+        groups = pack(uncovered, rows)
         of_rows = tuple(
             tuple((piece.fragment.id, piece.start, piece.stop) for piece in group)
             for group in groups
@@ -162,13 +169,14 @@ class Slots:
             query.upper_bound,
             of_index,
             of_rows,
+            _overlaid_slots(search, rows),
             allowed,
         )
 
     @property
     def count(self) -> int:
         """Number of slots."""
-        return len(self.of_index) + len(self.of_rows)
+        return len(self.of_index) + len(self.of_rows) + len(self.of_overlaid)
 
     @property
     def num_partitions(self) -> int:
@@ -196,7 +204,7 @@ class Slots:
         """How many queries are searched at once, at most."""
         # Vectors come in, and rows go out.
         size = self.search.dtype.dimension * self.item_type.itemsize
-        size += self.search.most_rows * FOUND_BYTES
+        size += self.search.most_rows * NEIGHBOR_BYTES
         partitions = max((part.num_partitions for part in self.search.segments), default=1)
         return max(1, min(_QUERIES, _QUERY_BYTES // size, _RANKED // partitions))
 
@@ -301,15 +309,27 @@ class SlotSearcher:
         slots = self._slots
         whole = slots.search
         query = replace(whole.query, vectors=vectors)
+        first_overlaid = len(slots.of_index) + len(slots.of_rows)
         if number < len(slots.of_index):
             slot = slots.of_index[number]
             segment = replace(whole.segments[slot.segment], share=(slot.share, slot.shares))
             search = replace(whole, query=query, segments=(segment,), uncovered={})
             task = self._task(search)
+        elif number >= first_overlaid:
+            overlaid = {
+                fragment: rows
+                for fragment in slots.of_overlaid[number - first_overlaid]
+                if (rows := self._allowed_of(fragment, whole.overlaid[fragment]))
+            }
+            uncovered = {fragment: len(rows) for fragment, rows in overlaid.items()}
+            search = replace(
+                whole, query=query, segments=(), uncovered=uncovered, overlaid=overlaid
+            )
+            task = self._task(search)
         else:
             ranges = slots.of_rows[number - len(slots.of_index)]
             uncovered = {fragment: 0 for fragment, _, _ in ranges}
-            search = replace(whole, query=query, segments=(), uncovered=uncovered)
+            search = replace(whole, query=query, segments=(), uncovered=uncovered, overlaid={})
             task = self._task(search)
             pieces = tuple(
                 FragmentSlice(self._by_id[fragment], start, stop)
@@ -321,18 +341,18 @@ class SlotSearcher:
             task = replace(task, slices=pieces)
         return search.neighbors(self._rows(task))
 
-    def measured(self, vectors: Vectors, found: Neighbors) -> Neighbors:
+    def measured(self, vectors: Vectors, neighbors: Neighbors) -> Neighbors:
         """Return candidates with their distances by their vectors.
 
         Parameters
         ----------
         vectors : array of shape (queries, dimension)
             By the numbers of the queries.
-        found : Neighbors
+        neighbors : Neighbors
         """
         search = self._slots.search
         read = partial(self._rows(self._task(search)).read_vectors, search.path, [])
-        again = measured_again(search.dtype, search.metric, vectors, found, read)
+        again = measured_again(search.dtype, search.metric, vectors, neighbors, read)
         return again.within(self._slots.lower, self._slots.upper)
 
     def _task(self, search: VectorSearch) -> VectorScanTask:
@@ -355,6 +375,14 @@ class SlotSearcher:
         allowed = self._allowed
         return allowed[np.isin(allowed >> np.uint64(OFFSET_BITS), [f.id for f in fragments])]
 
+    def _allowed_of(self, fragment: int, rows: BitMap) -> BitMap:
+        """Return those of some rows of a fragment that may be found."""
+        allowed = self._slots.allowed
+        if allowed is None:
+            return rows
+        ranges = allowed.get(fragment)
+        return BitMap() if ranges is None else rows & BitMap(ranges.numbers())
+
     @cached_property
     def _allowed(self) -> UInt64Array:
         """The addresses of all rows that may be found."""
@@ -364,6 +392,21 @@ class SlotSearcher:
             for number, ranges in sorted(allowed.items())
         ]
         return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _overlaid_slots(search: VectorSearch, rows: int) -> tuple[tuple[int, ...], ...]:
+    """Return fragments with overlaid rows that are read, in groups of about some number of rows."""
+    groups: list[list[int]] = []
+    size = 0
+    for fragment, overlaid in search.overlaid.items():
+        if fragment not in search.uncovered:
+            continue
+        if not groups or size + len(overlaid) > rows:
+            groups.append([])
+            size = 0
+        groups[-1].append(fragment)
+        size += len(overlaid)
+    return tuple(map(tuple, groups))
 
 
 def _division(segment: SearchedSegment, num_tasks: int) -> tuple[int, int]:

@@ -72,7 +72,7 @@ def values(spark: Any, expressions: list[str]) -> Any:
     return spark.sql("SELECT * FROM VALUES " + ", ".join(f"({e})" for e in expressions) + " t(s)")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("condition", "expressions", "expected", "num_keys"),
     [

@@ -143,7 +143,7 @@ public class SearchFunction extends AbstractFunction1 {
           List key = (List) keys.get(j);
           String column = (String) key.get(0);
           boolean descending = ((Boolean) key.get(1)).booleanValue();
-          columns[j] = descending ? functions.desc(column) : functions.asc(column);
+          columns[j] = descending ? functions.desc(column) : functions.asc_nulls_last(column);
         }
         rows = rows.orderBy(columns);
       } else if (step.equals("limit")) {

@@ -137,7 +137,7 @@ def test_any_table(data: st.DataObject, times: int) -> None:
     assert strings_of(block) == [plain[value] for value in values]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("position", [0, 1, 40000, 70001, -1])
 @pytest.mark.parametrize("literal", [0, 255])
 def test_one_escape_among_many_codes(position: int, literal: int) -> None:
