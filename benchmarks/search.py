@@ -226,10 +226,10 @@ def pylance_frame(table: Table, frame: DataFrame) -> DataFrame:
                 part["number"].to_pylist(), part["v"].to_pylist(), strict=True
             ):
                 nearest = {"column": "v", "q": query, "k": K, "nprobes": nprobes}
-                found = dataset.to_table(columns=["id", "_distance"], nearest=nearest)
-                numbers = pa.array([number] * len(found), pa.int64())
+                table = dataset.to_table(columns=["id", "_distance"], nearest=nearest)
+                numbers = pa.array([number] * len(table), pa.int64())
                 yield pa.record_batch(
-                    [numbers, *(column.combine_chunks() for column in found.columns)],
+                    [numbers, *(column.combine_chunks() for column in table.columns)],
                     names=["number", "id", "_distance"],
                 )
 
@@ -292,8 +292,8 @@ def exact(table: Table, rounds: int) -> list[list[str]]:
             return pd.Series(np.einsum("ij,ij->i", differences, differences))
 
         frame = table.spark.read.parquet(str(table.parquet))
-        found = frame.select("id", distance("v").alias("d")).orderBy("d").limit(K)
-        return found.collect()
+        nearest_rows = frame.select("id", distance("v").alias("d")).orderBy("d").limit(K)
+        return nearest_rows.collect()
 
     used = median_used(
         {

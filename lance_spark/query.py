@@ -81,12 +81,12 @@ def tokenize(query: str, **options: Any) -> list[FtsToken]:
     from lance_spark.scan.text.parameters import TextParameters
     from lance_spark.scan.text.tokenizer import Tokenizer
 
-    given = {
+    parameters = {
         name: value
         for name, value in options.items()
         if value is not None or name == "max_token_length"
     }
-    tokenizer = Tokenizer(TextParameters.of_options(given))
+    tokenizer = Tokenizer(TextParameters.of_options(parameters))
     tokens = tokenizer.split(pa.array([query], pa.string()))
     positions = tokens.positions - tokens.positions[:1]
     words = [tokenizer.vocabulary[number] for number in tokens.ids.tolist()]

@@ -12,12 +12,19 @@ from lance_spark._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from lance_spark.dataset.branches import Branches, BranchInfo
+    from lance_spark.dataset.changes.compaction import (
+        Compaction,
+        CompactionPlan,
+        CompactionTask,
+        RewriteResult,
+    )
     from lance_spark.dataset.changes.merge_insert import MergeInsertBuilder
     from lance_spark.dataset.changes.merge_rows import MergeResult
     from lance_spark.dataset.dataset import Dataset, open_dataset
     from lance_spark.dataset.facts.delta import DatasetDelta
     from lance_spark.dataset.facts.lance_schema import LanceSchema
     from lance_spark.dataset.facts.optimizer import DatasetOptimizer
+    from lance_spark.dataset.facts.session import Session
     from lance_spark.dataset.facts.statistics import (
         DatasetStatistics,
         DataStatistics,
@@ -117,7 +124,12 @@ __all__ = [
     "BranchRepair",
     "Branches",
     "CleanupStats",
+    "Compaction",
     "CompactionMetrics",
+    "CompactionPlan",
+    "CompactionTask",
+    "RewriteResult",
+    "Session",
     "Dataset",
     "ExecutionPlan",
     "DatasetDelta",
@@ -193,6 +205,11 @@ if not TYPE_CHECKING:
             "BranchRepair": "lance_spark.table.refs.branch_repair",
             "Branches": "lance_spark.dataset.branches",
             "CleanupStats": "lance_spark.table.cleanup.run",
+            "Compaction": "lance_spark.dataset.changes.compaction",
+            "CompactionPlan": "lance_spark.dataset.changes.compaction",
+            "CompactionTask": "lance_spark.dataset.changes.compaction",
+            "RewriteResult": "lance_spark.dataset.changes.compaction",
+            "Session": "lance_spark.dataset.facts.session",
             "CompactionMetrics": "lance_spark.mutations.compaction.task",
             "Dataset": "lance_spark.dataset.dataset",
             "ExecutionPlan": "lance_spark.dataset.fresh.scanners",

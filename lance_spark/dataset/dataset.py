@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from lance_spark.dataset.facts.optimizer import DatasetOptimizer
+    from lance_spark.dataset.facts.session import Session
 
 
 @names_table
@@ -221,6 +222,7 @@ def open_dataset(
     commit_lock: CommitLock | None = None,
     namespace_client: object | None = None,
     table_id: Sequence[str] | None = None,
+    session: Session | None = None,
 ) -> Dataset:
     """Open a table at its newest version, or at another version.
 
@@ -258,6 +260,8 @@ def open_dataset(
         `storage_options`.
     table_id : sequence of str, optional
         The names of the table in `namespace_client`.
+    session : Session, optional
+        For programs that share a cache. Has no effect: all tables of a process share one.
 
     Returns
     -------

@@ -326,7 +326,7 @@ class IndexMethods(HistoryMethods):
         from lance_spark.mutations.indexes.builders import builder_of
         from lance_spark.mutations.indexes.create import config_of
 
-        given = {
+        vector_options = {
             "metric": metric,
             "num_partitions": num_partitions,
             "ivf_centroids": ivf_centroids,
@@ -351,7 +351,7 @@ class IndexMethods(HistoryMethods):
             transaction_properties=transaction_properties,
             conflict_retries=conflict_retries,
             max_retries=max_retries,
-            **{key: value for key, value in given.items() if value is not None},
+            **{key: value for key, value in vector_options.items() if value is not None},
             **config.parameters,
         )
 

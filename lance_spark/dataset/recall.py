@@ -83,15 +83,15 @@ class RecallPlan:
     ids: npt.NDArray[np.uint64]
     vectors: Vectors
 
-    def compare(self, found: pa.Table, nearest: pa.Table) -> IndexRecall:
+    def compare(self, by_index: pa.Table, nearest: pa.Table) -> IndexRecall:
         """Return the recall of a search.
 
         Parameters
         ----------
-        found, nearest : pa.Table
+        by_index, nearest : pa.Table
             Rows by the index, and exact ones: `k` and one more for each query, in any order, with
-            the columns `query_index`, `_rowid` and `_distance`. `found` has the column of vectors,
-            too.
+            the columns `query_index`, `_rowid` and `_distance`. `by_index` also has the column of
+            vectors.
         """
         from lance_spark.scan.vectors.distances import exact
 
@@ -106,8 +106,8 @@ class RecallPlan:
         farthest = np.full(count, -np.inf)
         has_rows = sizes > 0
         farthest[has_rows] = distances[(starts[:-1] + sizes - 1)[has_rows]]
-        queries, own = self._others(found)
-        vectors = _column(found, self.names).filter(pa.array(own)).flatten()
+        queries, own = self._others(by_index)
+        vectors = _column(by_index, self.names).filter(pa.array(own)).flatten()
         # Spark has other types of numbers.
         matrix = vectors.to_numpy().astype(self.vectors.dtype).reshape(-1, self.dtype.dimension)
         measured = exact(self.metric, self.vectors, matrix, (queries, np.arange(len(queries))))

@@ -63,7 +63,7 @@ _LZ4_HEADS = (
     (1 << 20, bytes.fromhex("04224d18606051")),
     (1 << 22, bytes.fromhex("04224d18607073")),
 )
-#: Bytes before a Zstandard frame, and the first bytes that tell how a buffer is stored.
+#: Bytes before a Zstandard frame, and the first bytes, which say how a buffer is stored.
 _HEAD = 8
 _NOTHING = np.zeros(0, np.uint8)
 #: Literal bytes at the end of every LZ4 block that has as many.

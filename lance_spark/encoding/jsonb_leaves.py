@@ -82,8 +82,8 @@ class Leaves:
         numbers = values.numbers()
         texts = pa.array(numbers.ints).cast(pa.string()).to_numpy(zero_copy_only=False)
         texts[kinds == STRING] = None
-        for kind, text in _LITERALS.items():
-            texts[kinds == kind] = text
+        for entry_kind, text in _LITERALS.items():
+            texts[kinds == entry_kind] = text
         # As a rule, few numbers are not integers, and most of these differ.
         others = np.flatnonzero((kinds == NUMBER) & ~numbers.is_int)
         texts[others] = [decode(values.document(row)) for row in others.tolist()]

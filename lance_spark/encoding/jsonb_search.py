@@ -164,7 +164,7 @@ class Located:
     def numbers(self) -> Numbers:
         """Return the numbers; other values are not numbers in the result.
 
-        Integers without a sign that need 64 bits, decimals and damaged numbers are none either.
+        Nor are integers without a sign that need 64 bits, decimals and damaged numbers.
         """
         is_int, is_float, is_null = (np.zeros(len(self.kinds), np.bool_) for _ in range(3))
         ints = np.zeros(len(self.kinds), np.int64)
@@ -206,8 +206,12 @@ class Located:
     def document(self, row: int) -> bytes:
         """Return the value of a row, whose kind is that of an entry, as JSONB of its own."""
         payload = self.data[self.starts[row] : self.stops[row]].tobytes()
-        kind = int(self.kinds[row])
-        return payload if kind == CONTAINER else pack(">II", SCALAR, kind | len(payload)) + payload
+        entry_kind = int(self.kinds[row])
+        return (
+            payload
+            if entry_kind == CONTAINER
+            else pack(">II", SCALAR, entry_kind | len(payload)) + payload
+        )
 
     def _containers(self) -> tuple[Positions, npt.NDArray[np.uint32]]:
         """Return the rows of containers with a header, and their headers."""
@@ -310,33 +314,33 @@ class Entries:
     def find(self, name: bytes | None, number: int | None, result: Located) -> None:
         """Set the places of children and items in the rows of a result."""
         result.kinds[self.rows[~self.is_odd]] = NOTHING
-        found = np.zeros(0, np.int64)
+        entries = np.zeros(0, np.int64)
         if name is not None:
-            found = self.equal_to(name, self.is_key)
-            containers = self.container[found]
+            entries = self.equal_to(name, self.is_key)
+            containers = self.container[entries]
             twice = containers[1:][containers[1:] == containers[:-1]]
             result.kinds[self.rows[twice]] = ODD
             self.is_odd[twice] = True
-            found += self.counts[containers]
+            entries += self.counts[containers]
         if number is not None:
             arrays = np.flatnonzero(~self.is_object)
-            found = np.concatenate([found, self._firsts[arrays] + number])
-        found = found[~self.is_odd[self.container[found]]]
-        rows = self.rows[self.container[found]]
-        result.kinds[rows] = self.kinds[found]
-        result.stops[rows] = self.ends[found]
-        result.starts[rows] = self.ends[found] - self._lengths[found]
+            entries = np.concatenate([entries, self._firsts[arrays] + number])
+        entries = entries[~self.is_odd[self.container[entries]]]
+        rows = self.rows[self.container[entries]]
+        result.kinds[rows] = self.kinds[entries]
+        result.stops[rows] = self.ends[entries]
+        result.starts[rows] = self.ends[entries] - self._lengths[entries]
 
     def equal_to(self, text: bytes, chosen: Bools) -> Positions:
         """Return those of chosen entries of sound containers whose payload is a text."""
-        maybe = np.flatnonzero(chosen & (self._lengths == len(text)))
-        maybe = maybe[~self.is_odd[self.container[maybe]]]
-        starts = self.ends[maybe] - len(text)
+        candidates = np.flatnonzero(chosen & (self._lengths == len(text)))
+        candidates = candidates[~self.is_odd[self.container[candidates]]]
+        starts = self.ends[candidates] - len(text)
         for index, byte in enumerate(text):
             is_equal = self._data[starts + index] == byte
-            maybe, starts = maybe[is_equal], starts[is_equal]
-        found: Positions = maybe
-        return found
+            candidates, starts = candidates[is_equal], starts[is_equal]
+        matches: Positions = candidates
+        return matches
 
 
 def pieces(documents: pa.Array) -> Iterator[pa.Array]:

@@ -276,7 +276,7 @@ class FileReader:
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> list[ColumnMeta]:
         """Return the metadata of the columns of some fields; missing fields are skipped."""
-        column_by_id = self._own_columns if column_of is None else column_of
+        column_by_id = self.own_columns if column_of is None else column_of
         columns = [
             column_by_id.get(node.id, -1)
             for field in fields
@@ -298,7 +298,8 @@ class FileReader:
         return [self._columns[column] for column in every]
 
     @cached_property
-    def _own_columns(self) -> dict[int, int]:
+    def own_columns(self) -> dict[int, int]:
+        """The column of each field that has one, by the ids of `schema`."""
         fields = self.schema.fields
         nodes = [node for field in fields for node in column_fields(field, self.version)]
         return {node.id: column for column, node in enumerate(nodes)}
@@ -467,7 +468,7 @@ class FileReader:
         return unpruned(field, file_field, self.version)
 
     def _columns_of(self, field: Field, column_of: Mapping[int, int] | None) -> tuple[int, ...]:
-        column_by_id = self._own_columns if column_of is None else column_of
+        column_by_id = self.own_columns if column_of is None else column_of
         columns = []
         for node in column_fields(field, self.version):
             column = column_by_id.get(node.id, -1)

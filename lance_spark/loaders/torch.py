@@ -160,8 +160,8 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         info = torch_data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         shard = self._shard_of(worker, workers)
-        found = batches(self._source.dataset, shard, self._reading, self._position)
-        for batch, position in found:
+        shard_batches = batches(self._source.dataset, shard, self._reading, self._position)
+        for batch, position in shard_batches:
             self._position = position
             yield batch if self._to_tensor is None else self._to_tensor(batch)
         self._position = Position()

@@ -2,7 +2,7 @@
 
 The file is a split-block Bloom filter as in Parquet, without a header: blocks of 8 words of 32
 bits, little-endian. The upper half of the hash of a key (`key_hash`) chooses the block, the lower
-half a bit in each word. Writers make 1,024 blocks, whatever the number of keys. So the filters of
+half a bit in each word. Writers make 1,024 blocks for any number of keys. So the filters of
 SSTables with more than about 50,000 keys seem to have many other keys. Keys of superseded rows and
 of tombstones are in it, too.
 
@@ -74,8 +74,8 @@ def may_have(data: bytes, columns: Sequence[pa.Array], name: str) -> npt.NDArray
     words = np.frombuffer(data, "<u4").reshape(-1, BLOCK_BYTES // 4)
     blocks = words[block_of(hashes, np.uint64(len(words))).astype(np.int64)]
     masks = masks_of(hashes)
-    found: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
-    return found
+    may_contain: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
+    return may_contain
 
 
 def _is_fully_hashed(columns: Sequence[pa.Array]) -> bool:

@@ -436,9 +436,9 @@ def _find(table: OpenTable, fresh: _FreshRows) -> tuple[np.ndarray[Any, Any], UI
     ):
         values = key_values(key_columns(schema, pa.Table.from_batches([batch.values])))
         matches = pc.index_in(values, value_set=fresh.keys)
-        found = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
+        matched = np.flatnonzero(matches.is_valid().to_numpy(zero_copy_only=False))
         numbers.append(matches.drop_null().to_numpy().astype(np.int64))
-        addresses.append(batch.addresses[found])
+        addresses.append(batch.addresses[matched])
     rows, places = np.concatenate(numbers), np.concatenate(addresses)
     order = np.argsort(rows, kind="stable")
     return rows[order], places[order]

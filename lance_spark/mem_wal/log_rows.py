@@ -137,7 +137,7 @@ def _stored(arrow: pa.Field, field: Field) -> Field:
             known = by_index.get(index)
             children.append(_other(child) if known is None else _stored(child, known))
         stored = replace(field, children=tuple(children))
-    elif field.children and not pat.is_map(dtype):
+    elif field.children and pat.is_nested(dtype) and not pat.is_map(dtype):
         stored = replace(field, children=(_stored(dtype.value_field, field.children[0]),))
     else:
         return field

@@ -115,19 +115,21 @@ def table_entry(
 
         client = GivenNamespace(client)
     identifier = tuple(table_id)
-    found = client.new_table(identifier) if is_new else client.describe_table(identifier)
+    description = client.new_table(identifier) if is_new else client.describe_table(identifier)
     entry = TableEntry(
-        found.location, found.properties, {**storage_options, **found.storage_options}
+        description.location,
+        description.properties,
+        {**storage_options, **description.storage_options},
     )
     try:
         yield entry
         if is_new:
-            client.register_table(identifier, found)
+            client.register_table(identifier, description)
     except UncertainCommitError:
         raise
     except LanceError:
         if is_new:
-            client.cancel_table(identifier, found)
+            client.cancel_table(identifier, description)
         raise
 
 

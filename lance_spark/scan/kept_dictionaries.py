@@ -37,7 +37,7 @@ def keeping(fields: Iterable[Field], without: Collection[int] = ()) -> tuple[Fie
 
 
 def is_kept(array: pa.Array, field: Field) -> bool:
-    """Return whether the values of a column that is no dictionary column are a dictionary array."""
+    """Return whether the values of a column of another type are a dictionary array."""
     return pat.is_dictionary(array.type) and not pat.is_dictionary(field.arrow_field.type)
 
 

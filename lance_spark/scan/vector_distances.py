@@ -2,9 +2,9 @@
 
 The numbers are computed with the precision of the stored items. `intervals` adds what rounding, and
 another order of the additions, can change: a sum of n products is exact to about n units in the
-last place of the sum of their magnitudes. Whoever computes the same distance in another way, such
-as the JVM, is inside the interval. So rows can be left out by these numbers only if their interval
-says that they are out.
+last place of the sum of their magnitudes. Another computation of the same distance, such as that of
+the JVM, gives a number inside the interval. So these numbers leave a row out only if its whole
+interval is out of range.
 
 | function | value | null if |
 | --- | --- | --- |

@@ -63,7 +63,7 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
     if isinstance(data, pa.RecordBatchReader):
         return data.schema, data
     if _is_pandas(data):
-        return _converted(_made(pa.Table.from_pandas, data, schema), None)
+        return _converted(_built(pa.Table.from_pandas, data, schema), None)
     own = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
     if isinstance(own, pa.Schema) and hasattr(data, "to_batches"):
         return own, data.to_batches()
@@ -71,9 +71,9 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
         reader = pa.RecordBatchReader.from_stream(data)
         return reader.schema, reader
     if isinstance(data, Mapping):
-        return _converted(_made(pa.RecordBatch.from_pydict, dict(data), schema), None)
+        return _converted(_built(pa.RecordBatch.from_pydict, dict(data), schema), None)
     if isinstance(data, list) and data and isinstance(data[0], Mapping):
-        return _converted(_made(pa.RecordBatch.from_pylist, data, schema), None)
+        return _converted(_built(pa.RecordBatch.from_pylist, data, schema), None)
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         raise InvalidInputError(
             "data must be a Table, a RecordBatch, a RecordBatchReader, an iterable of RecordBatch, "
@@ -95,7 +95,7 @@ def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
 
 
-def _made(make: Any, values: Any, schema: pa.Schema | None) -> Any:
+def _built(make: Any, values: Any, schema: pa.Schema | None) -> Any:
     try:
         return make(values, schema=schema)
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:

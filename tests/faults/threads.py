@@ -81,7 +81,7 @@ class Pool(Executor):
 
     def __init__(self, max_workers: int | None = None, *_: object, **__: object) -> None:
         self._most = max_workers or 4
-        self._asked: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._working = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -93,7 +93,7 @@ class Pool(Executor):
         if not Turns.taken():
             _fill(future, work)
             return future
-        self._asked.append((future, work))
+        self._waiting.append((future, work))
         if self._working < self._most:
             self._working += 1
             Turns.schedule.spawn(self._work)
@@ -101,8 +101,8 @@ class Pool(Executor):
 
     def _work(self) -> None:
         try:
-            while self._asked:
-                future, work = self._asked.popleft()
+            while self._waiting:
+                future, work = self._waiting.popleft()
                 if future.set_running_or_notify_cancel():
                     _fill(future, work)
         finally:
@@ -115,8 +115,8 @@ class Pool(Executor):
         return (future.result() for future in futures)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        while cancel_futures and self._asked:
-            future, _ = self._asked.popleft()
+        while cancel_futures and self._waiting:
+            future, _ = self._waiting.popleft()
             future.cancel()
             future.set_running_or_notify_cancel()
         if wait:

@@ -122,7 +122,7 @@ def test_columns_may_come_from_the_manifest(data, version, tmp_path) -> None:
     reader = FileReader.open(LocalSource(str(tmp_path / "t/data" / file.path)))
     columns = dict(zip(file.fields, file.column_indices, strict=True))
     assert as_table(reader, reader.schema.fields, range(ROWS), columns).equals(data)
-    assert columns == reader._own_columns
+    assert columns == reader.own_columns
     # The field may have another name: only the id counts.
     renamed = Field("renamed", 77, "bool", nullable=False)
     rows_read = as_table(reader, [renamed], range(4), {77: columns[reader.schema.field("b").id]})

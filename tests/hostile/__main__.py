@@ -30,14 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("targets", nargs="*")
     parser.add_argument("--replay", type=Path, nargs="+", default=())
-    asked = parser.parse_args(arguments)
-    if asked.replay:
-        result = replay(asked.replay)
+    options = parser.parse_args(arguments)
+    if options.replay:
+        result = replay(options.replay)
         print("\n".join(result) or "nothing is wrong")
         return 1 if result else 0
-    seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
+    seed = secrets.randbelow(2**31) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    outcome = throw(seed, asked.inputs, asked.minutes * 60, asked.targets)
+    outcome = throw(seed, options.inputs, options.minutes * 60, options.targets)
     for name, count in sorted(outcome.inputs.items()):
         print(f"{name:20} {count:9,} inputs {outcome.refused[name]:9,} refused")
     for name, problem, data in outcome.failures:

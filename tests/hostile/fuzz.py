@@ -153,10 +153,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile.fuzz")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("targets", nargs="*")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     failed = False
-    for name in asked.targets or TARGETS:
-        result = fuzz(name, asked.seconds)
+    for name in options.targets or TARGETS:
+        result = fuzz(name, options.seconds)
         summary = f"{result.inputs:9,} inputs, features {result.known:6,} -> {result.features:6,}"
         print(f"{name:24} {summary}", f"FAILED {result.wrong}" if result.wrong else "", flush=True)
         failed |= result.wrong is not None

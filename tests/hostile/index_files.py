@@ -28,7 +28,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode
 from tests.hostile import corpus
 from tests.hostile.mutate import NUMBERS, TEXTS, Mutate, worse_bytes, worse_message
-from tests.hostile.tables import Session, Step, TableTarget, asked, look, older
+from tests.hostile.tables import Session, Step, TableTarget, look, older, tried
 
 #: Index types of the columns of the table `searched`, and filters on each.
 TYPES = {
@@ -126,8 +126,8 @@ def write_text(path: Path, version: int) -> None:
 @functools.cache
 def _expected(root: str, text: str) -> frozenset[int]:
     dataset = lance_spark.open_dataset(root)
-    found = dataset.to_table(["i"], filter=text, use_scalar_index=False)
-    return frozenset(found["i"].to_pylist())
+    table = dataset.to_table(["i"], filter=text, use_scalar_index=False)
+    return frozenset(table["i"].to_pylist())
 
 
 def searched(column: str) -> Step:
@@ -137,11 +137,11 @@ def searched(column: str) -> Step:
         dataset = lance_spark.open_dataset(root)
         lost = None
         for text in FILTERS[column]:
-            found = dataset.to_table(["i"], filter=text)["i"].to_pylist()
+            ids = dataset.to_table(["i"], filter=text)["i"].to_pylist()
             expected = _expected(root, text)
-            assert len(found) == len(set(found)), text
-            assert expected.issuperset(found), text
-            lost = text if len(found) < len(expected) else lost
+            assert len(ids) == len(set(ids)), text
+            assert expected.issuperset(ids), text
+            lost = text if len(ids) < len(expected) else lost
         check = dataset.check_index(f"{column}_idx")
         if lost is not None:
             LOST[column] += 1
@@ -155,13 +155,13 @@ def compared(root: str) -> None:
     dataset = lance_spark.open_dataset(root)
     for texts in FILTERS.values():
         for text in texts:
-            found = dataset.to_table(["i"], filter=text)["i"].to_pylist()
+            ids = dataset.to_table(["i"], filter=text)["i"].to_pylist()
             scanned = dataset.to_table(["i"], filter=text, use_scalar_index=False)["i"]
-            assert set(scanned.to_pylist()).issuperset(found), text
+            assert set(scanned.to_pylist()).issuperset(ids), text
     segments = dataset.list_indices()
     # A check takes as long as a scan for each segment.
     for name in {segment["name"] for segment in segments if len(segments) < _MOST_CHECKED}:
-        asked(functools.partial(dataset.check_index, name))
+        tried(functools.partial(dataset.check_index, name))
 
 
 def _without_errors(step: Step) -> Step:
@@ -185,12 +185,12 @@ def queried(root: str) -> None:
     for query, limit in itertools.product(QUERIES, (3, None)):
         try:
             table = dataset.to_table(["i", "_score"], full_text_query=query, limit=limit)
-            found = table["i"].to_pylist()
+            ids = table["i"].to_pylist()
         except LanceError as error:
             failed = error
         else:
-            assert len(found) == len(set(found))
-            assert all(number % 20 != 4 for number in found)
+            assert len(ids) == len(set(ids))
+            assert all(number % 20 != 4 for number in ids)
     if failed is not None:
         raise failed
 

@@ -16,7 +16,7 @@ from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read.fresh import unread_rows
 from tests.hostile import corpus, tables, texts
 from tests.hostile.mutate import Mutate, worse_bytes, worse_message
-from tests.hostile.tables import Step, TableTarget, asked, older, one_of
+from tests.hostile.tables import Step, TableTarget, older, one_of, tried
 
 #: A step copies the table, compacts it or writes an SSTable.
 _SECONDS = 8.0
@@ -83,7 +83,7 @@ def on_copy(*steps: Step) -> Step:
             copy = Path(root) / "copy"
             shutil.copytree(root, copy, ignore=shutil.ignore_patterns("copy"))
             try:
-                asked(partial(step, str(copy)))
+                tried(partial(step, str(copy)))
             finally:
                 shutil.rmtree(copy)
 
@@ -105,7 +105,7 @@ def claimed(root: str) -> None:
 
 def changed(root: str) -> None:
     """Change rows of the base table, or find that this is refused; remove the MemWAL."""
-    asked(lambda: lance_spark.open_dataset(root).delete("i = 1"))
+    tried(lambda: lance_spark.open_dataset(root).delete("i = 1"))
     lance_spark.open_dataset(root).disable_mem_wal()
 
 

@@ -21,7 +21,7 @@ from tests.hostile import corpus, tables
 from tests.hostile.files import worse_legacy
 from tests.hostile.guard import worse_of
 from tests.hostile.mutate import Mutate, worse_bytes, worse_message
-from tests.hostile.tables import Step, TableTarget, asked, largest, older, one_of
+from tests.hostile.tables import Step, TableTarget, largest, older, one_of, tried
 
 #: Changes rewrite each of the indexes that a manifest names.
 SECONDS = 20.0
@@ -52,7 +52,7 @@ def changing(*steps: Step) -> Step:
 
 def changed(root: str) -> None:
     """Delete, append and compact."""
-    asked(lambda: lance_spark.open_dataset(root).delete([("i", "==", 3)]))
+    tried(lambda: lance_spark.open_dataset(root).delete([("i", "==", 3)]))
     more = pa.table({"i": pa.array([9], pa.int64()), "s": ["x"]})
     lance_spark.write_dataset(more, root, mode="append")
     lance_spark.open_dataset(root).compact_files()
@@ -109,7 +109,7 @@ def late_compaction(root: str) -> None:
         lance_spark.open_dataset(root, version=1).compact_files()
 
 
-def told(root: str) -> None:
+def read_changes(root: str) -> None:
     """Read the changes of each version."""
     table = open_table(root)
     result = list(changes_between(table, 1, table.version))
@@ -170,14 +170,18 @@ def targets() -> Iterator[TableTarget]:
     yield made(
         "manifest_rewritten", "plain", corpus.newest, manifest, (every, changing(compacted)), 2
     )
-    yield made("manifest_told", "stable", corpus.newest, manifest, (told,))
-    yield made("update_told", "patched", corpus.newest, _worse_transaction, (told,), 2)
+    yield made("manifest_told", "stable", corpus.newest, manifest, (read_changes,))
+    yield made("update_told", "patched", corpus.newest, _worse_transaction, (read_changes,), 2)
     for operation_name in ("delete", "create_index", "append"):
         file = _transaction(operation_name)
         worse = worse_message(transaction_pb2.Transaction)
         changes = changing(late_settings, late_delete, late_columns, late_compaction)
         yield made(
-            f"transaction_{operation_name}", "old", file, worse, (tables.look, told, changes)
+            f"transaction_{operation_name}",
+            "old",
+            file,
+            worse,
+            (tables.look, read_changes, changes),
         )
     moves = (tables.look, changing(deferred))
     yield made("reuse_file", "reused", one_of("_indices/*/details.binpb"), _reuse_file, moves)

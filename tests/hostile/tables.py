@@ -80,7 +80,7 @@ class Session:
         path.write_bytes(data)
         CACHE.clear()
         assert self._watch is not None
-        self._watch.found.clear()
+        self._watch.accesses.clear()
         self._watch.on = True
         failed: Exception | None = None
         try:
@@ -92,7 +92,7 @@ class Session:
         finally:
             self._watch.on = False
             path.write_bytes(whole)
-        assert not self._watch.found, sorted(self._watch.found)
+        assert not self._watch.accesses, sorted(self._watch.accesses)
         if failed is not None:
             raise failed
 
@@ -183,7 +183,7 @@ def look(root: str) -> None:
         lambda: pickle.loads(pickle.dumps(dataset.plan())),
         lambda: (dataset.config, dataset.metadata, dataset.schema_metadata),
     ):
-        asked(ask)
+        tried(ask)
 
 
 def validated(root: str) -> None:
@@ -200,8 +200,8 @@ def shown(root: str) -> None:
 def old_versions(root: str) -> None:
     """Plan a cleanup, read a tag and a branch."""
     dataset = lance_spark.open_dataset(root)
-    asked(lambda: lance_spark.open_dataset(root, tag="t").count_rows())
-    asked(lambda: lance_spark.open_dataset(root, branch="b").count_rows())
+    tried(lambda: lance_spark.open_dataset(root, tag="t").count_rows())
+    tried(lambda: lance_spark.open_dataset(root, branch="b").count_rows())
     dataset.cleanup_old_versions(
         retain_versions=1, error_if_tagged_old_versions=False, dry_run=True
     )
@@ -225,7 +225,7 @@ def blobs(root: str) -> None:
     dataset.to_table(blob_handling="all_binary")
 
 
-def asked(ask: Callable[[], object]) -> None:
+def tried(ask: Callable[[], object]) -> None:
     """Go on after an error of this package."""
     try:
         ask()

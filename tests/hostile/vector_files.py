@@ -24,7 +24,7 @@ from lance_spark.scan.vectors.graphs import graph
 from lance_spark.table.indexes import sections
 from tests.hostile.index_files import worse_index, worse_words
 from tests.hostile.mutate import worse_bytes, worse_message
-from tests.hostile.tables import Session, TableTarget, asked
+from tests.hostile.tables import Session, TableTarget, tried
 
 #: Target -> table of `tests/fixtures/vectors`, and the damaged files.
 _INDEX, _CODES = "index.idx", "auxiliary.idx"
@@ -62,13 +62,13 @@ def searched(root: str) -> None:
     for option in options:
         nearest = {"column": "v", "q": _QUERY, "k": 7, **option}
         try:
-            found = dataset.to_table(["id"], nearest=nearest)["id"].to_pylist()
+            ids = dataset.to_table(["id"], nearest=nearest)["id"].to_pylist()
         except LanceError as error:
             failed = error
         else:
-            assert _live(root).issuperset(found)
-            assert len(found) <= 7 * len(np.atleast_2d(nearest["q"]))
-    asked(functools.partial(dataset.check_index, "v_idx"))
+            assert _live(root).issuperset(ids)
+            assert len(ids) <= 7 * len(np.atleast_2d(nearest["q"]))
+    tried(functools.partial(dataset.check_index, "v_idx"))
     if failed is not None:
         raise failed
 
@@ -86,9 +86,9 @@ def _file(name: str) -> Callable[[Path], Path]:
 
 def worse_buffer(data: bytes, rng: random.Random) -> bytes:
     """Damage the partitions or the codebook of a file."""
-    kind = index_pb2.IVF if rng.random() < 0.6 else index_pb2.Tensor
+    message = index_pb2.IVF if rng.random() < 0.6 else index_pb2.Tensor
     try:
-        return worse_message(kind)(data, rng) if rng.random() < 0.8 else worse_bytes(data, rng)
+        return worse_message(message)(data, rng) if rng.random() < 0.8 else worse_bytes(data, rng)
     except DecodeError:
         return worse_bytes(data, rng)
 

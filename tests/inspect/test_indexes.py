@@ -59,12 +59,12 @@ def test_segments_and_moved_rows(path: Path) -> None:
     lance_spark.open_dataset(str(path)).compact_files(
         target_rows_per_fragment=500, defer_index_remap=True
     )
-    found = facts(path)
-    assert found["a_idx"].num_moved_fragments == 10
-    assert found["a_idx"].num_removed_fragments == 0
-    assert found["a_idx"].num_uncovered_rows == 0
-    assert found["s_idx"].num_uncovered_rows == 200
-    reuse = found["__lance_frag_reuse"]
+    facts_of = facts(path)
+    assert facts_of["a_idx"].num_moved_fragments == 10
+    assert facts_of["a_idx"].num_removed_fragments == 0
+    assert facts_of["a_idx"].num_uncovered_rows == 0
+    assert facts_of["s_idx"].num_uncovered_rows == 200
+    reuse = facts_of["__lance_frag_reuse"]
     assert (reuse.kind, reuse.columns, reuse.num_uncovered_rows) == ("FragmentReuse", (), 0)
 
 

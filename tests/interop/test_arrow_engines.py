@@ -32,7 +32,7 @@ def dataset(tmp_path: Path) -> lance_spark.Dataset:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
     """Columns and filters of the scans of a test."""
     seen: list[tuple[Any, str]] = []
     scanner = lance_spark.Dataset.scanner
@@ -79,13 +79,13 @@ def test_the_dataset_of_arrow(dataset: lance_spark.Dataset) -> None:
             refused()
 
 
-def test_duckdb(dataset: lance_spark.Dataset, asked: list[tuple[Any, str]]) -> None:
+def test_duckdb(dataset: lance_spark.Dataset, scans: list[tuple[Any, str]]) -> None:
     duckdb = pytest.importorskip("duckdb")
     lance_table = dataset.arrow_dataset()  # noqa: F841 - DuckDB finds the variable
     query = "SELECT name, price FROM lance_table WHERE id >= 495 AND name <> 'n7' ORDER BY id"
     rows = duckdb.sql(query).fetchall()
     assert rows == [(f"n{i % 10}", None if i % 7 == 0 else i / 2) for i in (495, 496, 498, 499)]
-    columns, condition = asked[-1]
+    columns, condition = scans[-1]
     assert {"name", "price"} <= set(columns) <= {"name", "price", "id"}
     assert "id >= 495" in condition
     assert duckdb.sql("SELECT count(*) FROM lance_table").fetchall() == [(ROWS - 1,)]
@@ -100,17 +100,17 @@ def test_duckdb_reads_a_stream(dataset: lance_spark.Dataset) -> None:
     assert duckdb.sql("SELECT count(*) FROM dataset").fetchall() == [(ROWS - 1,)]
 
 
-def test_polars(dataset: lance_spark.Dataset, asked: list[tuple[Any, str]]) -> None:
+def test_polars(dataset: lance_spark.Dataset, scans: list[tuple[Any, str]]) -> None:
     polars = pytest.importorskip("polars")
     assert polars.DataFrame(dataset).height == ROWS - 1
     frame = polars.scan_pyarrow_dataset(dataset.arrow_dataset())
-    found = (
+    rows = (
         frame.filter((polars.col("id") >= 495) & polars.col("name").is_in(["n5", "n9"]))
         .select("id", "price")
         .collect()
     )
-    assert found.rows() == [(495, 247.5), (499, 249.5)]
-    columns, condition = asked[-1]
+    assert rows.rows() == [(495, 247.5), (499, 249.5)]
+    columns, condition = scans[-1]
     assert {"id", "price"} <= set(columns) <= {"id", "price", "name"}
     assert "id >= 495" in condition
     assert "is_in" in condition

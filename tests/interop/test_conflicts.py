@@ -24,7 +24,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return Tables.new(tmp_path_factory.mktemp("conflicts"))
 
 
-def told() -> dict[tuple[str, str], str]:
+def page_outcomes() -> dict[tuple[str, str], str]:
     """Return the outcome of each pair on the page."""
     rows = [match for match in map(_ROW.fullmatch, PAGE.read_text().splitlines()) if match]
     names = [row[2] for row in rows]
@@ -45,7 +45,7 @@ def is_chosen(first: int, before: int) -> bool:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("number", range(len(CHANGES)), ids=[change.name for change in CHANGES])
 def test_pairs(tables: Tables, number: int) -> None:
-    first, page_says = CHANGES[number], told()
+    first, page_says = CHANGES[number], page_outcomes()
     for before_number, before in enumerate(CHANGES):
         pair = first.name, before.name
         contents = ALL_CELLS or is_chosen(number, before_number)
@@ -56,4 +56,4 @@ def test_pairs(tables: Tables, number: int) -> None:
 
 
 def test_the_page_is_what_the_program_writes() -> None:
-    assert page(told()) == Path(PAGE).read_text()
+    assert page(page_outcomes()) == Path(PAGE).read_text()

@@ -179,12 +179,12 @@ def test_damage_is_an_error_or_a_value(
                 # Damage in a part that no step reads may stay unseen.
                 expected = None
             try:
-                found = outcome(array.slice(row, 1), detail, dtype)
+                answer = outcome(array.slice(row, 1), detail, dtype)
             except LanceError:
                 # One that the decoder has found.
                 assert expected is None
             else:
-                assert expected in (None, found)
+                assert expected in (None, answer)
 
 
 @pytest.mark.sample(2)
@@ -232,17 +232,17 @@ def test_filters_are_as_in_pylance(tmp_path: Path, version: str) -> None:
     for text in texts:
         ours = lance_spark.open_dataset(path)
         expected = lance.dataset(path).to_table(filter=text).sort_by("id")
-        found = ours.to_table(filter=text).sort_by("id")
-        assert found["id"].to_pylist() == expected["id"].to_pylist(), text
+        own = ours.to_table(filter=text).sort_by("id")
+        assert own["id"].to_pylist() == expected["id"].to_pylist(), text
         # The filter's column is read as JSONB, and returned as text.
-        assert found["js"].to_pylist() == expected["js"].to_pylist()
+        assert own["js"].to_pylist() == expected["js"].to_pylist()
         assert ours.count_rows(text) == expected.num_rows
         if version != "0.1":
-            assert found["inner"].to_pylist() == expected["inner"].to_pylist()
+            assert own["inner"].to_pylist() == expected["inner"].to_pylist()
             inner = text.replace("js,", "inner.doc,").replace("js IS", "inner.doc IS")
-            found = ours.to_table(["id", "inner"], filter=inner).sort_by("id")
-            assert found["id"].to_pylist() == expected["id"].to_pylist(), inner
-            assert found["inner"].to_pylist() == expected["inner"].to_pylist()
+            own = ours.to_table(["id", "inner"], filter=inner).sort_by("id")
+            assert own["id"].to_pylist() == expected["id"].to_pylist(), inner
+            assert own["inner"].to_pylist() == expected["inner"].to_pylist()
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
@@ -282,5 +282,5 @@ def test_an_index_of_a_nested_column(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(path)
     text = "json_get_int(inner.doc, 'a') = 7"
     assert dataset.check_index("inner.doc_idx").is_valid
-    found = dataset.to_table(["id"], filter=text)["id"]
-    assert pc.sum(found).as_py() == sum(range(7, 500, 50))
+    table = dataset.to_table(["id"], filter=text)["id"]
+    assert pc.sum(table).as_py() == sum(range(7, 500, 50))

@@ -87,9 +87,9 @@ def test_equal_to_a_scan(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
                 if (len({first, second}.intersection(own)) >= least)
                 and (least or (first, second) in pairwise(own))
             }
-            found = dataset.to_table(["id", "_score"], full_text_query=query)
-            assert sorted(found["id"].to_pylist()) == sorted(expected), query
-            whole = dict(zip(found["id"].to_pylist(), found["_score"].to_pylist(), strict=True))
+            table = dataset.to_table(["id", "_score"], full_text_query=query)
+            assert sorted(table["id"].to_pylist()) == sorted(expected), query
+            whole = dict(zip(table["id"].to_pylist(), table["_score"].to_pylist(), strict=True))
             assert read_tasks(tasks_of(dataset, query, 1)) == whole
             best = dataset.to_table(["id", "_score"], full_text_query=query, limit=5)
             assert best["_score"].to_pylist() == sorted(whole.values(), reverse=True)[:5]
@@ -123,8 +123,8 @@ def test_only_overlaid_rows_are_read(tmp_path: Path) -> None:
     dataset = dataset.update({"s": "zork9"}, "s = 'zork0' AND i < 11", mode="overlay")
     search = dataset._plan_text(q.MatchQuery("zork9", "s"), fast_search=False)
     assert dict(search.columns["s"].uncovered) == {0: 3}
-    found = dataset.to_table(["s"], full_text_query=q.MatchQuery("zork9", "s"))
-    assert found.num_rows == 3
+    table = dataset.to_table(["s"], full_text_query=q.MatchQuery("zork9", "s"))
+    assert table.num_rows == 3
     left = dataset.to_table(["s"], full_text_query=q.MatchQuery("zork0 zork9", "s"))
     assert left.num_rows == 20
     fast = dataset.to_table(

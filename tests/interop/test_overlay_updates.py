@@ -72,9 +72,9 @@ def same(path: Path) -> list[dict[str, Any]]:
     oracle.validate()
     ours = lance_spark.open_dataset(str(path))
     ours.validate()
-    found: list[dict[str, Any]] = ours.to_table().to_pylist()
-    assert found == oracle.to_table().to_pylist()
-    return found
+    result: list[dict[str, Any]] = ours.to_table().to_pylist()
+    assert result == oracle.to_table().to_pylist()
+    return result
 
 
 UPDATES: dict[str, dict[str, Any]] = {
@@ -167,18 +167,18 @@ CHANGED = {"number": 777, "word": "changed", "tags": ["changed"]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "who", "stable"), cells(list(INDEXES), ["own", "pylance"], [False, True])
+    ("index_type", "who", "stable"), cells(list(INDEXES), ["own", "pylance"], [False, True])
 )
-def test_scalar_indexes(tmp_path: Path, kind: str, who: str, stable: bool) -> None:
+def test_scalar_indexes(tmp_path: Path, index_type: str, who: str, stable: bool) -> None:
     """An overlay before the index is in its files, one after it is not."""
     path = tmp_path / "t"
-    column, conditions = INDEXES[kind]
+    column, conditions = INDEXES[index_type]
     dataset = written(path, stable=stable)
     dataset = dataset.update({column: CHANGED[column]}, "id IN (8, 40)", mode="overlay")
     if who == "own":
-        dataset = dataset.create_scalar_index(column, kind)
+        dataset = dataset.create_scalar_index(column, index_type)
     else:
-        lance.dataset(str(path)).create_scalar_index(column, kind)
+        lance.dataset(str(path)).create_scalar_index(column, index_type)
         dataset = lance_spark.open_dataset(str(path))
     dataset.update({column: CHANGED[column]}, "id IN (5, 6, 30)", mode="overlay")
     lance.dataset(str(path)).delete("id = 6")
@@ -230,10 +230,10 @@ def test_full_text_search(tmp_path: Path, who: str) -> None:
     dataset = dataset.update({"word": "late word1"}, "id IN (5, 6, 30)", mode="overlay")
     for query in ("early", "late", "word1", "text5", "text12"):
         expected = lance.dataset(str(path)).to_table(["id"], full_text_query=query)
-        found = dataset.to_table(["id"], full_text_query=query)
-        assert sorted(found["id"].to_pylist()) == sorted(expected["id"].to_pylist()), query
+        table = dataset.to_table(["id"], full_text_query=query)
+        assert sorted(table["id"].to_pylist()) == sorted(expected["id"].to_pylist()), query
         words = [row["id"] for row in same(path) if query in row["word"].split()]
-        assert sorted(found["id"].to_pylist()) == words, query
+        assert sorted(table["id"].to_pylist()) == words, query
 
 
 VECTOR_INDEXES = {
@@ -243,8 +243,8 @@ VECTOR_INDEXES = {
 }
 
 
-@pytest.mark.parametrize("kind", VECTOR_INDEXES)
-def test_vector_search(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("index_type", VECTOR_INDEXES)
+def test_vector_search(tmp_path: Path, index_type: str) -> None:
     path = tmp_path / "t"
     rng = np.random.default_rng(5)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rng.random(600 * 8, np.float32)), 8)
@@ -254,7 +254,7 @@ def test_vector_search(tmp_path: Path, kind: str) -> None:
     dataset = lance_spark.open_dataset(str(path)).update(
         {"vector": [9.0] * 8}, "id = 100", mode="overlay"
     )
-    dataset = dataset.create_index("vector", kind, **VECTOR_INDEXES[kind])
+    dataset = dataset.create_index("vector", index_type, **VECTOR_INDEXES[index_type])
     dataset = dataset.update({"vector": [-9.0] * 8}, "id IN (7, 400)", mode="overlay")
     oracle = lance.dataset(str(path))
     for query, wanted in (([9.0] * 8, {100}), ([-9.0] * 8, {7, 400})):
@@ -263,9 +263,9 @@ def test_vector_search(tmp_path: Path, kind: str) -> None:
             assert set(client.to_table(["id"], nearest=nearest)["id"].to_pylist()) == wanted
     old = vectors[7].as_py()
     nearest = {"column": "vector", "q": old, "k": 600, "nprobes": 2, "refine_factor": 1}
-    found = dataset.to_table(["id", "_distance"], nearest=nearest)
-    assert found["id"].to_pylist().count(7) == 1
-    assert found["_distance"][found["id"].to_pylist().index(7)].as_py() > 100
+    table = dataset.to_table(["id", "_distance"], nearest=nearest)
+    assert table["id"].to_pylist().count(7) == 1
+    assert table["_distance"][table["id"].to_pylist().index(7)].as_py() > 100
 
 
 def test_compaction_folds_above_a_limit(tmp_path: Path) -> None:
@@ -304,10 +304,10 @@ def test_change_feed(tmp_path: Path) -> None:
     columns = FeedColumns.of(table.manifest, ["id", "number"])
     changes = list(changes_between(table, 2, table.version))
     tasks = plan_changes(str(path), changes, columns)
-    found = [row for task in tasks for batch in task.batches() for row in batch.to_pylist()]
+    result = [row for task in tasks for batch in task.batches() for row in batch.to_pylist()]
     assert [
         (row["id"], row["number"], row["_change_type"], row["_commit_version"])
-        for row in sorted(found, key=lambda r: (r["_commit_version"], r["id"], r["_change_type"]))
+        for row in sorted(result, key=lambda r: (r["_commit_version"], r["id"], r["_change_type"]))
     ] == [
         (5, 1, "update_postimage", 2),
         (5, 50, "update_preimage", 2),

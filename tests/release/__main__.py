@@ -69,12 +69,12 @@ def new_environment(python: str | Path, folder: Path, *requirements: str | Path)
 def read_version() -> str:
     """Return the version of the package, as a build reads it."""
     text = (ROOT / "lance_spark" / "_version.py").read_text()
-    found = re.search(r'^__version__ = "(\d+\.\d+\.\d+)"$', text, re.MULTILINE)
-    if found is None:
+    match = re.search(r'^__version__ = "(\d+\.\d+\.\d+)"$', text, re.MULTILINE)
+    if match is None:
         sys.exit(
             "lance_spark/_version.py: the version must be three numbers: other clients read it"
         )
-    return found[1]
+    return match[1]
 
 
 def read_repository() -> str:
@@ -158,10 +158,10 @@ def build(tools: Path) -> None:
 
 def archives() -> tuple[Path, Path]:
     """Return the wheel and the source distribution."""
-    found = (*DIST.glob("*.whl"), *DIST.glob("*.tar.gz"))
-    if len(found) != 2:
-        sys.exit(f"{DIST} must have one wheel and one source distribution: {found}")
-    return found[0], found[1]
+    archives = (*DIST.glob("*.whl"), *DIST.glob("*.tar.gz"))
+    if len(archives) != 2:
+        sys.exit(f"{DIST} must have one wheel and one source distribution: {archives}")
+    return archives[0], archives[1]
 
 
 def check(tools: Path) -> None:
@@ -197,11 +197,11 @@ def pythons() -> Iterator[tuple[str, Path]]:
         known = [Path(path) for path in [shutil.which(name)] if path]
         for python in [*known, *versions.glob(f"3.{minor}.*/bin/python")]:
             code = "import platform, venv; print(platform.python_version())"
-            found = subprocess.run(
+            process = subprocess.run(
                 [python, "-c", code], capture_output=True, text=True, check=False
             )
-            if found.returncode == 0 and found.stdout.startswith(f"3.{minor}."):
-                yield found.stdout.strip(), python
+            if process.returncode == 0 and process.stdout.startswith(f"3.{minor}."):
+                yield process.stdout.strip(), python
                 break
         else:
             print(f"not tried on Python 3.{minor}: not found")

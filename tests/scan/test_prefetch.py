@@ -145,12 +145,12 @@ def test_scans(path: Path, monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
 def test_a_scan_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "read_ahead", partial(read_ahead, worth_ns=0))
     read = FileReader.read
-    asked = 0
+    num_reads = 0
 
     def failing(self: FileReader, *rest: object) -> list[pa.Array]:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
+        nonlocal num_reads
+        num_reads += 1
+        if num_reads == 3:
             raise CorruptFileError("the third read")
         return read(self, *rest)  # type: ignore[arg-type]
 

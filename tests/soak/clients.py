@@ -120,16 +120,16 @@ class Account:
 def differences(name: str, expected: dict[Any, Any], actual: list[tuple[Any, Any]]) -> list[str]:
     """Return what is wrong with pairs of key and value: lost, doubled, other."""
     counts = Counter(key for key, _ in actual)
-    found = dict(actual)
+    result = dict(actual)
     wrong = []
     for fault, keys in (
         ("doubled", {key for key, count in counts.items() if count > 1}),
-        ("lost", expected.keys() - found.keys()),
-        ("not written", found.keys() - expected.keys()),
-        ("other value", {k for k, v in found.items() if k in expected and expected[k] != v}),
+        ("lost", expected.keys() - result.keys()),
+        ("not written", result.keys() - expected.keys()),
+        ("other value", {k for k, v in result.items() if k in expected and expected[k] != v}),
     ):
         if keys:
-            some = [(k, expected.get(k), found.get(k)) for k in sorted(keys)[:10]]
+            some = [(k, expected.get(k), result.get(k)) for k in sorted(keys)[:10]]
             wrong.append(f"{name}: {len(keys)} {fault}, as (key, expected, actual): {some}")
     return wrong
 
@@ -160,7 +160,7 @@ class Writer:
     def append_log(self, rows: pa.Table) -> None:
         raise NotImplementedError
 
-    def found(self, condition: str) -> dict[str, list[Any]]:
+    def matching_rows(self, condition: str) -> dict[str, list[Any]]:
         """Return `id`, `n` and `s` of rows of the newest version."""
         raise NotImplementedError
 
@@ -185,7 +185,7 @@ class Writer:
                 if self.is_conflict(error):
                     self.account.counts[f"{name}: conflicts"] += 1
                 else:
-                    text = "".join(traceback.format_exception(error))[-2_000:]
+                    text = error_text(error)
                     self.account.errors.append(f"writer {self.account.number}: {name}: {text}")
 
     def _insert(self) -> None:
@@ -226,11 +226,11 @@ class Writer:
 
     def _check(self) -> None:
         """Compare the writer's rows: no other writer changes them."""
-        found = self.found(f"writer = {self.account.number}")
+        result = self.matching_rows(f"writer = {self.account.number}")
         name = f"writer {self.account.number} sees"
-        pairs = list(zip(found["id"], found["n"], strict=True))
+        pairs = list(zip(result["id"], result["n"], strict=True))
         self.account.errors += differences(name, self.account.rows, pairs)
-        if found["s"] != [text_of(row) for row in found["id"]]:
+        if result["s"] != [text_of(row) for row in result["id"]]:
             self.account.errors.append(f"{name}: other texts")
 
 
@@ -260,10 +260,10 @@ class PylanceWriter(Writer):
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         merge.execute(events(old + new, self.account.number, values))
 
-    def found(self, condition: str) -> dict[str, list[Any]]:
+    def matching_rows(self, condition: str) -> dict[str, list[Any]]:
         rows = self._open().to_table(columns=["id", "n", "s"], filter=condition)
-        found: dict[str, list[Any]] = rows.to_pydict()
-        return found
+        columns: dict[str, list[Any]] = rows.to_pydict()
+        return columns
 
     def is_conflict(self, error: BaseException) -> bool:
         return any(word in str(error).lower() for word in _CONFLICTS)
@@ -274,6 +274,16 @@ class PylanceWriter(Writer):
         return lance.dataset(self.events)
 
 
+def error_text(error: BaseException) -> str:
+    """Return the end of the stack trace of an error, and the beginning of those of the JVM."""
+    text = "".join(traceback.format_exception(error))[-2_000:]
+    cause: Any = error
+    while hasattr(cause, "_stackTrace"):
+        text += f"\nCaused by: {cause._desc[:1_000]}\n{cause._stackTrace[:3_000]}"
+        cause = cause._cause
+    return text
+
+
 def run_as_process(writers: dict[str, type[Writer]]) -> None:
     """Run the writer that the command line names."""
     parser = argparse.ArgumentParser()
@@ -282,10 +292,10 @@ def run_as_process(writers: dict[str, type[Writer]]) -> None:
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    asked = parser.parse_args()
-    writer = writers[asked.client](asked.folder, asked.number, asked.seed)
-    writer.run(asked.seconds)
-    writer.account.store(asked.folder)
+    options = parser.parse_args()
+    writer = writers[options.client](options.folder, options.number, options.seed)
+    writer.run(options.seconds)
+    writer.account.store(options.folder)
 
 
 if __name__ == "__main__":

@@ -202,12 +202,12 @@ class OwnWriter(Writer):
         """Delete rows, and append rows with the same ids: there is no merge without Spark."""
         dataset = self.open()
         limit = self.rng.randrange(50)
-        found = dataset.to_table(["id"], filter=f"id % 29 = {self.rng.randrange(29)}", limit=limit)
-        if not len(found):
+        table = dataset.to_table(["id"], filter=f"id % 29 = {self.rng.randrange(29)}", limit=limit)
+        if not len(table):
             return
-        ids = ", ".join(map(str, found["id"].to_pylist()))
+        ids = ", ".join(map(str, table["id"].to_pylist()))
         dataset.delete(f"id IN ({ids})")
-        lance_spark.write_dataset(rows(self.rng, len(found)), self.path, mode="append")
+        lance_spark.write_dataset(rows(self.rng, len(table)), self.path, mode="append")
 
     def compact(self) -> None:
         self.open().compact_files(
@@ -276,9 +276,9 @@ class PylanceWriter(Writer):
     def update_columns(self) -> None:
         """Merge some columns of existing rows."""
         dataset = self.open()
-        found = dataset.to_table(["id"], filter=f"id % 31 = {self.rng.randrange(31)}", limit=40)
-        if len(found):
-            values = pa.table({"id": found["id"], "x": [self.number()] * len(found)})
+        table = dataset.to_table(["id"], filter=f"id % 31 = {self.rng.randrange(31)}", limit=40)
+        if len(table):
+            values = pa.table({"id": table["id"], "x": [self.number()] * len(table)})
             dataset.merge_insert("id").when_matched_update_all().execute(values)
 
     def merge(self) -> None:
@@ -343,19 +343,19 @@ def different(dataset: Any, rng: random.Random, counts: Counter[str]) -> list[st
     wrong = []
     for text in filters(rng):
         scanned = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"]
-        found = dataset.to_table(["id"], filter=text)["id"]
+        ids = dataset.to_table(["id"], filter=text)["id"]
         counts["answers"] += 1
         counts["answers by indexes"] += "  index: " in dataset.explain(filter=text)
-        if not found.equals(scanned):
+        if not ids.equals(scanned):
             wrong.append(
-                f"version {dataset.version}: {text}: {len(found)} rows, a scan has {len(scanned)}"
+                f"version {dataset.version}: {text}: {len(ids)} rows, a scan has {len(scanned)}"
             )
     wrong += [f"version {dataset.version}: {text}" for text in far_rows(dataset, rng)]
     counts["nearest rows"] += 1
     if any(index["type"] == "Inverted" for index in dataset.list_indices()):
         word = f"w{rng.randrange(40)}"
         query = rng.choice([q.MatchQuery(word, "t"), q.PhraseQuery(f"every {word}", "t")])
-        found = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
+        ids = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
         texts = dataset.to_table(["id", "t"]).to_pydict()
         counts["full-text answers"] += 1
         scanned = {
@@ -368,9 +368,9 @@ def different(dataset: Any, rng: random.Random, counts: Counter[str]) -> list[st
                 else f"every {word} " in f"{text} "
             )
         }
-        if len(set(found)) < len(found) or set(found) != scanned:
+        if len(set(ids)) < len(ids) or set(ids) != scanned:
             wrong.append(
-                f"version {dataset.version}: {query}: {len(found)} rows, a scan has {len(scanned)}"
+                f"version {dataset.version}: {query}: {len(ids)} rows, a scan has {len(scanned)}"
             )
     return wrong
 
@@ -459,11 +459,11 @@ def main() -> int:
     parser.add_argument("--readers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="keeps the table there")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="indexes") as temporary:
-        folder = asked.folder or Path(temporary)
+        folder = options.folder or Path(temporary)
         counts, wrong = run_indexes(
-            folder, asked.seconds, asked.writers, asked.others, asked.readers, asked.seed
+            folder, options.seconds, options.writers, options.others, options.readers, options.seed
         )
     for text in wrong:
         print(text)

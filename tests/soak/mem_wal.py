@@ -139,11 +139,11 @@ def reads(path: str, seconds: float) -> Counter[str]:
     newest: dict[int, int] = {}
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = fresh_rows(path)
-        for key, number in found.items():
+        rows = fresh_rows(path)
+        for key, number in rows.items():
             if number < newest.get(key, -1):
                 raise AssertionError(f"key {key} has {number} after {newest[key]}")
-        newest.update(found)
+        newest.update(rows)
         counts["reads"] += 1
     return counts
 
@@ -154,10 +154,10 @@ def fresh_rows(path: str) -> dict[int, int]:
 
 
 def _by_key(table: pa.Table) -> dict[int, int]:
-    found = dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
-    if len(found) != table.num_rows:
+    result = dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
+    if len(result) != table.num_rows:
         raise AssertionError("a key is there twice")
-    return found
+    return result
 
 
 def soak(folder: str, seconds: float, buckets: int, seed: int) -> tuple[Counter[str], list[str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,14 @@ import pyarrow.compute as pc
 
 import lance_spark
 from lance_spark.errors import CommitConflictError
-from tests.soak.clients import PylanceWriter, Writer, differences, events, run_as_process
+from tests.soak.clients import (
+    PylanceWriter,
+    Writer,
+    differences,
+    error_text,
+    events,
+    run_as_process,
+)
 
 CATALOG = "soak"
 #: Index types by column.
@@ -65,11 +71,11 @@ class OwnWriter(Writer):
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         merge.execute(events(old + new, self.account.number, values))
 
-    def found(self, condition: str) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = (
+    def matching_rows(self, condition: str) -> dict[str, list[Any]]:
+        rows: dict[str, list[Any]] = (
             self.open().to_table(["id", "n", "s"], filter=condition).to_pydict()
         )
-        return found
+        return rows
 
     def is_conflict(self, error: BaseException) -> bool:
         return isinstance(error, CommitConflictError)
@@ -118,10 +124,10 @@ class SqlWriter(Writer):
             "WHEN MATCHED THEN UPDATE SET n = t.n + 1 WHEN NOT MATCHED THEN INSERT *"
         )
 
-    def found(self, condition: str) -> dict[str, list[Any]]:
+    def matching_rows(self, condition: str) -> dict[str, list[Any]]:
         rows = self._sql(f"SELECT id, n, s FROM {self._table} WHERE {condition}").toArrow()
-        found: dict[str, list[Any]] = rows.to_pydict()
-        return found
+        result: dict[str, list[Any]] = rows.to_pydict()
+        return result
 
     def is_conflict(self, error: BaseException) -> bool:
         from pyspark.errors import PySparkException
@@ -167,7 +173,7 @@ class Maintenance(OwnWriter):
                 if self.is_conflict(error) or "not found; the indexes are" in str(error):
                     self.account.counts[f"{part.__name__}: conflicts"] += 1
                 else:
-                    text = "".join(traceback.format_exception(error))[-2_000:]
+                    text = error_text(error)
                     self.account.errors.append(f"maintenance: {part.__name__}: {text}")
             time.sleep(0.2)
 
@@ -225,8 +231,8 @@ class Maintenance(OwnWriter):
         branch = branch.insert(events([-7], -7, [7]))
         branch = branch.delete("id % 2 = 0")
         expected = {i: n for i, n in [*expected.items(), (-7, 7)] if i % 2}
-        found = branch.to_table(["id", "n"]).to_pydict()
-        pairs = list(zip(found["id"], found["n"], strict=True))
+        rows = branch.to_table(["id", "n"]).to_pydict()
+        pairs = list(zip(rows["id"], rows["n"], strict=True))
         self.account.errors += differences(f"branch {name}", expected, pairs)
         dataset.branches.delete(name)
 
@@ -262,7 +268,7 @@ class PylanceMaintenance(PylanceWriter):
                 self.account.counts[f"pylance: {part}"] += 1
             except BaseException as error:
                 if not self.is_conflict(error):
-                    text = "".join(traceback.format_exception(error))[-2_000:]
+                    text = error_text(error)
                     self.account.errors.append(f"pylance: {part}: {text}")
                 self.account.counts[f"pylance: {part}: conflicts"] += 1
             time.sleep(0.5)
@@ -288,15 +294,20 @@ def other_answers(dataset: Any) -> list[str]:
         "writer = 1 AND id % 2 = 0",
         "n BETWEEN 1 AND 2",
     ):
-        found = sorted(dataset.to_table(["id"], filter=text)["id"].to_pylist())
+        result = sorted(dataset.to_table(["id"], filter=text)["id"].to_pylist())
         scanned = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"].to_pylist()
-        if found != sorted(scanned):
+        if result != sorted(scanned):
             wrong.append(f"version {dataset.version}: {text}: other rows by indexes")
     if any("s" in index.field_names for index in dataset.describe_indices()):
-        found = sorted(dataset.to_table(["id"], full_text_query="w3")["id"].to_pylist())
-        ids = dataset.to_table(["id"])["id"].to_pylist()
-        if found != sorted(row for row in ids if row % 7 == 3):
-            wrong.append(f"version {dataset.version}: w3: other rows by the full-text index")
+        texts = dataset.to_table(["id", "s"]).to_pydict()
+        for word in ("w3", "v2", "v7"):
+            rows = zip(texts["id"], texts["s"], strict=True)
+            expected = sorted(row for row, text in rows if word in text.split())
+            result = sorted(dataset.to_table(["id"], full_text_query=word)["id"].to_pylist())
+            if result != expected:
+                wrong.append(
+                    f"version {dataset.version}: {word}: other rows by the full-text index"
+                )
     nearest: dict[str, Any] = {"column": "v", "q": [3.0, 3.0, 3.0, 1.0], "k": 9}
     distances = [
         dataset.to_table(["_distance"], nearest={**nearest, **how})["_distance"].to_pylist()

@@ -17,7 +17,6 @@ import json
 import random
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -29,11 +28,11 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 import lance_spark
-from lance_spark.errors import CommitConflictError, MissingFileError
+from lance_spark.errors import CommitConflictError, MissingFileError, TableNotFoundError
 from lance_spark.spark.datasource import LanceDataSource
 from lance_spark.spark.streaming.reader import HAS_LIMITS
 from lance_spark.spark.types.mapping import to_spark_schema
-from tests.soak.clients import KEYS, LOG, Account, differences, logged
+from tests.soak.clients import KEYS, LOG, Account, differences, error_text, logged
 from tests.soak.own_clients import LATE
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -99,14 +98,12 @@ class Streams:
         try:
             part()
         except BaseException as error:
-            self.errors.append("".join(traceback.format_exception(error))[-3_000:])
+            self.errors.append(error_text(error))
 
     def _maintain(self, deadline: float) -> None:
         while time.monotonic() < deadline and not self.errors:
             for table in ("copy", "changes", "keyed"):
-                path = Path(self.path(table))
-                if not path.exists():
-                    continue
+                path = self.path(table)
                 try:
                     dataset = lance_spark.open_dataset(path)
                     if table == "keyed":
@@ -115,6 +112,9 @@ class Streams:
                     lance_spark.open_dataset(path).compact_files(target_rows_per_fragment=2_000)
                     lance_spark.open_dataset(path).cleanup_old_versions(_GRACE)
                     self.counts[f"{table}: maintenance"] += 1
+                except TableNotFoundError:
+                    # The first commit of the stream makes it a table, after its first data files.
+                    continue
                 except (CommitConflictError, MissingFileError):
                     self.counts[f"{table}: maintenance given up"] += 1
             time.sleep(1)
@@ -250,10 +250,12 @@ def wrong_streams(folder: Path, accounts: list[Account], events: dict[int, int])
     path = folder / "copy.lance"
     # The first batch with rows creates the table.
     copied = lance_spark.open_dataset(path).to_table() if path.exists() else LOG.empty_table()
-    found = copied.to_pydict()
+    columns = copied.to_pydict()
     names = ("key", "seq", "is_deleted")
     expected = dict(zip(log["id"], zip(*(log[name] for name in names), strict=True), strict=True))
-    pairs = list(zip(found["id"], zip(*(found[name] for name in names), strict=True), strict=True))
+    pairs = list(
+        zip(columns["id"], zip(*(columns[name] for name in names), strict=True), strict=True)
+    )
     wrong = differences("copy", expected, pairs)
     newest = {
         key: (row, seq)

@@ -22,11 +22,11 @@ def far_rows(dataset: Any, rng: random.Random) -> list[str]:
     nearest: dict[str, Any] = {"column": "v", "q": q, "k": 10, "metric": "l2"}
     columns = ["id", "v", "_distance"]
     scanned = dataset.to_table(columns=columns, nearest={**nearest, "use_index": False})
-    found = dataset.to_table(columns=columns, nearest={**nearest, **_EXACT})
+    table = dataset.to_table(columns=columns, nearest={**nearest, **_EXACT})
     measured = [
-        sum((a - b) ** 2 for a, b in zip(own, q, strict=True)) for own in found["v"].to_pylist()
+        sum((a - b) ** 2 for a, b in zip(own, q, strict=True)) for own in table["v"].to_pylist()
     ]
-    ids = found["id"].to_pylist()
-    if measured == found["_distance"].to_pylist() == scanned["_distance"].to_pylist():
+    ids = table["id"].to_pylist()
+    if measured == table["_distance"].to_pylist() == scanned["_distance"].to_pylist():
         return [] if len(set(ids)) == len(ids) else [f"{q}: rows twice: {ids}"]
-    return [f"{q}: rows at {found['_distance'].to_pylist()}, {scanned['_distance'].to_pylist()}"]
+    return [f"{q}: rows at {table['_distance'].to_pylist()}, {scanned['_distance'].to_pylist()}"]

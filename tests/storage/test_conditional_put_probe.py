@@ -198,8 +198,8 @@ def test_an_honest_server_is_asked_once(aws: Aws) -> None:
             uri = f"s3://{BUCKET}/honest-{name}"
             lance_spark.write_dataset(rows(1), uri, storage_options=server.options)
             lance_spark.write_dataset(rows(2), uri, "append", storage_options=server.options)
-        asked = [request.split()[0] for request in server.requests if "probe" in request]
-        assert asked == ["PUT", "PUT", "DELETE"]
+        methods = [request.split()[0] for request in server.requests if "probe" in request]
+        assert methods == ["PUT", "PUT", "DELETE"]
     assert not [name for name in aws.names("honest") if "probe" in name]
 
 

@@ -47,7 +47,7 @@ class TestFiles(StoreSuite):
 def test_a_table(hdfs: Path) -> None:
     uri = "hdfs://names:8020/tables/a b.lance"
     lance_spark.write_dataset(rows(1, 2), uri)
-    assert StandInFileSystem.asked == {"host": "names", "port": 8020, "user": None}
+    assert StandInFileSystem.connection == {"host": "names", "port": 8020, "user": None}
     dataset = lance_spark.write_dataset(rows(3), uri, "append")
     dataset.delete([("x", "==", 2)]).compact_files()
     assert values(lance_spark.open_dataset(uri).to_table()) == [1, 3]
@@ -61,7 +61,7 @@ def test_a_table(hdfs: Path) -> None:
 def test_writers_side_by_side() -> None:
     uri = "hdfs:///raced"
     lance_spark.write_dataset(rows(0), uri)
-    assert StandInFileSystem.asked["host"] == "default"
+    assert StandInFileSystem.connection["host"] == "default"
 
     def append(number: int) -> None:
         lance_spark.write_dataset(rows(number), uri, "append")
@@ -159,7 +159,7 @@ def test_cleanup_removes_staging_folders_of_a_crash(hdfs: Path) -> None:
 
 def test_viewfs() -> None:
     written = lance_spark.write_dataset(rows(1), "viewfs://cluster/t")
-    assert StandInFileSystem.asked["host"] == "viewfs://cluster"
+    assert StandInFileSystem.connection["host"] == "viewfs://cluster"
     assert values(lance_spark.open_dataset(written.uri).to_table()) == [1]
 
 

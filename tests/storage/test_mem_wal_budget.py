@@ -61,8 +61,8 @@ def test_requests_of_a_mem_wal(aws: Aws) -> None:
     ids = measure(scan, fresh.to_table)["id"].to_pylist()
     assert (fresh.num_sstables, fresh.num_entries) == (1, 3)
     assert sorted(ids) == [1, 2, 3, 4]
-    found = measure("the search of a key in the table", lambda: fresh.to_table(filter="id = 77"))
-    assert found.num_rows == 0
+    answer = measure("the search of a key in the table", lambda: fresh.to_table(filter="id = 77"))
+    assert answer.num_rows == 0
     opened().disable_mem_wal()
     opened().initialize_mem_wal(unsharded=True)
 
@@ -86,8 +86,8 @@ def test_requests_of_a_mem_wal(aws: Aws) -> None:
         opened().mem_wal_writer(shard_id).put(part)
     fresh = opened().fresh()
     search = "the first search of a key in one of 4 shards, which have a WAL entry each"
-    found = measure(search, lambda: fresh.to_table(filter="id = 7"))
-    assert found.num_rows == 1
+    answer = measure(search, lambda: fresh.to_table(filter="id = 7"))
+    assert answer.num_rows == 1
     table = DOCS.read_text().partition("### Requests")[2].partition("\n## ")[0]
     documented = {row["what"]: int(row["requests"]) for row in _ROW.finditer(table)}
     assert measured == documented

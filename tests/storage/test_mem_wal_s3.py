@@ -126,10 +126,10 @@ def test_a_compaction_and_a_reader_beside_a_writer(aws: Aws, uri: str) -> None:
         while time.monotonic() < ends or not (compactions.value and any(seen)):
             known = list(latest[:])
             numbers = fresh(uri, aws)
-            found = [numbers.get(key, 0) for key in range(_KEYS)]
-            assert all(map(int.__ge__, found, known)), (found, known)
-            assert all(map(int.__ge__, found, seen)), (found, seen)
-            seen = found
+            values = [numbers.get(key, 0) for key in range(_KEYS)]
+            assert all(map(int.__ge__, values, known)), (values, known)
+            assert all(map(int.__ge__, values, seen)), (values, seen)
+            seen = values
             reads += 1
             assert time.monotonic() < ends + 60, (reads, compactions.value)
     finally:

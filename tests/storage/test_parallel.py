@@ -19,29 +19,29 @@ def test_results_come_in_order() -> None:
             later.set()
         return -number
 
-    asked = range(2 * AT_ONCE + 1)
-    expected = [-item for item in asked]
-    assert read_all(read, asked, local=False) == expected
+    numbers = range(2 * AT_ONCE + 1)
+    expected = [-item for item in numbers]
+    assert read_all(read, numbers, local=False) == expected
     later.clear()
-    assert list(read_each(read, asked, local=False)) == expected
+    assert list(read_each(read, numbers, local=False)) == expected
 
 
 def test_whoever_stops_early_asks_for_little_more() -> None:
-    asked: list[int] = []
-    result = read_each(asked.append, range(1000), local=False)
+    numbers: list[int] = []
+    result = read_each(numbers.append, range(1000), local=False)
     for _ in range(AT_ONCE + 1):
         next(result)
     result.close()
-    assert AT_ONCE < len(asked) <= 2 * AT_ONCE
+    assert AT_ONCE < len(numbers) <= 2 * AT_ONCE
 
 
 @pytest.mark.parametrize("local", [False, True])
 def test_the_first_error_is_raised_and_ends_the_run(local: bool) -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
     started = threading.Barrier(AT_ONCE)
 
     def read(number: int) -> None:
-        asked.append(number)
+        numbers.append(number)
         if not local and number < AT_ONCE:
             started.wait(10)
         if number in (2, 5):
@@ -53,7 +53,7 @@ def test_the_first_error_is_raised_and_ends_the_run(local: bool) -> None:
     with pytest.raises(ValueError, match="2"):
         read_all(read, range(1000), local=local)
     ended.set()
-    assert len(asked) == 3 if local else len(asked) <= 3 * AT_ONCE
+    assert len(numbers) == 3 if local else len(numbers) <= 3 * AT_ONCE
 
 
 def test_local_files_are_read_one_after_the_other() -> None:

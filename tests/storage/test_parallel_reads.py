@@ -225,9 +225,9 @@ def test_prefetched_bytes_are_bounded(column: Path) -> None:
     assert SlowFileSystem.fetched <= 13 * MIB
     # The other bytes are not needed.
     batches.close()
-    asked = SlowFileSystem.requests
+    num_requests = SlowFileSystem.requests
     time.sleep(2 * DELAY)
-    assert (SlowFileSystem.under_way, SlowFileSystem.requests) == (0, asked)
+    assert (SlowFileSystem.under_way, SlowFileSystem.requests) == (0, num_requests)
 
 
 @pytest.mark.usefixtures("small_windows")

@@ -37,14 +37,14 @@ class Store(LocalFileSystem):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[tuple[int, int]] = []
+        self.ranges: list[tuple[int, int]] = []
         self.error: Exception | None = None
         self.held = threading.Event()
         self.held.set()
         self.under_way = 0
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **more: Any) -> bytes:
-        self.asked.append((start, end))
+        self.ranges.append((start, end))
         self.under_way += 1
         self.held.wait(20)
         self.under_way -= 1
@@ -144,8 +144,8 @@ def test_nothing_is_fetched_twice(lengths: list[int], steps: int, rng: Any) -> N
     finally:
         source.close()
     total = sum(length for _, length in buffers)
-    assert sum(stop - start for start, stop in store.asked) == counted.counts.bytes == total
-    assert len(store.asked) == counted.counts.reads
+    assert sum(stop - start for start, stop in store.ranges) == counted.counts.bytes == total
+    assert len(store.ranges) == counted.counts.reads
     assert fetched <= total
 
 
@@ -155,16 +155,16 @@ def test_requests_keep_to_a_number_and_a_length() -> None:
     buffer = ByteRange(0, SIZE)
     assert source.expect([Part(buffer, 0, SIZE)]) == SIZE
     for _ in range(200):
-        if len(store.asked) == 3:
+        if len(store.ranges) == 3:
             break
         threading.Event().wait(0.01)
     threading.Event().wait(0.05)
-    assert len(store.asked) == 3
+    assert len(store.ranges) == 3
     store.held.set()
     read(source, [buffer])
     source.close()
-    assert len(store.asked) == SIZE // PART
-    assert {stop - start for start, stop in store.asked} <= set(range(PART, 2 * PART))
+    assert len(store.ranges) == SIZE // PART
+    assert {stop - start for start, stop in store.ranges} <= set(range(PART, 2 * PART))
 
 
 def test_waiting_requests_are_not_sent_after_close() -> None:
@@ -179,7 +179,7 @@ def test_waiting_requests_are_not_sent_after_close() -> None:
     store.held.set()
     closing.join(20)
     assert not closing.is_alive()
-    assert (len(store.asked), store.under_way) == (2, 0)
+    assert (len(store.ranges), store.under_way) == (2, 0)
 
 
 def test_errors_of_prefetched_parts_are_raised_by_the_read() -> None:
@@ -189,13 +189,13 @@ def test_errors_of_prefetched_parts_are_raised_by_the_read() -> None:
     read(source, [ByteRange(0, 200)])
     store.error = PermissionError("no")
     source.expect([Part(buffer, 200, 1000)])
-    asked = len(store.asked)
+    before = len(store.ranges)
     for _ in range(2):
         with pytest.raises(StorageError, match="f: permission denied"):
             source.read([ByteRange(300, 700)])
     # The later parts were not tried.
     source.close()
-    assert len(store.asked) <= asked + 1
+    assert len(store.ranges) <= before + 1
 
 
 def test_a_file_that_ends_early() -> None:

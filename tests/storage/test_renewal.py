@@ -171,7 +171,7 @@ def test_manifests_in_dynamodb(servers: Expiring) -> None:
     servers.client("dynamodb").delete_table(TableName="renewed")
 
 
-def told(error: BaseException) -> str:
+def shown_text(error: BaseException) -> str:
     return f"{error!r} {error.__cause__!r}" + "".join(traceback.format_exception(error))
 
 
@@ -188,7 +188,7 @@ def test_without_a_namespace(servers: Expiring) -> None:
         with pytest.raises(StorageError, match="the credentials of the store expired at") as raised:
             attempt()
         assert all(text in str(raised.value) for text in reused)
-        assert MARK not in told(raised.value)
+        assert MARK not in shown_text(raised.value)
     assert servers.refused == 0
 
 
@@ -203,7 +203,7 @@ def test_a_namespace_that_fails(servers: Expiring) -> None:
         store.read_bytes("x")
     assert time.monotonic() - begun < 5
     assert "status 500: down" in str(raised.value)
-    assert MARK not in told(raised.value)
+    assert MARK not in shown_text(raised.value)
     servers.namespace.is_down = False
     assert store.read_bytes("x") == b"1"
 
@@ -214,7 +214,7 @@ def test_a_clock_that_is_late(servers: Expiring) -> None:
     expires_now(servers)
     with pytest.raises(StorageError, match="expired by the clock of this machine") as raised:
         store.read_bytes("x")
-    assert MARK not in told(raised.value)
+    assert MARK not in shown_text(raised.value)
 
 
 def test_credentials_of_a_short_life_are_not_renewed_for_each_request(servers: Expiring) -> None:
@@ -244,7 +244,7 @@ def test_malformed_sources(text: Any) -> None:
     options = {"expires_at_millis": "1", "credential_source": text}
     with pytest.raises(InvalidOptionError, match="not a source of credentials") as raised:
         ObjectStore.from_uri("s3://bucket/t", options)
-    assert MARK not in told(raised.value)
+    assert MARK not in shown_text(raised.value)
 
 
 @pytest.mark.parametrize("option", ["credential_source", "Commit_Lock", "manifest_store"])

@@ -139,7 +139,7 @@ class Leaky(MemoryFileSystem):
     info = ls = cat_file = pipe_file = rm_file = cp_file = open = find = cat_ranges = fail
 
 
-def told(error: BaseException) -> str:
+def shown_text(error: BaseException) -> str:
     """Return everything that an error shows."""
     return f"{error} {error!r} {error.__cause__!r}" + "".join(traceback.format_exception(error))
 
@@ -182,7 +182,7 @@ def test_errors_of_stores_show_no_secrets(
         try:
             action()
         except LanceError as error:
-            texts.append(told(error))
+            texts.append(shown_text(error))
     assert len(texts) >= 8
     texts += [
         record.getMessage() for record in caplog.records if record.name.startswith("lance_spark")
@@ -209,7 +209,7 @@ def test_errors_of_a_database_show_no_secrets(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(DynamoDbManifestStore, name, leak)
     with pytest.raises(LanceError, match="cannot sign") as caught:
         lance_spark.open_dataset("s3+ddb://bucket/t?ddbTableName=table", storage_options=options)
-    assert MARK not in told(caught.value)
+    assert MARK not in shown_text(caught.value)
 
 
 def test_secrets_are_pickled_with_the_store() -> None:
@@ -223,7 +223,7 @@ def test_secrets_are_pickled_with_the_store() -> None:
 def test_signatures_in_uris(scheme: str) -> None:
     with pytest.raises(InvalidInputError, match="sas_token") as caught:
         lance_spark.open_dataset(f"{scheme}://container/t?{SAS}")
-    assert MARK not in told(caught.value)
+    assert MARK not in shown_text(caught.value)
 
 
 def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,7 +236,7 @@ def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
     ):
         with pytest.raises(LanceError) as caught:
             action()
-        assert MARK not in told(caught.value)
+        assert MARK not in shown_text(caught.value)
     logged = [
         record.getMessage() for record in caplog.records if record.name.startswith("lance_spark")
     ]
@@ -260,7 +260,7 @@ def test_a_server_that_refuses(azurite: Azurite, how: str) -> None:
         with pytest.raises(LanceError, match="permission denied") as caught:
             action()
         for text in (wrong, quote(wrong, safe="")):
-            assert text not in told(caught.value)
+            assert text not in shown_text(caught.value)
 
 
 URI = f"memory://me:{MARK}@host/t"

@@ -98,6 +98,9 @@ def _member(name: str, member: Any) -> list[str]:
     if isinstance(member, classmethod | staticmethod):
         decorator = f"    @{type(member).__name__}"
         return [decorator, *_signature(f"    def {name}", member.__func__, "    ")]
+    # A call of such a class makes an object of another class.
+    if hasattr(member, "made"):
+        return _signature(f"    class {name}", member, "    ")
     return _signature(f"    def {name}", member, "    ") if inspect.isfunction(member) else []
 
 

@@ -22,7 +22,7 @@ LATER = pytest.mark.parametrize("archive", OTHERS)
 @pytest.fixture
 def folder(tmp_path: Path, archive: str) -> Path:
     """Return a folder with the files, for this test to change."""
-    found = folder_in(tmp_path)
+    folder = folder_in(tmp_path)
     with tarfile.open(Path(__file__).with_name(f"{archive}.tar.xz")) as file:
-        file.extractall(found, filter="data")
-    return found
+        file.extractall(folder, filter="data")
+    return folder

@@ -21,9 +21,9 @@ LOST = pytest.mark.parametrize("lost", [False, True], ids=["", "the commit is lo
 
 def ids_of(path: Path) -> list[int]:
     """Return the ids of a table, as this package and pylance read them."""
-    found = sorted(lance_spark.open_dataset(path).to_table(["id"])["id"].to_pylist())
-    assert found == sorted(lance.dataset(str(path)).to_table(["id"])["id"].to_pylist())
-    return found
+    ids = sorted(lance_spark.open_dataset(path).to_table(["id"])["id"].to_pylist())
+    assert ids == sorted(lance.dataset(str(path)).to_table(["id"])["id"].to_pylist())
+    return ids
 
 
 def go_on(spark: Any, folder: Path, name: str, *, lost: bool, times: int = 1) -> None:
@@ -69,10 +69,10 @@ def test_the_tasks_read_the_rows_that_they_were_planned_on(folder: Path) -> None
     lance_spark.open_dataset(folder / "source.lance").delete("id > 20")
     tasks = pickle.loads((folder / "plan.pickle").read_bytes().replace(stored, own))
     assert len(tasks) > 1
-    found = [
+    ids = [
         number for task in tasks for batch in task.batches() for number in batch["id"].to_pylist()
     ]
-    assert sorted(found) == [number for number in IDS if number > 1 and number != 12]
+    assert sorted(ids) == [number for number in IDS if number > 1 and number != 12]
 
 
 @pytest.mark.sample(2)

@@ -47,18 +47,18 @@ def test_indexes_are_used_extended_and_checked(folder: Path) -> None:
     for last in range(2):
         dataset = lance_spark.open_dataset(path)
         for index_type, (condition, holds) in CONDITIONS.items():
-            found = dataset.to_table(["id"], filter=condition)["id"].to_pylist()
-            assert found == [number for number in range(3 * STEP) if holds(number)], index_type
+            ids = dataset.to_table(["id"], filter=condition)["id"].to_pylist()
+            assert ids == [number for number in range(3 * STEP) if holds(number)], index_type
             assert "  index: " in dataset.explain(filter=condition), index_type
-        found = dataset.to_table(["id"], full_text_query="w3")["id"].to_pylist()
-        assert sorted(found) == [number for number in range(3 * STEP) if number % 5 == 3]
+        ids = dataset.to_table(["id"], full_text_query="w3")["id"].to_pylist()
+        assert sorted(ids) == [number for number in range(3 * STEP) if number % 5 == 3]
         if not last:
             dataset.optimize_indices()
     assert all(dataset.check_index(f"{name.lower()}_idx").is_valid for name in INDEXES)
     theirs = lance.dataset(str(path))
     for condition, holds in CONDITIONS.values():
-        found = theirs.to_table(["id"], filter=condition)["id"].to_pylist()
-        assert sorted(found) == [number for number in range(3 * STEP) if holds(number)]
+        ids = theirs.to_table(["id"], filter=condition)["id"].to_pylist()
+        assert sorted(ids) == [number for number in range(3 * STEP) if holds(number)]
 
 
 def test_vector_indexes_are_used_and_extended(folder: Path) -> None:
@@ -71,10 +71,10 @@ def test_vector_indexes_are_used_and_extended(folder: Path) -> None:
         nearest = {"column": column, "q": [1.0] * 8, "k": 5}
         exact = dataset.to_table(["_distance"], nearest={**nearest, "use_index": False})
         # Enough to measure all rows again.
-        found = dataset.to_table(
+        table = dataset.to_table(
             ["_distance"], nearest={**nearest, "nprobes": 2, "refine_factor": 30}
         )
-        assert found["_distance"].to_pylist() == exact["_distance"].to_pylist(), index_type
+        assert table["_distance"].to_pylist() == exact["_distance"].to_pylist(), index_type
         assert dataset.check_index(f"{column}_idx").is_valid
 
 
@@ -97,9 +97,9 @@ def test_file_versions(folder: Path) -> None:
         path = folder / f"file_{version}.lance"
         lance_spark.write_dataset(rows(1), path, mode="append")
         lance_spark.open_dataset(path).compact_files()
-        found = lance_spark.open_dataset(path)
-        assert found.data_storage_version == version
-        assert found.count_rows() == lance.dataset(str(path)).count_rows() == 2 * STEP
+        dataset = lance_spark.open_dataset(path)
+        assert dataset.data_storage_version == version
+        assert dataset.count_rows() == lance.dataset(str(path)).count_rows() == 2 * STEP
 
 
 def test_names_of_options_stay(folder: Path) -> None:

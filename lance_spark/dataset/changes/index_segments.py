@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.facts.session import Session
     from lance_spark.mutations.indexes.create import IndexConfig
     from lance_spark.table.indexes.metadata import Index
 
 
 class SegmentMethods(HistoryMethods):
     """Methods of `Dataset` for programs that distribute the build of an index themselves."""
+
+    def session(self) -> Session:
+        """Return the cache of index files, which all tables of the process share."""
+        from lance_spark.dataset.facts.session import Session
+
+        return Session()
+
+    def prewarm_index(
+        self,
+        name: str,
+        *,
+        with_position: bool = False,
+        index_segments: Iterable[str | uuid.UUID] | None = None,
+    ) -> None:
+        """Read an index into the cache, so that the first search reads nothing of it.
+
+        The pages of a BTREE, the partitions and graphs of an index of vectors, the words and
+        postings of a full-text index, and all zones are kept. Of other types the values are kept;
+        a search reads the rows of the values that it finds. The limit of the cache holds: see
+        `Session`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the index.
+        with_position : bool
+            Positions of words, for full-text indexes. They are read by each search for a phrase,
+            and not kept, so that this has no effect.
+        index_segments : iterable of str or UUID, optional
+            Only these segments; by default all.
+
+        Raises
+        ------
+        InvalidInputError
+            The index or a segment does not exist, or the index has another type.
+        CorruptFileError, StorageError
+
+        Examples
+        --------
+        >>> dataset.prewarm_index("vector_idx")
+        """
+        from lance_spark.dataset.facts.session import prewarm
+
+        prewarm(self._table, name, index_segments, with_position=with_position)
 
     def create_index_uncommitted(
         self,
@@ -78,7 +124,7 @@ class SegmentMethods(HistoryMethods):
         from lance_spark.table.indexes.metadata import index_of
 
         config = config_of(index_type, options)
-        given = {
+        vector_options = {
             "num_partitions": num_partitions,
             "ivf_centroids": ivf_centroids,
             "pq_codebook": pq_codebook,
@@ -86,7 +132,7 @@ class SegmentMethods(HistoryMethods):
             "target_partition_size": target_partition_size,
         }
         if builder_of(config.index_type).train is not None:
-            given["metric"] = metric
+            vector_options["metric"] = metric
         request = IndexRequest(
             column=one_column(column),
             index_type=config.index_type,
@@ -94,7 +140,7 @@ class SegmentMethods(HistoryMethods):
             train=train,
             fragment_ids=fragment_ids,
             options={
-                **{key: value for key, value in given.items() if value is not None},
+                **{key: value for key, value in vector_options.items() if value is not None},
                 **config.parameters,
             },
         )

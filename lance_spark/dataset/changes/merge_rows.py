@@ -182,8 +182,8 @@ def plan_merge(
     if clauses.deletes_others:
         others = np.delete(addresses, match.target)
         if clauses.others is not None:
-            found = dataset.to_table([ROW_ADDRESS.name], filter=clauses.others)
-            others = np.intersect1d(others, found[ROW_ADDRESS.name].to_numpy())
+            matching = dataset.to_table([ROW_ADDRESS.name], filter=clauses.others)
+            others = np.intersect1d(others, matching[ROW_ADDRESS.name].to_numpy())
         deleted.append(others)
     return MergedRows(
         source,
@@ -224,10 +224,10 @@ def _condition(clauses: MergeClauses, schema: Schema, names: Sequence[str]) -> P
         return None
     from lance_spark.scan.predicates.sql import parse_local
 
-    given = tuple(field for field in schema.fields if field.name in names)
+    source_fields = tuple(field for field in schema.fields if field.name in names)
     sides = (
         Field(_TARGET, -1, "struct", children=tuple(schema.fields)),
-        Field(_SOURCE, -1, "struct", children=given),
+        Field(_SOURCE, -1, "struct", children=source_fields),
     )
     return parse_local(clauses.condition, Schema(sides))
 

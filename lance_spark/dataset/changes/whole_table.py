@@ -95,7 +95,7 @@ class WholeTableMethods(HistoryMethods):
         storage_options : mapping, optional
             Settings of the store.
         ignore_not_found : bool, optional
-            Whether it is no error if `base_uri` has no files.
+            Whether a `base_uri` without files is accepted.
 
         Raises
         ------

@@ -75,7 +75,7 @@ def _tracked_batches(
     table: OpenTable, min_version: int, progress: _Progress | None
 ) -> Iterator[pa.RecordBatch]:
     store = table.store
-    locations = [found for found in list_manifests(store) if found.version >= min_version]
+    locations = [location for location in list_manifests(store) if location.version >= min_version]
     indexes: dict[tuple[int | None, str], list[str]] = {}
     manifests = read_each(partial(find_manifest, store), locations, local=store.is_local)
     for number, (location, manifest) in enumerate(zip(locations, manifests, strict=True), 1):

@@ -52,7 +52,7 @@ class LanceSchema:
 
     def field(self, name: str) -> LanceField | None:
         """Return a field by its name, or dotted path; None if there is none."""
-        return self._found(name, self._schema)
+        return self._field_or_none(name, self._schema)
 
     def field_case_insensitive(self, name: str) -> LanceField | None:
         """Return a top-level field by its name, in any case; None if there is none."""
@@ -76,7 +76,7 @@ class LanceSchema:
         return LanceSchema(Schema.from_arrow(schema))
 
     @staticmethod
-    def _found(name: str, schema: Schema) -> LanceField | None:
+    def _field_or_none(name: str, schema: Schema) -> LanceField | None:
         from lance_spark.errors import InvalidInputError
 
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
@@ -10,7 +11,13 @@ if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
 
 _WITHOUT_EFFECT = frozenset(
-    {"batch_size", "binary_copy_read_batch_bytes", "compaction_mode", "max_rows_per_group"}
+    {
+        "batch_size",
+        "binary_copy_read_batch_bytes",
+        "compaction_mode",
+        "io_buffer_size",
+        "max_rows_per_group",
+    }
 )
 
 
@@ -34,12 +41,9 @@ class DatasetOptimizer:
         An option that is None has its default. Options of pylance that choose how it copies, such
         as ``batch_size``, have no effect.
         """
-        given = {
-            name: value
-            for name, value in options.items()
-            if value is not None and name not in _WITHOUT_EFFECT
-        }
-        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(**given)
+        result: tuple[Any, CompactionMetrics] = self._dataset.compact_files(
+            **given_options(options)
+        )
         return result
 
     def optimize_indices(self, **options: Any) -> Any:
@@ -72,3 +76,12 @@ class DatasetOptimizer:
         keys = [key for key in self._dataset.config() if key.startswith(PREFIX)]
         if keys:
             self._dataset.delete_config_keys(keys)
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a compaction that have an effect."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in _WITHOUT_EFFECT
+    }

@@ -120,7 +120,7 @@ class FactMethods(ScannerMethods):
         """
         from lance_spark.table.manifest.versions import list_manifests
 
-        return [{"version": found.version} for found in list_manifests(self._table.store)]
+        return [{"version": location.version} for location in list_manifests(self._table.store)]
 
     def checkout_latest(self) -> Self:
         """Return the newest version of the branch. This object keeps its version.

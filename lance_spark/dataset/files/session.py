@@ -94,13 +94,13 @@ class LanceFileSession:
 
     def list(self, path: str | None = None) -> list[str]:
         """Return all files below a folder, sorted."""
-        found = []
+        paths = []
         waiting = [path.strip("/") if path else ""]
         while waiting:
             folder = waiting.pop()
-            found += [_join(folder, name) for name in self._store.list_names(folder)]
+            paths += [_join(folder, name) for name in self._store.list_names(folder)]
             waiting += [_join(folder, name) for name in self._store.list_folders(folder)]
-        return sorted(found)
+        return sorted(paths)
 
     def list_with_delimiter(self, path: str | None = None) -> ListResult:
         """Return what is directly in a folder."""

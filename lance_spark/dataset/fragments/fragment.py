@@ -81,6 +81,32 @@ class DatasetFragment:
         proto.id = fragment_id or 0
         return Fragment.from_proto(proto, fragments[0].source)
 
+    @staticmethod
+    def create_from_file(filename: str, dataset: ScannerMethods, fragment_id: int) -> Fragment:
+        """Return a fragment for a data file that exists, for an operation.
+
+        Parameters
+        ----------
+        filename : str
+            Path of the file below the folder ``data``, for example one of `LanceFileWriter`.
+        dataset : Dataset
+            The version whose columns the file has, by their names.
+        fragment_id : int
+
+        Raises
+        ------
+        InvalidInputError
+            The file has a column that the version does not have, or has it in another type.
+        CorruptFileError, MissingFileError, StorageError
+        """
+        from lance_spark.dataset.fragments.existing_file import fragment_of_file
+
+        return fragment_of_file(dataset._table, filename, fragment_id)
+
+    def open_session(self) -> DatasetFragment:
+        """Return this fragment, whose `take` keeps files open, as a session of pylance does."""
+        return self
+
     @property
     def fragment_id(self) -> int:
         """The id of the fragment."""

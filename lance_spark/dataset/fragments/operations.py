@@ -9,15 +9,24 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.dataset.facts.lance_schema import LanceSchema
+from lance_spark.dataset.fragments.operation_classes import (
+    OverlayGroup,
+    makes,
+    overlay_file,
+    overlay_group,
+    rewritten_index,
+)
 from lance_spark.dataset.fragments.write import as_fragments
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import BaseLike, new_bases
-from lance_spark.table.fragments.files import DataFile
+from lance_spark.table.fragments.files import DataFile, Overlay
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes.metadata import segment_of
+from lance_spark.table.indexes.updates import RewrittenIndex as IndexRewrite
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.data_overlay import DataOverlay
 from lance_spark.table.operations.data.data_replacement import DataReplacement
 from lance_spark.table.operations.data.delete import Delete
 from lance_spark.table.operations.data.merge import Merge
@@ -25,6 +34,7 @@ from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.data.rewrite import Rewrite
 from lance_spark.table.operations.data.rewrite import RewriteGroup as Group
 from lance_spark.table.operations.data.update import Update, UpdateMode
+from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.operations.metadata.restore import Restore
@@ -45,7 +55,7 @@ class _Replacement(NamedTuple):
 class LanceOperation:
     """Operations that change a table, for `Dataset.commit`. The names are those of pylance.
 
-    The operations of a clone and of overlays are not here: `Dataset` has methods for them.
+    ``isinstance(transaction.operation, LanceOperation.Append)`` says what a transaction does.
 
     Examples
     --------
@@ -53,11 +63,13 @@ class LanceOperation:
     >>> Dataset.commit(dataset, operation, dataset.version)
     """
 
+    @makes(Append)
     @staticmethod
     def Append(fragments: Iterable[Fragment]) -> Operation:  # noqa: N802 - pylance's names
         """Return the operation that adds new fragments."""
         return Append(tuple(as_fragments(fragments)))
 
+    @makes(Overwrite)
     @staticmethod
     def Overwrite(  # noqa: N802
         new_schema: Schema | LanceSchema | pa.Schema,
@@ -83,6 +95,7 @@ class LanceOperation:
             initial_bases=tuple(base.to_proto() for base in new_bases(initial_bases or ())),
         )
 
+    @makes(Delete)
     @staticmethod
     def Delete(  # noqa: N802
         updated_fragments: Iterable[Fragment],
@@ -104,6 +117,7 @@ class LanceOperation:
             tuple(as_fragments(updated_fragments)), tuple(deleted_fragment_ids), predicate
         )
 
+    @makes(Merge)
     @staticmethod
     def Merge(  # noqa: N802
         fragments: Iterable[Fragment],
@@ -130,6 +144,7 @@ class LanceOperation:
             preserves_nullability,
         )
 
+    @makes(Project)
     @staticmethod
     def Project(  # noqa: N802
         schema: Schema | LanceSchema, preserves_nullability: bool = False
@@ -137,11 +152,13 @@ class LanceOperation:
         """Return the operation that drops or renames columns, which keep their field ids."""
         return Project(tuple(_schema(schema).to_protos()), preserves_nullability)
 
+    @makes(Restore)
     @staticmethod
     def Restore(version: int) -> Operation:  # noqa: N802
         """Return the operation that makes an old version the newest one."""
         return Restore(version)
 
+    @makes(Group)
     @staticmethod
     def RewriteGroup(  # noqa: N802
         old_fragments: Iterable[Fragment], new_fragments: Iterable[Fragment]
@@ -149,24 +166,50 @@ class LanceOperation:
         """Return fragments, and those that replace them with the same rows."""
         return Group(tuple(as_fragments(old_fragments)), tuple(as_fragments(new_fragments)))
 
+    @makes(IndexRewrite)
+    @staticmethod
+    def RewrittenIndex(  # noqa: N802
+        old_id: str,
+        new_id: str,
+        new_details_type_url: str,
+        new_details_value: bytes,
+        new_index_version: int,
+    ) -> IndexRewrite:
+        """Return a segment of an index, and the one that replaces it.
+
+        Parameters
+        ----------
+        old_id, new_id : str
+            UUIDs. The files of the new segment exist.
+        new_details_type_url, new_details_value : str, bytes
+            The message that describes the new segment.
+        new_index_version : int
+
+        Raises
+        ------
+        InvalidInputError
+            An id is not a UUID.
+        """
+        return rewritten_index(
+            old_id, new_id, new_details_type_url, new_details_value, new_index_version
+        )
+
+    @makes(Rewrite)
     @staticmethod
     def Rewrite(  # noqa: N802
-        groups: Iterable[Group], rewritten_indices: Iterable[object] = ()
+        groups: Iterable[Group], rewritten_indices: Iterable[IndexRewrite] = ()
     ) -> Operation:
         """Return the operation that replaces fragments by others with the same rows.
 
         Parameters
         ----------
         groups : iterable of RewriteGroup
-        rewritten_indices : iterable
-            Must be empty: `Dataset.compact_files` rewrites indexes.
+        rewritten_indices : iterable of RewrittenIndex
+            Segments of indexes that were written again with the new addresses of the rows.
         """
-        if list(rewritten_indices):
-            raise InvalidInputError(
-                "rewritten_indices must be empty; Dataset.compact_files rewrites indexes"
-            )
-        return Rewrite(tuple(groups))
+        return Rewrite(tuple(groups), tuple(rewritten_indices))
 
+    @makes(Update)
     @staticmethod
     def Update(  # noqa: N802
         removed_fragment_ids: Iterable[int] = (),
@@ -224,6 +267,7 @@ class LanceOperation:
             updated_offsets=offsets,
         )
 
+    @makes(CreateIndex)
     @staticmethod
     def CreateIndex(  # noqa: N802
         new_indices: Iterable[object], removed_indices: Iterable[object] = ()
@@ -242,6 +286,7 @@ class LanceOperation:
             tuple(map(segment_of, new_indices)), tuple(map(segment_of, removed_indices))
         )
 
+    @makes(MapUpdate)
     @staticmethod
     def UpdateMap(  # noqa: N802
         updates: Mapping[str, str | None], replace: bool = False
@@ -249,6 +294,7 @@ class LanceOperation:
         """Return an update of a map; None deletes a key."""
         return MapUpdate(dict(updates), replace)
 
+    @makes(UpdateConfig)
     @staticmethod
     def UpdateConfig(  # noqa: N802
         config_updates: MapUpdate | None = None,
@@ -267,6 +313,7 @@ class LanceOperation:
             dict(field_metadata_updates or {}),
         )
 
+    @makes(_Replacement)
     @staticmethod
     def DataReplacementGroup(  # noqa: N802
         fragment_id: int, new_file: DataFile
@@ -274,12 +321,85 @@ class LanceOperation:
         """Return a fragment, and a file that replaces some of its columns."""
         return _Replacement(fragment_id, new_file)
 
+    @makes(DataReplacement)
     @staticmethod
     def DataReplacement(  # noqa: N802
         replacements: Sequence[tuple[int, DataFile]],
     ) -> Operation:
         """Return the operation that replaces whole columns of fragments."""
         return DataReplacement(tuple((number, file) for number, file in replacements))
+
+    @makes(Overlay)
+    @staticmethod
+    def DataOverlayFile(  # noqa: N802
+        data_file: DataFile,
+        offsets: Iterable[int] | Iterable[Iterable[int]],
+        committed_version: int | None = None,
+    ) -> Overlay:
+        """Return new values of some rows of a fragment, which hide those of its data files.
+
+        Parameters
+        ----------
+        data_file : DataFile
+            The file with the values, in the order of the offsets.
+        offsets : iterable of int, or iterable of iterable of int
+            Offsets of the rows in the data files, which count deleted rows: the same for all
+            fields of the file, or one collection for each field.
+        committed_version : int, optional
+            The version that added the overlay. A commit sets it.
+
+        Raises
+        ------
+        InvalidInputError
+            An offset is repeated or out of range, or the number of collections is wrong.
+        """
+        return overlay_file(data_file, offsets, committed_version)
+
+    @makes(OverlayGroup)
+    @staticmethod
+    def DataOverlayGroup(  # noqa: N802
+        fragment_id: int, overlays: Iterable[Overlay]
+    ) -> OverlayGroup:
+        """Return a fragment, and overlays to add to it; the last one hides the others."""
+        return overlay_group(fragment_id, overlays)
+
+    @makes(DataOverlay)
+    @staticmethod
+    def DataOverlay(groups: Iterable[OverlayGroup]) -> Operation:  # noqa: N802
+        """Return the operation that adds overlays; see `Dataset.update` with ``overlay``.
+
+        Other clients do not open a table with overlays, unless they allow them.
+        """
+        return DataOverlay(tuple(groups))
+
+    @makes(Clone)
+    @staticmethod
+    def Clone(  # noqa: N802
+        is_shallow: bool,
+        ref_name: str | None,
+        ref_version: int,
+        ref_path: str,
+        branch_name: str | None,
+    ) -> Operation:
+        """Return the operation that creates a table which shares the files of a version.
+
+        A commit of it, with any read version, is as `Dataset.shallow_clone`. The other clones
+        are not committed, as in pylance: `Dataset.deep_clone` and `Dataset.create_branch` make
+        them.
+
+        Parameters
+        ----------
+        is_shallow : bool
+            Whether the files are shared.
+        ref_name : str or None
+            Branch of the version; None for the main branch.
+        ref_version : int
+        ref_path : str
+            Root of the table, or of the branch.
+        branch_name : str or None
+            The branch that the clone is; None for a table.
+        """
+        return Clone(is_shallow, ref_version, ref_path, ref_name, branch_name)
 
 
 def _schema(schema: Schema | LanceSchema | pa.Schema) -> Schema:

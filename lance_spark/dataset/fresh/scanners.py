@@ -358,7 +358,7 @@ class LsmVectorSearchPlanner:
         conditions = rows._conditions(None, self._filter)
 
         def read() -> Iterator[pa.RecordBatch]:
-            found = rows._nearest_rows(
+            table = rows._nearest_rows(
                 nearest,
                 None,
                 names,
@@ -370,7 +370,7 @@ class LsmVectorSearchPlanner:
                 fast_search=False,
                 use_scalar_index=True,
             )
-            yield from found.to_batches()
+            yield from table.to_batches()
 
         return ExecutionPlan(schema, rows.schema, rows._tasks([self._column], conditions), read)
 

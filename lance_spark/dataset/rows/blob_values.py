@@ -122,13 +122,13 @@ def blob_field(
     InvalidInputError
         A number is out of range.
     """
-    given = {
+    thresholds = {
         "inline_size_threshold": inline_size_threshold,
         "dedicated_size_threshold": dedicated_size_threshold,
         "pack_file_size_threshold": pack_file_size_threshold,
     }
     metadata = {}
-    for parameter, value in given.items():
+    for parameter, value in thresholds.items():
         key, least = _THRESHOLDS[parameter]
         if value is None:
             continue
@@ -149,7 +149,7 @@ def blob_array(values: Iterable[Any]) -> pa.ExtensionArray:
     Raises
     ------
     InvalidInputError
-        A value is none of these.
+        A value has another type.
     """
     items = [_item(value) for value in values]
     return pa.ExtensionArray.from_storage(BlobType(), pa.array(items, _STORAGE))

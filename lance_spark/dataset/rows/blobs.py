@@ -54,14 +54,18 @@ class BlobMethods(SampleMethods):
 
         rows = {"ids": ids, "addresses": addresses, "indices": indices}
         schema = blob_schema(self._table, blob_column, Handling.BINARY)
-        found = blob_addresses(self._table, self.fragments, rows, self._row_finder())
+        row_addresses = blob_addresses(self._table, self.fragments, rows, self._row_finder())
         table = take_addresses(
-            self._table.paths, self.fragments, schema, found.astype(np.uint64), self._open_files
+            self._table.paths,
+            self.fragments,
+            schema,
+            row_addresses.astype(np.uint64),
+            self._open_files,
         )
         column: Any = table.column(0).combine_chunks()
         for field in self._table.schema.path(blob_column)[1:]:
             column = pc.struct_field(column, field.name)
-        return list(zip(found.tolist(), column.to_pylist(), strict=True))
+        return list(zip(row_addresses.tolist(), column.to_pylist(), strict=True))
 
     def read_blob_ranges(
         self,
@@ -106,9 +110,9 @@ class BlobMethods(SampleMethods):
             )
         parsed = [(int(row), int(offset), int(length)) for row, offset, length in requests]
         rows: dict[str, Any] = {selector: [row for row, _, _ in parsed]}
-        found = blob_addresses(self._table, self.fragments, rows, self._row_finder())
+        row_addresses = blob_addresses(self._table, self.fragments, rows, self._row_finder())
         by_row: dict[int, list[int]] = {}
-        for number, address in enumerate(found.tolist()):
+        for number, address in enumerate(row_addresses.tolist()):
             by_row.setdefault(address, []).append(number)
         parts: list[bytes | None] = [None] * len(parsed)
         files = self.take_blobs(blob_column, addresses=list(by_row), buffer_size=0)
@@ -119,4 +123,4 @@ class BlobMethods(SampleMethods):
                 read = file.read_ranges([parsed[number][1:] for number in numbers])
             for number, data in zip(numbers, read, strict=True):
                 parts[number] = data
-        return list(zip(range(len(parsed)), found.tolist(), parts, strict=True))
+        return list(zip(range(len(parsed)), row_addresses.tolist(), parts, strict=True))

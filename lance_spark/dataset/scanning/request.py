@@ -85,13 +85,13 @@ class ScanRequest:
         if self.nearest is not None and self.full_text_query is not None:
             raise InvalidInputError("give nearest or full_text_query, not both")
         if self.is_search:
-            given = {
+            incompatible = {
                 "order_by": bool(self.order),
                 "fragments": self.fragment_ids is not None,
                 "include_deleted_rows": self.include_deleted_rows,
                 "columns as a mapping": self.computed is not None,
             }
-            for argument, is_given in given.items():
+            for argument, is_given in incompatible.items():
                 if is_given:
                     raise InvalidInputError(
                         f"{argument} cannot be combined with nearest or full_text_query"

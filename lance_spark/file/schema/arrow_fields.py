@@ -13,7 +13,6 @@ Specification: format/table/schema; Arrow C data interface.
 from __future__ import annotations
 
 import ctypes
-import struct
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -95,11 +94,11 @@ def _children(field: pa.Field) -> list[pa.Field]:
     return child_fields(field) if dtype.num_fields else []
 
 
-class _ArrowSchema(ctypes.Structure):
-    """The C struct of that name."""
+class ArrowSchema(ctypes.Structure):
+    """The struct of that name of Arrow's C data interface."""
 
 
-_ArrowSchema._fields_ = [
+ArrowSchema._fields_ = [
     ("format", ctypes.c_char_p),
     ("name", ctypes.c_char_p),
     ("metadata", ctypes.c_void_p),
@@ -107,7 +106,7 @@ _ArrowSchema._fields_ = [
     ("n_children", ctypes.c_int64),
     ("children", ctypes.c_void_p),
     ("dictionary", ctypes.c_void_p),
-    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(_ArrowSchema))),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(ArrowSchema))),
     ("private_data", ctypes.c_void_p),
 ]
 
@@ -115,30 +114,36 @@ _ArrowSchema._fields_ = [
 def _extension_parameters(dtype: pa.BaseExtensionType) -> bytes:
     if isinstance(dtype, pa.ExtensionType):
         return bytes(dtype.__arrow_ext_serialize__())
-    exported = _ArrowSchema()
+    exported = ArrowSchema()
     dtype._export_to_c(ctypes.addressof(exported))
     try:
-        return _parse_metadata(exported.metadata).get(EXTENSION_METADATA.encode(), b"")
+        return dict(metadata_items(exported.metadata)).get(EXTENSION_METADATA.encode(), b"")
     finally:
         exported.release(ctypes.byref(exported))
 
 
-def _parse_metadata(address: int | None) -> dict[bytes, bytes]:
-    results: dict[bytes, bytes] = {}
+def metadata_items(address: int | None) -> list[tuple[bytes, bytes]]:
+    """Return all keys and values of metadata of the C data interface, in their order.
+
+    Parameters
+    ----------
+    address : int or None
+        Of the number of pairs, which the length and the bytes of each key and value follow. The
+        numbers have 32 bits.
+    """
     if not address:
-        return results
+        return []
+    position = address
 
-    def take() -> bytes:
-        nonlocal address
-        assert address is not None
-        (length,) = struct.unpack("=i", ctypes.string_at(address, 4))
-        value = ctypes.string_at(address + 4, length)
-        address += 4 + length
-        return value
+    def number() -> int:
+        nonlocal position
+        position += 4
+        return ctypes.c_int32.from_address(position - 4).value
 
-    (pairs,) = struct.unpack("=i", ctypes.string_at(address, 4))
-    address += 4
-    for _ in range(pairs):
-        key = take()
-        results[key] = take()
-    return results
+    def data() -> bytes:
+        nonlocal position
+        size = number()
+        position += size
+        return ctypes.string_at(position - size, size)
+
+    return [(data(), data()) for _ in range(number())]

@@ -186,10 +186,10 @@ class KeySet:
             # numpy would make inexact floats of integers.
             known = pa.array(known)
         if isinstance(known, pa.Array):
-            found: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=known).to_numpy(
+            is_known: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=known).to_numpy(
                 zero_copy_only=False
             )
-            return found
+            return is_known
         numbers = keys.to_numpy(zero_copy_only=False)
         # Keys of rows that are near one another are often near one another, too.
         first = np.searchsorted(known, numbers.min())

@@ -87,20 +87,20 @@ class FreshNearestTask(VectorScanTask):
         self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None
     ) -> pa.Table:
         """Return the nearest rows, by query and distance."""
-        found = self.neighbors(metrics, table)
+        base_neighbors = self.neighbors(metrics, table)
         fresh, measured = self._nearest_fresh(metrics) if self.fresh else (None, Neighbors.none())
         # Rows of the version are numbered before those of the MemWAL.
-        numbers = np.arange(len(found) + len(measured), dtype=np.uint64)
+        numbers = np.arange(len(base_neighbors) + len(measured), dtype=np.uint64)
         best = Neighbors(
-            np.concatenate([found.queries, measured.queries]),
-            np.concatenate([found.distances, measured.distances]),
+            np.concatenate([base_neighbors.queries, measured.queries]),
+            np.concatenate([base_neighbors.distances, measured.distances]),
             numbers,
             numbers,
         ).best(self.search.query.k)
         order = best.ids.astype(np.int64)
-        is_fresh = order >= len(found)
-        from_base = found.at(order[~is_fresh])
-        from_fresh = measured.at(order[is_fresh] - len(found))
+        is_fresh = order >= len(base_neighbors)
+        from_base = base_neighbors.at(order[~is_fresh])
+        from_fresh = measured.at(order[is_fresh] - len(base_neighbors))
         if self.after:
             slices = self._slices(np.unique(from_base.addresses))
             passing = self._addresses(metrics, table, slices, self.after)

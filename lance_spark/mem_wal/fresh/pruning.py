@@ -116,9 +116,11 @@ def _selected_by(
         values = _selected_values(field, conditions) if test is not None and test(dtype) else None
         if values is None or len(values) > _MOST_KEYS:
             continue
-        found = _of_field(part, values)
-        if found is not None:
-            selected.append(_Selected(part.field_id, found.type, frozenset(found.to_pylist())))
+        sharding_keys = _of_field(part, values)
+        if sharding_keys is not None:
+            selected.append(
+                _Selected(part.field_id, sharding_keys.type, frozenset(sharding_keys.to_pylist()))
+            )
     return selected
 
 
@@ -147,8 +149,8 @@ def _selected_values(field: Field, conditions: tuple[Condition, ...]) -> pa.Arra
     dtype = field.arrow_field.type
     selected: list[Any] = []
 
-    def ask(asked: Field, op: str, value: Any) -> RowRanges | None:
-        if asked.id != field.id or op not in ("==", "in"):
+    def ask(condition_field: Field, op: str, value: Any) -> RowRanges | None:
+        if condition_field.id != field.id or op not in ("==", "in"):
             return None
         selected.append(value)
         return NO_ROWS

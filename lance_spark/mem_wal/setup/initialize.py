@@ -46,7 +46,7 @@ from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.primary_key import primary_key
 
 _SPEC_ID = 1
-#: Name of the only sharding field, by pylance's choice, whatever its transform is.
+#: Name of the only sharding field. pylance gives it this name with any transform.
 _FIELD_ID = "bucket"
 _RESULT_TYPES = {"string": "utf8", "large_string": "large_utf8", "bool": "boolean"}
 
@@ -64,8 +64,8 @@ def initialize_mem_wal(
 ) -> OpenTable:
     """Give a table a MemWAL; see `Dataset.initialize_mem_wal`."""
     spec_of = _spec_maker(bucket_column, num_buckets, identity_column, unsharded)
-    given = {name: value for name, value in (writer_options or {}).items() if value is not None}
-    defaults = WriterOptions().changed(given).to_text() if given else {}
+    settings = {name: value for name, value in (writer_options or {}).items() if value is not None}
+    defaults = WriterOptions().changed(settings).to_text() if settings else {}
 
     def plan(current: OpenTable) -> CreateIndex:
         display = current.store.display

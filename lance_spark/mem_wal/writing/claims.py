@@ -201,9 +201,9 @@ def _claimed(
     raise _overtaken(store, shard)
 
 
-def _check_entries(store: ObjectStore, manifest: ShardManifest, given: FieldEntries) -> None:
+def _check_entries(store: ObjectStore, manifest: ShardManifest, entries: FieldEntries) -> None:
     recorded: Mapping[str, bytes] = dict(manifest.field_entries)
-    if given and recorded and recorded != dict(given):
+    if entries and recorded and recorded != dict(entries):
         raise InvalidInputError(
             f"{store.display}: shard {manifest.shard} belongs to other values of its sharding "
             "fields than the given ones; write to the shard of these values"

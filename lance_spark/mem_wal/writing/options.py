@@ -51,7 +51,7 @@ class WriterOptions:
     wal_persist_retry_base_delay_ms: int = 50
     hnsw_params: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def changed(self, given: Mapping[str, Any]) -> WriterOptions:
+    def changed(self, changes: Mapping[str, Any]) -> WriterOptions:
         """Return the options with others in place of some; None keeps an option.
 
         Raises
@@ -60,11 +60,11 @@ class WriterOptions:
             An option is unknown, or its value is invalid.
         """
         options = self
-        for name, given_value in given.items():
-            if given_value is None:
+        for name, change in changes.items():
+            if change is None:
                 continue
             if name == "hnsw_params":
-                options = replace(options, hnsw_params=_checked_hnsw(given_value))
+                options = replace(options, hnsw_params=_checked_hnsw(change))
                 continue
             default = _DEFAULTS.get(name)
             if default is None:
@@ -73,8 +73,7 @@ class WriterOptions:
                     f"{', '.join(_DEFAULTS)} and hnsw_params"
                 )
             # Options of SQL are text.
-            is_text = isinstance(given_value, str)
-            value = _parsed(given_value, default) if is_text else given_value
+            value = _parsed(change, default) if isinstance(change, str) else change
             if type(value) is not type(default) or not 0 <= value <= _MAX_U64:
                 expected = "True or False" if type(default) is bool else "a whole number, 0 or more"
                 raise InvalidOptionError(f"{name} must be {expected}, not {value!r}")

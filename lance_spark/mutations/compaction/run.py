@@ -93,12 +93,7 @@ class Compaction:
     def metrics(self) -> CompactionMetrics:
         """What the commit did; zeros before it."""
         parts = [result.metrics for result in self._done] if self._is_committed else []
-        return CompactionMetrics(
-            fragments_removed=sum(part.fragments_removed for part in parts),
-            fragments_added=sum(part.fragments_added for part in parts),
-            files_removed=sum(part.files_removed for part in parts),
-            files_added=sum(part.files_added for part in parts),
-        )
+        return CompactionMetrics.sum(parts)
 
     def commit(
         self, table: OpenTable, *, runner: Runner | None = None, excluded: Collection[int] = ()

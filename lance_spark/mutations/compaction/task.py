@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 from pyroaring import BitMap, BitMap64
@@ -52,7 +52,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, with_reuse
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.placement import placement_of
+from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.ids import created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.rows.index import first_address
@@ -79,6 +79,12 @@ class CompactionMetrics:
     fragments_added: int = 0
     files_removed: int = 0
     files_added: int = 0
+
+    @classmethod
+    def sum(cls, parts: Iterable[CompactionMetrics]) -> CompactionMetrics:
+        """Return the counts of several compactions together."""
+        counts = [astuple(part) for part in parts]
+        return cls(*map(sum, zip(*counts, strict=True))) if counts else cls()
 
 
 def metrics_of(old: Sequence[Fragment], new: Sequence[Fragment]) -> CompactionMetrics:
@@ -255,27 +261,47 @@ def plan_compaction(
     placement = placement_of(table)
     groups = plan_groups(fragments, covered_fragments(table), options, placement)
     return [
-        CompactionTask(
-            uri=table.store.uri,
-            schema=table.schema,
-            file_version=manifest.data_storage_version,
-            fragments=group,
-            stable_row_ids=manifest.flags.stable_row_ids,
-            # A fragment that moves to another base path is not split.
-            target_rows_per_fragment=max(
-                options.target_rows(group), *(fragment.physical_rows for fragment in group)
-            )
-            if options.moved_fragment_ids is not None
-            else options.target_rows(group),
-            max_bytes_per_file=options.max_bytes_per_file,
-            base_paths=manifest.base_paths,
-            storage_options=table.store.options,
-            tag=tag,
-            targets=placement.of(group[0]),
-            first=number,
-        )
+        task_of(table, group, options, number, tag=tag, placement=placement)
         for number, group in enumerate(groups)
     ]
+
+
+def task_of(
+    table: OpenTable,
+    group: Sequence[Fragment],
+    options: CompactionOptions,
+    number: int,
+    *,
+    tag: bytes = b"",
+    placement: Placement | None = None,
+) -> CompactionTask:
+    """Return the task of a group of fragments.
+
+    Parameters
+    ----------
+    number : int
+        The place of the group in the plan.
+    placement : Placement, optional
+        By default that of the table.
+    """
+    target_rows = options.target_rows(group)
+    if options.moved_fragment_ids is not None:
+        # A fragment that moves to another base path is not split.
+        target_rows = max(target_rows, *(fragment.physical_rows for fragment in group))
+    return CompactionTask(
+        uri=table.store.uri,
+        schema=table.schema,
+        file_version=table.manifest.data_storage_version,
+        fragments=tuple(group),
+        stable_row_ids=table.manifest.flags.stable_row_ids,
+        target_rows_per_fragment=target_rows,
+        max_bytes_per_file=options.max_bytes_per_file,
+        base_paths=table.manifest.base_paths,
+        storage_options=table.store.options,
+        tag=tag,
+        targets=(placement or placement_of(table)).of(group[0]),
+        first=number,
+    )
 
 
 def covered_fragments(table: OpenTable) -> list[BitMap]:

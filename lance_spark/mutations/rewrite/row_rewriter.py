@@ -61,7 +61,7 @@ class RewrittenRows:
 class _Source:
     """The source of the values of rows, some of whose columns are given."""
 
-    given: pa.Schema
+    schema: pa.Schema
     reader: AddressReader
     has_others: bool
 
@@ -71,7 +71,7 @@ class RowRewriter:
 
     Parameters
     ----------
-    given : sequence of str
+    given_names : sequence of str
         Top-level columns whose values are given by default; the values of the others are read.
     """
 
@@ -88,7 +88,7 @@ class RowRewriter:
         self._table = table
         self._schema = schema
         self._arrow = input_schema(schema)
-        self._given = tuple(given_names)
+        self._given_names = tuple(given_names)
         self._sources: dict[tuple[str, ...], _Source] = {}
         self._stable = table.manifest.flags.stable_row_ids
         self._tag = tag
@@ -131,8 +131,8 @@ class RowRewriter:
         if not len(addresses):
             return
         self._add(addresses)
-        source = self._source_of(self._given if given_names is None else tuple(given_names))
-        values = align(values, source.given)
+        source = self._source_of(self._given_names if given_names is None else tuple(given_names))
+        values = align(values, source.schema)
         for targets, rows in self._by_targets(addresses):
             if rows is None:
                 self._move(source, targets, addresses, values)

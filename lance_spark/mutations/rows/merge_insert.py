@@ -95,8 +95,8 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
         written = rewriter.finish()
     keys = _inserted_keys(table, rows) if len(rows.inserts) else None
     count = len(rows.updated) + len(rows.deleted)
-    found = union_rows([written.rows], disjoint=True)
-    deletions = run_delete(table, runner, (), found) if found else []
+    removed = union_rows([written.rows], disjoint=True)
+    deletions = run_delete(table, runner, (), removed) if removed else []
     return moved_operation(table, [written], deletions, count, names, keys)
 
 

@@ -151,7 +151,13 @@ def _pages_with(low: pa.Array, high: pa.Array, values: pa.Array) -> _Flags:
 
 
 def _of_page(files: IndexFiles, pages: Pages, number: int, op: str, value: Any) -> UInt64Array:
-    """Return the ids of a page for whose values a comparison holds. The page is cached."""
+    """Return the ids of a page for whose values a comparison holds."""
+    values, ids = page_of(files, pages, number)
+    return ids[filled(matching(values, op, value), unknown=False)]
+
+
+def page_of(files: IndexFiles, pages: Pages, number: int) -> tuple[pa.Array, UInt64Array]:
+    """Return the values and the ids of a page, from the cache if possible."""
     dtype, rows = pages.low.type, range(*pages.bounds[number : number + 2].tolist())
 
     def read(_: IndexFiles) -> tuple[pa.Array, UInt64Array]:
@@ -163,8 +169,7 @@ def _of_page(files: IndexFiles, pages: Pages, number: int, op: str, value: Any) 
     page = files.cached(name, read, lambda page: int(page[0].nbytes + page[1].nbytes), number)
     if page is None:
         raise MissingFileError(f"index {files.segment.name!r}: {name} is missing")
-    values, ids = page
-    return ids[filled(matching(values, op, value), unknown=False)]
+    return page
 
 
 def _matching_ids(

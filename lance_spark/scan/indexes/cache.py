@@ -85,6 +85,12 @@ class IndexCache:
         self._bytes = 0
         self.open_files.clear()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all contents."""
+        with self._lock:
+            return self._bytes
+
     def get(self, key: _Key, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
         """Return the content of a file.
 

@@ -17,7 +17,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
+from lance_spark.table.rows.index import OFFSET_BITS, FindRows, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 _Group = table_pb2.FragmentReuseIndexDetails.Group
@@ -132,6 +132,44 @@ class MovedRows:
                 present |= _fragments_of(moved)
                 covered |= in_fragments(moved, bitmap)
         return moved, covered & exists
+
+    def live_addresses(
+        self,
+        find: FindRows,
+        ids: UInt64Array,
+        fragments: BitMap,
+        covered: BitMap,
+        *,
+        stable_row_ids: bool,
+    ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
+        """Return the addresses of rows of a segment, and which of them are live and covered.
+
+        A row that moved to a fragment that the segment does not cover has another value.
+
+        Parameters
+        ----------
+        find : callable
+            Finds rows by their ids.
+        ids : uint64 array
+            Row ids or addresses, as the segment has them.
+        fragments : BitMap
+            The fragments of the segment.
+        covered : BitMap
+            The fragments of the version that the index covers.
+        stable_row_ids : bool
+            Whether the table has them.
+
+        Raises
+        ------
+        CorruptTableError
+            The moved rows do not match their fragments.
+        """
+        if stable_row_ids:
+            is_live, addresses = find(ids)
+            return addresses, is_live & in_fragments(addresses, self.fragments(fragments) & covered)
+        moved, is_own = self.addresses(ids, fragments)
+        is_live, addresses = find(moved)
+        return addresses, is_own & is_live & in_fragments(addresses, covered)
 
     def _groups(self) -> list[list[BitMap]]:
         """Return the old fragments of each group of each compaction."""

@@ -55,7 +55,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     trigrams_of_part = trigrams_of_text(value) if isinstance(value, str) else []
     if not trigrams_of_part:
         return None
-    trigrams = files.cached(FILE, read_trigrams, lambda trigrams: int(trigrams.nbytes))
+    trigrams = cached_trigrams(files)
     if trigrams is None:
         return None
     # With fewer trigrams, more rows are candidates, and no row is lost.
@@ -68,6 +68,11 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     if len(rows) > limit:
         return TooMany(len(rows))
     return np.frombuffer(rows.to_array(), np.uint64)
+
+
+def cached_trigrams(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
+    """Return the trigrams of a segment; None if the file is missing."""
+    return files.cached(FILE, read_trigrams, lambda trigrams: int(trigrams.nbytes))
 
 
 def read_trigrams(files: IndexFiles) -> np.ndarray[Any, np.dtype[np.uint32]]:

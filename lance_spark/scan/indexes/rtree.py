@@ -94,7 +94,7 @@ def search(files: IndexFiles, dtype: pa.DataType, op: str, value: Any, limit: in
     if op == "is_null":
         nulls = files.cached(NULLS_FILE, read_nulls, lambda rows: len(rows.encode()))
         return None if nulls is None else limited(nulls.words(), limit)
-    pages = files.cached(FILE, read_pages, lambda pages: pages.nbytes)
+    pages = cached_pages(files)
     if pages is None:
         return None
     box = pages.boxes
@@ -154,6 +154,11 @@ def levels_of(file: DataFileReader) -> list[RowNumbers]:
             "the index"
         )
     return levels
+
+
+def cached_pages(files: IndexFiles) -> Pages | None:
+    """Return the pages of a segment; None if the file is missing."""
+    return files.cached(FILE, read_pages, lambda pages: pages.nbytes)
 
 
 def read_pages(files: IndexFiles) -> Pages:

@@ -164,8 +164,7 @@ def read_zones(
         return None
 
     def read(segment: table_pb2.IndexMetadata) -> pa.Table | None:
-        files = IndexFiles(paths, segment)
-        table = files.cached(FILE, read_file, lambda zones: int(zones.nbytes))
+        table = cached_zones(IndexFiles(paths, segment))
         if table is None or any(table[name].type != dtype for name in BOUND_COLUMNS):
             return None
         return table
@@ -197,6 +196,11 @@ def _zones(placed: PlacedZones) -> Zones:
         nulls >= length,
         columns["counted"].fill_null(False).to_numpy(),
     )
+
+
+def cached_zones(files: IndexFiles) -> pa.Table | None:
+    """Return the zones of a segment; None if the file is missing."""
+    return files.cached(FILE, read_file, lambda zones: int(zones.nbytes))
 
 
 def read_file(files: IndexFiles) -> pa.Table:

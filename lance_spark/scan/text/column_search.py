@@ -13,7 +13,6 @@ from pyroaring import BitMap
 from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.scan.indexes.files import IndexFiles
-from lance_spark.scan.indexes.moved_rows import in_fragments
 from lance_spark.scan.indexes.row_sets import RowSet
 from lance_spark.scan.text.columns import ColumnPlan, Leaf, TextRows
 from lance_spark.scan.text.files.index import TextIndexPart
@@ -89,7 +88,7 @@ class ColumnSearch:
             hits = live(documents, scores)
             while count is not None and best is not None and _num_rows(hits) < best:
                 if len(documents) < count:
-                    # These are all.
+                    # The part has no more matching documents.
                     break
                 count *= _GROWTH
                 documents, scores = find(count)
@@ -117,18 +116,18 @@ class ColumnSearch:
         CorruptFileError, CorruptTableError, MissingFileError, StorageError
         """
         plan = self._plan.leaves[query]
-        found = FieldRows(plan.statistics, [], [], [], [], [])
+        field_rows = FieldRows(plan.statistics, [], [], [], [], [])
         for fragments, part in self._parts:
             addresses, is_live = self._live_rows(part.documents.row_ids, fragments)
             if len(self._repeated):
                 is_live &= ~np.isin(addresses, self._repeated)
-            found.add(part, part.postings(plan.terms.tokens), addresses, is_live)
+            field_rows.add(part, part.postings(plan.terms.tokens), addresses, is_live)
         if self._flat is None:
-            return found
+            return field_rows
         postings = self._flat.postings(plan.flat_terms.tokens)
         addresses = self._flat.documents.row_ids
-        found.add(self._flat, postings, addresses, np.ones(len(addresses), np.bool_))
-        return replace(found, statistics=plan.flat_statistics.with_part(self._flat, postings))
+        field_rows.add(self._flat, postings, addresses, np.ones(len(addresses), np.bool_))
+        return replace(field_rows, statistics=plan.flat_statistics.with_part(self._flat, postings))
 
     @property
     def fragments(self) -> BitMap:
@@ -160,18 +159,16 @@ class ColumnSearch:
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return addresses of rows of a segment, and which of them the segment covers.
 
-        A row that moved to a fragment that the segment does not cover has another text, and so has
-        a row that an overlay covers.
+        A row that an overlay covers has another text.
         """
-        rows, covered = self._rows, self._plan.covered
-        if rows.stable_row_ids:
-            is_live, addresses = rows.find_rows(row_ids)
-            own = rows.moved.fragments(fragments) & covered
-            is_live &= in_fragments(addresses, own)
-        else:
-            moved, is_own = rows.moved.addresses(row_ids, fragments)
-            is_live, addresses = rows.find_rows(moved)
-            is_live &= is_own & in_fragments(addresses, covered)
+        rows = self._rows
+        addresses, is_live = rows.moved.live_addresses(
+            rows.find_rows,
+            row_ids,
+            fragments,
+            self._plan.covered,
+            stable_row_ids=rows.stable_row_ids,
+        )
         if self._plan.overlaid:
             is_live &= ~np.isin(addresses, RowSet(self._plan.overlaid).words())
         return addresses, is_live
@@ -244,8 +241,8 @@ def _scored(
 ) -> tuple[RowNumbers, Scores]:
     """Return the documents of a part that match, and their scores; see `scored`."""
     if best is not None and terms.phrase is None:
-        found = best_documents(part, terms, statistics, boost, best)
-        return found or best_scored(part, terms, statistics, boost, best)
+        best_hits = best_documents(part, terms, statistics, boost, best)
+        return best_hits or best_scored(part, terms, statistics, boost, best)
     postings = part.postings(terms.tokens, with_positions=terms.phrase is not None)
     return scored(part, postings, terms, statistics, boost, best)
 

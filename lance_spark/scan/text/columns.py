@@ -268,7 +268,7 @@ def _open_segments(
         parameters.append(own_parameters)
         opened.append((segment, bitmap, parts))
     if errors and (not opened or must_read):
-        # The rows are split in a way that is not known.
+        # Without its parameters, the search cannot split texts as the index does.
         raise errors[0]
     for error in errors:
         _LOG.warning("the index of column %r is ignored: %s", name, error)
@@ -304,7 +304,7 @@ def _plan_leaf(
         statistics = Statistics.of(parts, terms.tokens)
     else:
         terms = terms_of(query, words, positions, is_flat=False)
-        # The same tokens.
+        # Both have the same tokens.
         statistics = flat_statistics
     return LeafPlan(terms, statistics, flat_terms, flat_statistics)
 

@@ -106,9 +106,9 @@ class JsonTokenizer(DocumentTokenizer):
                     f"query {text!r}: a part for a JSON column must be path,type,value, where type "
                     f"is one of {', '.join((_STRING, *_OTHERS))}, not {part!r}"
                 )
-            kind, value = others
-            values = self._strings.words(value) if kind == _STRING else [value]
-            tokens += [f"{path},{kind},{word}" for word in values]
+            type_name, value = others
+            values = self._strings.words(value) if type_name == _STRING else [value]
+            tokens += [f"{path},{type_name},{word}" for word in values]
         return Tokens(np.zeros(len(tokens), np.int64), self.add(tokens), np.arange(len(tokens)))
 
     def _ids(
@@ -156,5 +156,5 @@ def value_start(token: str, parameters: TextParameters) -> int:
     """Return where the value of a token begins: 0 for text."""
     if parameters.lance_tokenizer != JSON:
         return 0
-    path, kind, _ = token.split(",", 2)
-    return len(path) + len(kind) + 2
+    path, type_name, _ = token.split(",", 2)
+    return len(path) + len(type_name) + 2

@@ -130,32 +130,32 @@ class TextParameters:
                     f"{', '.join(sorted(known))}"
                 )
         # None stands for the default, but for the maximum length.
-        given = {
+        values = {
             name: value
             for name, value in options.items()
             if value is not None or name in ("max_token_length", "custom_stop_words")
         }
         if analyzer == CODE:
-            given = {"base_tokenizer": CODE, **given}
-        if given.get("base_tokenizer") in ("ngram", CODE):
-            given = {"stem": False, "remove_stop_words": False, **given}
-        if given.get("base_tokenizer") == CODE:
-            given = {"split_on_numerics": True, "preserve_original": True, **given}
-        is_code = given.get("base_tokenizer") == CODE
+            values = {"base_tokenizer": CODE, **values}
+        if values.get("base_tokenizer") in ("ngram", CODE):
+            values = {"stem": False, "remove_stop_words": False, **values}
+        if values.get("base_tokenizer") == CODE:
+            values = {"split_on_numerics": True, "preserve_original": True, **values}
+        is_code = values.get("base_tokenizer") == CODE
         if analyzer is not None and (analyzer == CODE) != is_code:
             raise InvalidOptionError(
                 f"INVERTED index: analyzer {analyzer!r} does not go with base_tokenizer "
-                f"{given.get('base_tokenizer')!r}"
+                f"{values.get('base_tokenizer')!r}"
             )
-        if isinstance(given.get("language"), str):
-            given["language"] = given["language"].strip().capitalize()
-        words = given.get("custom_stop_words")
+        if isinstance(values.get("language"), str):
+            values["language"] = values["language"].strip().capitalize()
+        words = values.get("custom_stop_words")
         if words is not None and not isinstance(words, str):
-            given["custom_stop_words"] = tuple(words)
-        problem = _problem(given)
+            values["custom_stop_words"] = tuple(words)
+        problem = _problem(values)
         if problem:
             raise InvalidOptionError(f"INVERTED index: {problem}")
-        return cls(**given)
+        return cls(**values)
 
     @classmethod
     def of_json(cls, text: str | bytes, name: str) -> TextParameters:
@@ -181,9 +181,9 @@ class TextParameters:
         if not isinstance(content, dict):
             raise CorruptFileError(f"{name}: params must be a JSON object; rebuild the index")
         known = {field.name for field in fields(cls)}
-        given = {key: value for key, value in content.items() if key in known}
-        tokenizer = given.get("base_tokenizer", "simple")
-        documents = given["lance_tokenizer"] = content.get("lance_tokenizer") or TEXT
+        values = {key: value for key, value in content.items() if key in known}
+        tokenizer = values.get("base_tokenizer", "simple")
+        documents = values["lance_tokenizer"] = content.get("lance_tokenizer") or TEXT
         if documents not in (TEXT, JSON) or tokenizer not in TOKENIZERS:
             shown = documents if documents not in (TEXT, JSON) else tokenizer
             raise UnsupportedFeatureError(
@@ -196,12 +196,12 @@ class TextParameters:
                     f"{name}: an index of code with {key} is not supported; create the index with "
                     f"{key}={expected}"
                 )
-        if isinstance(given.get("custom_stop_words"), list):
-            given["custom_stop_words"] = tuple(given["custom_stop_words"])
-        problem = _problem(given)
+        if isinstance(values.get("custom_stop_words"), list):
+            values["custom_stop_words"] = tuple(values["custom_stop_words"])
+        problem = _problem(values)
         if problem:
             raise CorruptFileError(f"{name}: params: {problem}; rebuild the index")
-        return cls(**given)
+        return cls(**values)
 
     def to_json(self) -> str:
         """Return the form in `metadata.lance`."""
@@ -244,26 +244,26 @@ def is_text(dtype: pa.DataType) -> bool:
     return bool(pat.is_string(item) or pat.is_large_string(item))
 
 
-def _problem(given: Mapping[str, Any]) -> str | None:
+def _problem(values: Mapping[str, Any]) -> str | None:
     """Return what is wrong with parameters; None if nothing is."""
-    tokenizer = given.get("base_tokenizer", "simple")
+    tokenizer = values.get("base_tokenizer", "simple")
     if tokenizer not in TOKENIZERS:
         return f"base_tokenizer must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}"
-    language = given.get("language", "English")
+    language = values.get("language", "English")
     if not isinstance(language, str) or language not in stop_words():
         return f"language must be one of {', '.join(sorted(stop_words()))}, not {language!r}"
     for name in _FLAGS:
-        if not isinstance(given.get(name, True), bool):
-            return f"{name} must be True or False, not {given[name]!r}"
-    length = given.get("max_token_length", 40)
+        if not isinstance(values.get(name, True), bool):
+            return f"{name} must be True or False, not {values[name]!r}"
+    length = values.get("max_token_length", 40)
     if length is not None and not _is_number(length, 0):
         return f"max_token_length must be None or an integer from 0 on, not {length!r}"
-    words = given.get("custom_stop_words")
+    words = values.get("custom_stop_words")
     if words is not None and not (
         isinstance(words, tuple) and all(isinstance(word, str) for word in words)
     ):
         return "custom_stop_words must be None or a list of strings"
-    least, most = given.get("min_ngram_length", 3), given.get("max_ngram_length", 3)
+    least, most = values.get("min_ngram_length", 3), values.get("max_ngram_length", 3)
     if not _is_number(least, 1) or not _is_number(most, 1) or least > most:
         return (
             "min_ngram_length and max_ngram_length must be positive integers in this order, not "

@@ -144,7 +144,7 @@ def nearest_codewords(vectors: Vectors, codebook: Vectors) -> npt.NDArray[np.uin
 
 
 def as_signs(vectors: Vectors) -> Floats:
-    """Return the bits of vectors of bytes, as -1 and 1: products tell how many of them differ."""
+    """Return the bits of vectors of bytes, as -1 and 1: products show how many of them differ."""
     return np.unpackbits(vectors, axis=1).astype(np.float32) * 2 - 1
 
 

@@ -222,7 +222,7 @@ def _single_thread_shape(dimension: int, num_columns: int) -> tuple[int, int]:
 
 
 class Bounds:
-    """Numbers that tell which vectors can be within a distance of queries.
+    """Numbers that show which vectors can be within a distance of queries.
 
     Parameters
     ----------

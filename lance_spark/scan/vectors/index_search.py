@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from lance_spark.scan.indexes.moved_rows import MovedRows, in_fragments
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.distances import normalized
 from lance_spark.scan.vectors.files.segment import VectorSegment
@@ -40,7 +40,7 @@ _MULTI_FACTOR = 10
 
 @dataclass(frozen=True, slots=True)
 class LiveRows:
-    """Tells which rows of segments are live.
+    """The rows of segments that are live, and their addresses.
 
     Attributes
     ----------
@@ -71,8 +71,6 @@ class LiveRows:
     ) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the addresses of rows of a segment, and which of them may be found.
 
-        A row that moved to a fragment that the segment does not cover has another vector.
-
         Parameters
         ----------
         ids : uint64 array
@@ -80,14 +78,9 @@ class LiveRows:
         fragments : BitMap
             The fragments of the segment.
         """
-        if self.stable_row_ids:
-            is_live, addresses = self.find(ids)
-            current = self.moved.fragments(fragments) & self.covered
-            is_valid = is_live & in_fragments(addresses, current)
-        else:
-            moved, is_own = self.moved.addresses(ids, fragments)
-            is_live, addresses = self.find(moved)
-            is_valid = is_own & is_live & in_fragments(addresses, self.covered)
+        addresses, is_valid = self.moved.live_addresses(
+            self.find, ids, fragments, self.covered, stable_row_ids=self.stable_row_ids
+        )
         if self.hidden is not None:
             is_valid &= ~np.isin(addresses, self.hidden)
         if self.passing is not None:
@@ -146,11 +139,11 @@ class IndexSearch:
         """
         if self._dtype.is_multi:
             count = self._query.k * _MULTI_FACTOR
-            neighbors = self._found(count).best(count)
+            neighbors = self._nearest(count).best(count)
             return _of_multivectors(neighbors, self._num_queries).within(lower, upper).best(k)
-        return self._found(k, lower, upper).best(k)
+        return self._nearest(k, lower, upper).best(k)
 
-    def _found(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
+    def _nearest(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
         if self._live.passing is None:
             count = k if self._live.all_live else _MORE_FACTOR * k + _MORE_ROWS
             neighbors, is_complete = self._looked_up(k, count, lower, upper)
@@ -369,7 +362,7 @@ def _looked_up(
     live: LiveRows,
     count: int,
 ) -> tuple[Neighbors, npt.NDArray[np.bool_]]:
-    """Return the live ones among the nearest rows, and which queries may lack some.
+    """Return the live rows among the nearest rows, and which queries may lack rows.
 
     Parameters
     ----------

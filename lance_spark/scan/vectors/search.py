@@ -212,20 +212,20 @@ class VectorSearch:
         if self.overlaid:
             return False
         covered = [fragment for fragment in fragments if fragment.id in self.covered]
-        found: list[tuple[RowSet, BitMap]] = []
+        row_sets: list[tuple[RowSet, BitMap]] = []
         for segment in self.segments:
             ids = segment.open(paths).row_ids() if self.num_rows <= _COMPARED_ROWS else None
             if ids is None:
                 return False
-            found.append((ids, segment.fragments))
+            row_sets.append((ids, segment.fragments))
         if not self.moved and not self.stable_row_ids:
             # A segment can have rows of fragments that it no longer covers.
-            rows = RowSet.union(ids.of_fragments(built_on) for ids, built_on in found)
+            rows = RowSet.union(ids.of_fragments(built_on) for ids, built_on in row_sets)
             counts = [len(rows.bitmaps.get(fragment.id) or ()) for fragment in covered]
             if counts == [fragment.physical_rows for fragment in covered]:
                 return True
         live = self._live_rows(find_rows, covered, None)
-        is_live = [live.addresses(ids.words(), built_on)[1] for ids, built_on in found]
+        is_live = [live.addresses(ids.words(), built_on)[1] for ids, built_on in row_sets]
         wanted = sum(fragment.num_rows for fragment in covered)
         return sum(int(np.count_nonzero(rows)) for rows in is_live) == wanted
 
@@ -307,11 +307,11 @@ class VectorSearch:
         ]
         k = query.k * (query.refine_factor or 1)
         search = IndexSearch(query, self.dtype, vectors, live, opened)
-        found = search.neighbors(k, query.lower_bound, query.upper_bound)
+        neighbors = search.neighbors(k, query.lower_bound, query.upper_bound)
         if not self.measures_again:
-            return found
+            return neighbors
         again = measured_again(
-            self.dtype, self.metric, vectors, found, partial(rows.read_vectors, self.path, [])
+            self.dtype, self.metric, vectors, neighbors, partial(rows.read_vectors, self.path, [])
         )
         return again.within(query.lower_bound, query.upper_bound).best(query.k)
 

@@ -130,8 +130,8 @@ class VectorScanTask(SearchTask):
         self, metrics: ScanMetrics, table: OpenedRows, limit: int | None = None
     ) -> pa.Table:
         """Return the columns of the nearest rows, by query and distance."""
-        found = self.neighbors(metrics, table)
-        return self.rows(found if limit is None else found.at(slice(limit)), metrics, table)
+        neighbors = self.neighbors(metrics, table)
+        return self.rows(neighbors if limit is None else neighbors.at(slice(limit)), metrics, table)
 
     def rows(self, neighbors: Neighbors, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
         """Return the columns of rows that were found, in their order."""

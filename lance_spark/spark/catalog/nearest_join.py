@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from lance_spark.errors import UnsupportedError
-from lance_spark.spark.catalog.procedures.driving import driving_session, give_back, given
+from lance_spark.spark.catalog.procedures.driving import call_argument, driving_session, give_back
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.pushdown.request import approximate_settings
 from lance_spark.spark.table import LanceTable
@@ -66,7 +66,7 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # The plan must not refer to this process, which ends the call before tasks run.
         context._javaAccumulator = None
         context.broadcast = _refuse_broadcast
-        queries = DataFrame(given(spark, driver), spark)
+        queries = DataFrame(call_argument(spark, driver), spark)
         # Refuses types that tasks in Python do not get.
         batch_schema(queries.schema)
         options = {name: value for name, value in options.items() if name.lower() != "path"}

@@ -131,7 +131,7 @@ def _mode(table: OpenTable, write: Mapping[str, Any]) -> Mode:
     if requested in ("columns", "overlay") and not is_known:
         raise UnsupportedError(
             f"{name}: {MODE} = {requested} cannot be used: Spark's plan of this statement does not "
-            "tell which columns it assigns; set it to auto or rows"
+            "show which columns it assigns; set it to auto or rows"
         )
     if requested == "rows" or not is_known or not fields:
         return "rows"

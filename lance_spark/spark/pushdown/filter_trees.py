@@ -176,13 +176,15 @@ class _TreeParser:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._operations: dict[str, Callable[[dict[str, Any], list[Any]], Predicate]] = {
-            "<=>": lambda tree, args: self._null_safe(tree, *_two(tree, args)),
+            "<=>": lambda tree, args: self._null_safe(tree, *_two_arguments(tree, args)),
             "in": self._in,
             "array_contains": self._array_contains,
             "arrays_overlap": self._arrays_overlap,
-            "is_null": lambda tree, args: IsNull(self._column(_one(tree, args))),
+            "is_null": lambda tree, args: IsNull(self._column(_one_argument(tree, args))),
             "is_nan": self._is_nan,
-            "is_not_null": lambda tree, args: IsNull(self._column(_one(tree, args)), inverted=True),
+            "is_not_null": lambda tree, args: IsNull(
+                self._column(_one_argument(tree, args)), inverted=True
+            ),
         }
 
     def predicate(self, tree: object, depth: int) -> Predicate:
@@ -202,11 +204,11 @@ class _TreeParser:
             parts = tuple(self.predicate(part, depth + 1) for part in _flattened(op, args))
             return And(parts) if op == "and" else Or(parts)
         if op == "not":
-            return self.predicate(_one(tree, args), depth + 1).negated()
+            return self.predicate(_one_argument(tree, args), depth + 1).negated()
         if op in _COMPARISONS:
-            return self._compare(_COMPARISONS[op], *_two(tree, args))
+            return self._compare(_COMPARISONS[op], *_two_arguments(tree, args))
         if op in _MATCHES:
-            return self._match(_MATCHES[op], tree, *_two(tree, args))
+            return self._match(_MATCHES[op], tree, *_two_arguments(tree, args))
         if op in self._operations:
             return self._operations[op](tree, args)
         raise refused(f"the filter {op!r} is not known", tree)
@@ -261,13 +263,13 @@ class _TreeParser:
         return coercion.is_in(column, items)
 
     def _is_nan(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
-        column = self._column(_one(tree, args))
+        column = self._column(_one_argument(tree, args))
         if not pat.is_floating(coercion.dtype_of(column.field)):
             raise refused("is_nan is only for floating-point numbers", tree)
         return IsNan(column)
 
     def _array_contains(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
-        left, right = _two(tree, args)
+        left, right = _two_arguments(tree, args)
         return self._search(tree, lists.array_contains, left, [right])
 
     def _arrays_overlap(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
@@ -319,13 +321,13 @@ def _is_column(tree: object) -> bool:
     return isinstance(tree, dict) and "col" in tree
 
 
-def _one(tree: object, args: list[Any]) -> Any:
+def _one_argument(tree: object, args: list[Any]) -> Any:
     if len(args) != 1:
         raise refused("a filter must have one argument", tree)
     return args[0]
 
 
-def _two(tree: object, args: list[Any]) -> tuple[Any, Any]:
+def _two_arguments(tree: object, args: list[Any]) -> tuple[Any, Any]:
     if len(args) != 2:
         raise refused("a filter must have two arguments", tree)
     left, right = args

@@ -14,8 +14,8 @@ from 4096 on     `PLACES` batches of at most `PLACE_BYTES`: batch `n` is in plac
 
 The worker offers the memory with its first large batch. It uses the memory once the JVM has mapped
 it, which a setting may forbid. The worker writes to a place again when the JVM has read its batch.
-A worker that waits longer than `PATIENCE` seconds sends the batch over the socket, where Spark
-tells it whether the JVM still wants rows.
+A worker that waits longer than `PATIENCE` seconds sends the batch over the socket, where
+Spark stops it if the JVM wants no more rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SharedMemory:
     name : str
         Name of the file, by which the JVM maps it.
     id : int
-        Tells this memory from that of an earlier process with the same name.
+        Differs from the id of an earlier process whose memory had the same name.
     number : int
         Number of the last batch.
 

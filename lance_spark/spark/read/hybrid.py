@@ -222,11 +222,11 @@ class Rerank:
             The function does not return a number for each row.
         """
         rows = rows.select(self.names)
-        given = self.reranker(rows)
+        result = self.reranker(rows)
         try:
-            if isinstance(given, pa.ChunkedArray):
-                given = given.combine_chunks()
-            values = given if isinstance(given, pa.Array) else pa.array(given)
+            if isinstance(result, pa.ChunkedArray):
+                result = result.combine_chunks()
+            values = result if isinstance(result, pa.Array) else pa.array(result)
             relevance = values.cast(pa.float32(), safe=False)
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise InvalidInputError(
@@ -240,9 +240,9 @@ class Rerank:
         return rows.append_column(RELEVANCE, relevance)
 
 
-def num_candidates(given: int | None, wanted: int) -> int:
+def num_candidates(candidates: int | None, wanted: int) -> int:
     """Return how many rows each search finds."""
-    return wanted if given is None else max(given, wanted)
+    return wanted if candidates is None else max(candidates, wanted)
 
 
 def _all(column: str) -> str:

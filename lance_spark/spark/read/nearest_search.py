@@ -155,8 +155,8 @@ def _leaves_nothing_out(
 ) -> bool:
     """Return whether rows without a vector are not among the first rows."""
     field = search.path[-1]
-    for given in filters:
-        for part in given.parts if isinstance(given, And) else (given,):
+    for predicate in filters:
+        for part in predicate.parts if isinstance(predicate, And) else (predicate,):
             if isinstance(part, IsNull) and part.inverted and part.column.field == field:
                 return True
     if not field.nullable:
@@ -293,7 +293,8 @@ def _tasks(
     search = plan.dataset._plan_nearest(query, fast_search=options.fast_search)
     plan.indexes.extend(plan.dataset._vector_indexes(search))
     prefilter = plan.prefilter if options.prefilter else ()
-    later = tuple(given for given in scanned if all(given is not own for own in prefilter))
+    early = [id(predicate) for predicate in prefilter]
+    later = tuple(predicate for predicate in scanned if id(predicate) not in early)
     names = plan.scanned_columns(residual)
     schema = plan.dataset._nearest_schema(
         names, options.blob_handling, is_batch=search.query.is_batch, adds_distance=False

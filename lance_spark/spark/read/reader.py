@@ -100,63 +100,72 @@ class LanceReader(TaskObject, DataSourceReader):
             This release does not know a part of the request.
         """
         from lance_spark.spark.pushdown.request import Request
-        from lance_spark.spark.read.fresh import fresh_sources, unread_rows
-        from lance_spark.spark.read.planning import PlanReply, count_fragments
 
         request = self.request or Request()
         dataset = self._dataset
         if dataset is None:
             dataset = open_table(self.options, request.at)
         if self.options.fresh:
-            # The rows of a MemWAL belong to the newest version, whatever other scans read. What is
-            # returned has all methods of a dataset that plans call.
+            # The rows of a MemWAL belong to the newest version, even if other scans of the query
+            # read an older one. The result has all methods of a dataset that plans call.
             dataset = cast("Dataset", dataset.fresh())
         plan, text = self._plan(dataset, request)
-        if self.options.nearest is not None:
-            from lance_spark.spark.read.nearest_search import nearest_partitions
-
-            partitions, rows, size = nearest_partitions(plan)
-        elif self.options.full_text_query is not None:
-            from lance_spark.spark.read.text_search import text_partitions
-
-            partitions, rows, size = text_partitions(plan)
-        elif (
-            request.top is not None
-            and request.top.approximate is not None
-            and not self.options.fresh
-        ):
-            from lance_spark.spark.read.nearest_search import ordered_partitions
-
-            partitions, rows, size = ordered_partitions(plan)
-        else:
-            partitions, rows, size = plan.partitions()
+        partitions, rows, size = self._partitions(plan)
         for partition in partitions:
             # In the partitions, as Spark pickled this reader before it called the method.
             partition.text = text
         if self.request is None:
             return [*partitions]
-        from lance_spark.spark.read.driver_read import has_many_groups, read_on_driver
+        return self._with_reply(plan, partitions, rows, size)
 
-        schema = self.spark_schema
-        are_many = bool(request.groups) and has_many_groups(plan, partitions, schema, self._rows)
+    def _partitions(self, plan: Plan) -> tuple[list[LancePartition], int, int | None]:
+        """Return the partitions of a scan or search, and the most rows and bytes that they have."""
+        top = plan.request.top
+        if self.options.nearest is not None:
+            from lance_spark.spark.read.nearest_search import nearest_partitions
+
+            return nearest_partitions(plan)
+        if self.options.full_text_query is not None:
+            from lance_spark.spark.read.text_search import text_partitions
+
+            return text_partitions(plan)
+        if top is not None and top.approximate is not None and not self.options.fresh:
+            from lance_spark.spark.read.nearest_search import ordered_partitions
+
+            return ordered_partitions(plan)
+        return plan.partitions()
+
+    def _with_reply(
+        self, plan: Plan, partitions: list[LancePartition], rows: int, size: int | None
+    ) -> list[InputPartition]:
+        """Return the reply to the request, and the partitions behind it.
+
+        The reply has the rows themselves if the driver reads them, and else the order and the keys
+        of the partitions.
+        """
+        from lance_spark.spark.read.driver_read import has_many_groups, read_on_driver
+        from lance_spark.spark.read.fresh import fresh_sources, unread_rows
+        from lance_spark.spark.read.planning import PlanReply, count_fragments
+
+        request, dataset = plan.request, plan.dataset
+        are_many = bool(request.groups) and has_many_groups(
+            plan, partitions, self.spark_schema, self._rows
+        )
         stream = None
         if not are_many:
-            stream = read_on_driver(plan, partitions, size, schema, self._rows)
+            stream = read_on_driver(plan, partitions, size, self.spark_schema, self._rows)
         ordered = plan.reported_order if stream is None else ()
         keys = None
         if stream is None and request.clustering:
             from lance_spark.spark.pushdown.partition_keys import keyed_partitions
 
             partitions, keys, stream = keyed_partitions(plan, partitions)
-        fragments = (count_fragments(partitions), len(dataset.fragments))
-        version = version_of(dataset, self.options)
-        table = display(self.options.path)
         reply = PlanReply(
             rows,
             size,
-            version,
-            fragments,
-            table,
+            version_of(dataset, self.options),
+            (count_fragments(partitions), len(dataset.fragments)),
+            plan.table,
             stream,
             self.columnar,
             are_many,

@@ -14,8 +14,8 @@ batch once. A batch must fit into the memory of the process that commits it.
 | `sequence_column` | of rows of a batch with the same key, the one with the greatest value counts |
 | `delete_column` | a column of booleans: the rows to delete |
 
-The last two columns need not be columns of the table. A later batch counts more than an earlier
-one, whatever its sequence.
+The last two columns need not be columns of the table. Rows of a later batch
+replace those of an earlier batch, even if their sequence is lower.
 """
 
 from __future__ import annotations
@@ -251,13 +251,13 @@ class _StreamColumns:
             else pa.chunked_array([pa.nulls(staged.num_rows, field.type)])
             for field in arrow
         ]
-        given = pa.schema(
+        schema = pa.schema(
             [
                 field.with_type(column.type).with_nullable(True)
                 for field, column in zip(arrow, columns, strict=True)
             ]
         )
-        return shaped_rows(table, pa.Table.from_arrays(columns, schema=given), deleted, order)
+        return shaped_rows(table, pa.Table.from_arrays(columns, schema=schema), deleted, order)
 
 
 def _named(names: Sequence[str], wanted: str | None, option: str) -> str:

@@ -88,7 +88,7 @@ class JoinMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.nearest_join import nearest_join
 
-        given = {
+        options = {
             "metric": metric,
             "nprobes": nprobes,
             "minimum_nprobes": minimum_nprobes,
@@ -98,7 +98,7 @@ class JoinMethods(TableBase):
             "use_index": use_index,
             "distance_range": None if distance_range is None else list(distance_range),
         }
-        nearest = {"k": k, **{name: value for name, value in given.items() if value is not None}}
+        nearest = {"k": k, **{name: value for name, value in options.items() if value is not None}}
         return nearest_join(
             self,
             queries,

@@ -221,7 +221,7 @@ class SearchMethods(TableBase):
         """
         from lance_spark.scan.vectors.query import parse_nearest
 
-        given = {
+        parameters = {
             "column": column,
             "q": _numbers(q),
             "k": k,
@@ -234,7 +234,7 @@ class SearchMethods(TableBase):
             "use_index": use_index,
             "distance_range": None if distance_range is None else list(distance_range),
         }
-        search = {name: value for name, value in given.items() if value is not None}
+        search = {name: value for name, value in parameters.items() if value is not None}
         parse_nearest(search)
         read: dict[str, Any] = {**options, "nearest": json.dumps(search), NEAREST_SHARES: True}
         frame = self.toDF(
@@ -330,8 +330,8 @@ class SearchMethods(TableBase):
             "fresh": fresh,
             **options,
         }
-        found = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
-        read = None if columns is None else [name for name in columns if name not in found]
+        computed = (DISTANCE.name, SCORE.name, hybrid.RELEVANCE)
+        read = None if columns is None else [name for name in columns if name not in computed]
         match = hybrid.Match()
         if fresh:
             opened = self.dataset()._table

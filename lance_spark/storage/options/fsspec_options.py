@@ -292,7 +292,7 @@ def _complete_azure(arguments: dict[str, Any]) -> None:
             f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs "
             "account_name and account_key or sas_token"
         )
-    # The only way to tell adlfs of an endpoint without TLS, or with a path.
+    # The only way to pass adlfs an endpoint without TLS, or with a path.
     base = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     credentials = (
         f"AccountName={arguments['account_name']};AccountKey={arguments['account_key']}"

@@ -14,8 +14,10 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import read_latest
+from lance_spark.table.open import open_table, read_latest
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.metadata.clone import Clone
+from lance_spark.table.refs.clones import shallow_clone
 
 #: Operations that do not depend on the version that they were planned on.
 _INDEPENDENT = ("overwrite", "restore")
@@ -42,6 +44,8 @@ def commit_user_operation(
         The errors of `commit`.
     """
     transaction = _transaction(store, change, planned_on)
+    if isinstance(transaction.operation, Clone) and transaction.operation.is_table:
+        return _clone(store, transaction.operation).version
     if properties:
         transaction = replace(transaction, properties={**transaction.properties, **properties})
     base: Manifest | None = None
@@ -56,6 +60,22 @@ def commit_user_operation(
         detached=detached,
         timeout=timeout,
     ).version
+
+
+def _clone(store: ObjectStore, operation: Clone) -> Manifest:
+    """Create a table that shares the files of a version.
+
+    Raises
+    ------
+    TableExistsError, VersionNotFoundError, UncertainCommitError, StorageError
+    """
+    source = open_table(
+        operation.ref_path,
+        version=operation.ref_version,
+        branch=operation.ref_name,
+        storage_options=store.options,
+    )
+    return shallow_clone(source, store)
 
 
 def _transaction(

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
+from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.file_versions import canonical
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from pyroaring import BitMap
 
 #: The id of a field that does not have an id yet.
 _UNSET = -1
@@ -267,6 +269,29 @@ class Overlay:
     data_file: DataFile
     bitmaps: tuple[bytes, ...]
     committed_version: int = 0
+
+    @property
+    def offsets(self) -> BitMap | list[BitMap]:
+        """The rows with new values: one set for all fields, or one for each field.
+
+        Raises
+        ------
+        CorruptTableError
+            A bitmap cannot be decoded.
+        """
+        rows = [parse_bitmap(data, f"overlay {self.data_file.path!r}") for data in self.bitmaps]
+        return rows[0] if len(rows) == 1 else rows
+
+    def to_proto(self) -> table_pb2.DataOverlayFile:
+        """Return the message."""
+        proto = table_pb2.DataOverlayFile(
+            data_file=self.data_file.to_proto(), committed_version=self.committed_version
+        )
+        if len(self.bitmaps) == 1:
+            proto.shared_offset_bitmap = self.bitmaps[0]
+        else:
+            proto.field_coverage.offset_bitmaps.extend(self.bitmaps)
+        return proto
 
     @classmethod
     def from_proto(cls, proto: table_pb2.DataOverlayFile) -> Overlay:

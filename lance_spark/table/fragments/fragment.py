@@ -135,6 +135,11 @@ class Fragment:
         return deleted
 
     @property
+    def num_deletions(self) -> int:
+        """The `num_deleted_rows`, by pylance's name."""
+        return self.num_deleted_rows
+
+    @property
     def num_rows(self) -> int:
         """The number of rows that are not deleted."""
         return self.physical_rows - self.num_deleted_rows

@@ -7,7 +7,7 @@
 | `deletion_file` | `read_version`, `id`, `file_type`: `array` or `bitmap`; or null |
 | `row_id_meta` | `Inline`: bytes of the row ids as numbers, or null |
 | `created_at_version_meta`, `last_updated_at_version_meta` | `inline`, or null |
-| `overlays` | empty here |
+| `overlays` | list of `data_file`, `committed_version`, and `offsets`: all, or by field |
 """
 
 from __future__ import annotations
@@ -16,9 +16,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pyroaring import BitMap
+
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
-from lance_spark.table.fragments.files import DataFile, DeletionFile, DeletionFileType, Lineage
+from lance_spark.table.fragments.files import (
+    DataFile,
+    DeletionFile,
+    DeletionFileType,
+    Lineage,
+    Overlay,
+)
 
 _TYPES = {DeletionFileType.ARROW: "array", DeletionFileType.BITMAP: "bitmap"}
 _LINEAGES = {
@@ -40,14 +48,16 @@ def to_json(proto: table_pb2.DataFragment, name: str) -> dict[str, Any]:
     Raises
     ------
     UnsupportedFeatureError
-        The fragment has overlays, or row ids or versions outside of the manifest.
+        The fragment has row ids or versions outside of the manifest.
+    CorruptTableError
     """
-    if proto.overlays:
-        raise UnsupportedFeatureError(f"{name} has overlays, which have no JSON form")
     result: dict[str, Any] = {
         "id": proto.id,
         "files": [_file(DataFile.from_proto(file)) for file in proto.files],
-        "overlays": [],
+        "overlays": [
+            _overlay(Overlay.from_proto(overlay), proto.physical_rows, name)
+            for overlay in proto.overlays
+        ],
         "physical_rows": proto.physical_rows,
         "deletion_file": None,
     }
@@ -83,6 +93,20 @@ def _file(file: DataFile) -> dict[str, Any]:
     }
 
 
+def _overlay(overlay: Overlay, num_rows: int, name: str) -> dict[str, Any]:
+    rows = overlay.offsets
+    # Few bytes can stand for billions of rows.
+    if any(
+        field and field.max() >= num_rows for field in (rows if isinstance(rows, list) else [rows])
+    ):
+        raise CorruptTableError(f"{name}: an overlay has a row that is out of range")
+    return {
+        "data_file": _file(overlay.data_file),
+        "offsets": [list(field) for field in rows] if isinstance(rows, list) else list(rows),
+        "committed_version": overlay.committed_version or None,
+    }
+
+
 def from_json(data: str | bytes | Mapping[str, Any]) -> table_pb2.DataFragment:
     """Return the message of a fragment, of a JSON text or of its mapping.
 
@@ -90,17 +114,14 @@ def from_json(data: str | bytes | Mapping[str, Any]) -> table_pb2.DataFragment:
     ------
     InvalidInputError
         The text is not the form of `to_json`.
-    UnsupportedFeatureError
-        The fragment has overlays.
     """
     try:
         value = dict(data) if isinstance(data, Mapping) else json.loads(data)
-        if value.get("overlays"):
-            raise UnsupportedFeatureError("a fragment with overlays has no JSON form here")
         proto = table_pb2.DataFragment(
             id=value["id"],
             physical_rows=value["physical_rows"],
             files=[_data_file(file).to_proto() for file in value["files"]],
+            overlays=[_overlay_of(overlay).to_proto() for overlay in value.get("overlays") or ()],
         )
         if value.get("deletion_file") is not None:
             proto.deletion_file.CopyFrom(_deletion_file(value["deletion_file"]).to_proto())
@@ -110,7 +131,14 @@ def from_json(data: str | bytes | Mapping[str, Any]) -> table_pb2.DataFragment:
         for file in proto.files:
             # Checks the path and the field ids.
             DataFile.from_proto(file)
-    except (ValueError, TypeError, KeyError, AttributeError, CorruptTableError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        CorruptTableError,
+    ) as error:
         raise InvalidInputError(f"not the JSON form of a fragment: {error!r}") from None
     return proto
 
@@ -124,6 +152,17 @@ def _data_file(value: Mapping[str, Any]) -> DataFile:
         value["file_minor_version"],
         value.get("file_size_bytes") or 0,
         value.get("base_id"),
+    )
+
+
+def _overlay_of(value: Mapping[str, Any]) -> Overlay:
+    rows = value["offsets"]
+    by_field = rows and isinstance(rows[0], list)
+    bitmaps = [BitMap(field) for field in (rows if by_field else [rows])]
+    return Overlay(
+        _data_file(value["data_file"]),
+        tuple(bitmap.serialize() for bitmap in bitmaps),
+        value.get("committed_version") or 0,
     )
 
 

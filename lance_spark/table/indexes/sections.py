@@ -33,10 +33,10 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.fragment import MAX_ID
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.rows.deletions import parse_bitmap
 
 FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"
@@ -232,7 +232,7 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
 
 
 def is_zoned(index: table_pb2.IndexMetadata) -> bool:
-    """Return whether a segment describes zones, whose rows it cannot tell apart."""
+    """Return whether a segment describes zones as a whole, not single rows."""
     return type_of_files(index) in _ZONED
 
 

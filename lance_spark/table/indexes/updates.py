@@ -275,6 +275,9 @@ def follow_compaction(
             index.uuid.uuid = segment.new_id
             index.ClearField("files")
             index.files.extend(segment.details.files)
+            if segment.details.HasField("index_details"):
+                index.index_details.CopyFrom(segment.details.index_details)
+                index.index_version = segment.details.index_version
             # The new files are below the table's root, not in a base path.
             index.ClearField("base_id")
         elif stable_row_ids and bitmap is not None:

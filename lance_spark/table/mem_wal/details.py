@@ -12,7 +12,7 @@ message `MemWalIndexDetails`. Each change gives the index another id.
 | compacted_sstables | for each shard, the newest generation whose rows are in the base table |
 | index_catchup | for each index of the table, the generations whose rows the index has |
 
-A table without this entry has no MemWAL, whatever is below `_mem_wal/`.
+A table without this entry has no MemWAL, even if there are files below `_mem_wal/`.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ in the base table |
 | drop of a column of the key or of the sharding | always |
 | drop of the MemWAL | while a shard has rows that are not in the base table |
 
-A compaction is the change that brings such rows into the table. Whoever plans a change checks this
-first (`mutations.mem_wal`), and each attempt of a commit checks it again, because rows, shards and
-the MemWAL itself can come meanwhile. No request of a store covers both the shards and the version.
-A row that comes after the last check counts as written after the change.
+A compaction is the change that brings such rows into the table. The planner of a change checks
+this first (`mutations.mem_wal`). Each attempt of a commit checks it again, because another client
+can add rows, shards and the MemWAL itself meanwhile. No request of a store covers both the shards
+and the version. A row that comes after the last check counts as written after the change.
 """
 
 from __future__ import annotations

@@ -313,8 +313,8 @@ def _newer(store: ObjectStore, newest: ShardManifest) -> ShardManifest:
     version = newest.version
     while version < newest.version + _MISSING and version < _MAX_U64:
         version += 1
-        found = read_manifest(store, newest.shard, version)
-        newest = newest if found is None else found
+        manifest = read_manifest(store, newest.shard, version)
+        newest = newest if manifest is None else manifest
     return newest
 
 

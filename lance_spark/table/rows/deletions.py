@@ -28,6 +28,7 @@ from lance_spark.encoding.rows import distinct
 from lance_spark.errors import CorruptFileError, CorruptTableError, StorageError
 from lance_spark.storage.source import Bytes
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.files import DeletionFile, DeletionFileType
 from lance_spark.table.fragments.fragment import MAX_PHYSICAL_ROWS, Fragment
 from lance_spark.table.paths import TablePaths, deletion_path
@@ -194,17 +195,6 @@ def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
     bitmap = parse_bitmap(data, name)
     check_rows(bitmap, num_rows, name)
     return bitmap
-
-
-def parse_bitmap(data: bytes, name: str) -> BitMap:
-    """Parse a Roaring bitmap of a manifest or transaction; errors call it `name`.
-
-    Raises CorruptTableError.
-    """
-    try:
-        return BitMap.deserialize(data)
-    except (ValueError, IndexError, MemoryError) as error:
-        raise CorruptTableError(f"{name}: the Roaring bitmap cannot be read: {error}") from error
 
 
 def check_rows(bitmap: BitMap, num_rows: int, name: str) -> None:

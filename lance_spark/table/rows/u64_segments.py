@@ -205,14 +205,25 @@ class _Sizes:
         )
 
 
-def size_of(values: UInt64Array) -> int:
+def size_of(values: UInt64Array, *, may_have_holes: bool) -> int:
     """Return the approximate bytes that `fill_segment` uses for ids; `values` must not be empty."""
     sizes = _Sizes.of(values)
-    return min(sizes.holes, sizes.bitmap, sizes.array) if sizes.increasing else sizes.array
+    if sizes.increasing and (may_have_holes or not sizes.holes):
+        return min(sizes.holes, sizes.bitmap, sizes.array)
+    return sizes.array
 
 
-def fill_segment(segment: rowids_pb2.U64Segment, values: UInt64Array) -> None:
-    """Store unique ids in an empty segment, in the smallest encoding."""
+def fill_segment(
+    segment: rowids_pb2.U64Segment, values: UInt64Array, *, may_have_holes: bool
+) -> None:
+    """Store unique ids in an empty segment, in the smallest encoding.
+
+    Parameters
+    ----------
+    may_have_holes : bool
+        Whether a range with holes or with a bitmap may store the ids. Releases of pylance before
+        9 read sequences wrongly in which such a segment follows another one.
+    """
     if not len(values):
         segment.range.start = segment.range.end = 0
         return
@@ -223,7 +234,7 @@ def fill_segment(segment: rowids_pb2.U64Segment, values: UInt64Array) -> None:
         _fill_array(segment.array, values)
     elif not sizes.holes:
         segment.range.start, segment.range.end = start, end
-    elif sizes.array < min(sizes.holes, sizes.bitmap):
+    elif not may_have_holes or sizes.array < min(sizes.holes, sizes.bitmap):
         _fill_array(segment.sorted_array, values)
     elif sizes.holes <= sizes.bitmap:
         # One bool per slot is affordable: the bytes of the holes bound the slots.

@@ -43,13 +43,13 @@ class UpdatedRows:
         """
         ordered = distinct(addresses)
         ids, starts = np.unique(ordered >> np.uint64(32), return_index=True)
-        found = [ordered[:0]]
+        updated = [ordered[:0]]
         bounds = pairwise([*starts.tolist(), len(ordered)])
         for fragment_id, (start, stop) in zip(ids.tolist(), bounds, strict=True):
             if fragment_id in self._fragments:
                 own = ordered[start:stop]
-                found.append(own[self._updated(fragment_id)[own & _OFFSET]])
-        return np.concatenate(found)
+                updated.append(own[self._updated(fragment_id)[own & _OFFSET]])
+        return np.concatenate(updated)
 
     def _updated(self, fragment_id: int) -> npt.NDArray[np.bool_]:
         if fragment_id not in self._flags:

@@ -54,15 +54,15 @@ def run_block(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     start=st.integers(0, 1000),
     step=st.integers(1, 50),
     count=st.integers(0, 60),
-    asked=st.lists(st.integers(0, 5000), min_size=1, max_size=30, unique=True),
+    positions=st.lists(st.integers(0, 5000), min_size=1, max_size=30, unique=True),
 )
 @settings(max_examples=number_of(80, 200), deadline=None)
 def test_described_and_stored_sequences_agree(
-    start: int, step: int, count: int, asked: list[int]
+    start: int, step: int, count: int, positions: list[int]
 ) -> None:
     steps = Steps(start, step, count)
     stored = Stored(start + step * np.arange(count))
-    numbers = np.array(sorted(asked))
+    numbers = np.array(sorted(positions))
     places = np.arange(count)
     assert steps.rank(numbers).tolist() == stored.rank(numbers).tolist()
     assert steps.values_at(places).tolist() == stored.values_at(places).tolist()

@@ -64,17 +64,17 @@ def test_dataset_stats(both: Any, rows: int) -> None:
 def test_other_stats(both: Any) -> None:
     theirs, ours = both
     expected = [(field.id, field.bytes_on_disk) for field in theirs.stats.data_stats().fields]
-    found = [(field.id, field.bytes_on_disk) for field in ours.stats.data_stats().fields]
-    assert found == expected
+    sizes = [(field.id, field.bytes_on_disk) for field in ours.stats.data_stats().fields]
+    assert sizes == expected
     assert ours.stats.index_stats("a_idx") == ours.index_statistics("a_idx")
 
 
 def test_files(both: Any) -> None:
     theirs, ours = both
-    found, expected = ours.all_files().read_all(), theirs.all_files().read_all()
+    result, expected = ours.all_files().read_all(), theirs.all_files().read_all()
     columns = ["path", "size_bytes", "base_uri"]
-    assert _sorted(found, columns) == _sorted(expected, columns)
-    seconds = [abs(a - b) for a, b in zip(_times(found), _times(expected), strict=True)]
+    assert _sorted(result, columns) == _sorted(expected, columns)
+    seconds = [abs(a - b) for a, b in zip(_times(result), _times(expected), strict=True)]
     assert max(seconds).total_seconds() < 1e-3
     columns = ["version", "path", "type", "base_uri"]
     tracked = ours.tracked_files().read_all()
@@ -118,8 +118,8 @@ def test_delta(changed: Any, begin: int, end: int, name: str) -> None:
 
 def test_transactions_of_a_delta(changed: Any) -> None:
     theirs, ours = changed
-    found = [transaction.uuid for transaction in ours.delta(2).list_transactions()]
-    assert found == [transaction.uuid for transaction in theirs.delta(2).list_transactions()]
+    ids = [transaction.uuid for transaction in ours.delta(2).list_transactions()]
+    assert ids == [transaction.uuid for transaction in theirs.delta(2).list_transactions()]
     for dataset in changed:
         with pytest.raises((ValueError, VersionNotFoundError)):
             dataset.delta(begin_version=1, end_version=99).list_transactions()

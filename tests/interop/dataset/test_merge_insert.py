@@ -120,8 +120,8 @@ def test_merge_insert(
     if stable:
         columns = ["id", "v", "w", "_rowid"]
         kept = [f"{row}" for row in theirs.to_table(columns).to_pylist() if row["_rowid"] < 6]
-        found = [f"{row}" for row in dataset.to_table(columns).to_pylist() if row["_rowid"] < 6]
-        assert sorted(found) == sorted(kept)
+        rows = [f"{row}" for row in dataset.to_table(columns).to_pylist() if row["_rowid"] < 6]
+        assert sorted(rows) == sorted(kept)
 
 
 #: Both clients refuse these.
@@ -430,6 +430,6 @@ def test_extension_types(tmp_path: Path) -> None:
     dataset = merge.when_not_matched_insert_all().execute(source)["dataset"]
     dataset = dataset.merge(other, "u")
     tables = [dataset.to_table(), lance.dataset(str(tmp_path / "ours")).to_table()]
-    for found in tables:
-        assert found.schema == theirs.schema
-        assert rows_of(found) == rows_of(theirs.to_table())
+    for result in tables:
+        assert result.schema == theirs.schema
+        assert rows_of(result) == rows_of(theirs.to_table())

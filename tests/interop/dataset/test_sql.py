@@ -60,18 +60,18 @@ def test_queries(both: Any, text: str) -> None:
 def test_nan_is_as_duckdb_has_it(both: Any) -> None:
     """NaN is the greatest number and equals itself, as in Spark; not as in pylance."""
     expected = both[1].to_table(["id"], filter="x > 3.5")["id"].to_pylist()
-    found = both[1].sql("SELECT id FROM dataset WHERE x > 3.5").build().to_batch_records()
-    assert sorted(pa.Table.from_batches(found)["id"].to_pylist()) == expected
+    batches = both[1].sql("SELECT id FROM dataset WHERE x > 3.5").build().to_batch_records()
+    assert sorted(pa.Table.from_batches(batches)["id"].to_pylist()) == expected
 
 
 @pytest.mark.usefixtures("duckdb")
 def test_options(both: Any) -> None:
     text = "SELECT id, _rowid, _rowaddr FROM t WHERE _rowaddr >= 4294967296 AND id < 20"
-    found, expected = (
+    result, expected = (
         rows(dataset.sql(text).table_name("t").with_row_id().with_row_addr())
         for dataset in (both[1], both[0])
     )
-    assert found == expected
+    assert result == expected
     query = both[1].sql("SELECT id FROM dataset").batch_size(5).batch_size_bytes(100).build()
     reader = query.to_stream_reader()
     batches = list(reader)

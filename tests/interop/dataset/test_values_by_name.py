@@ -90,8 +90,8 @@ def test_schemas_with_ids(tmp_path: Path) -> None:
     assert list(map(described, own.fields())) == list(map(described, theirs.fields()))
     assert own.to_pyarrow().equals(theirs.to_pyarrow(), check_metadata=True)
     for name in ("id", "zz"):
-        found = [schema.field(name) for schema in (own, theirs)]
-        ids = [field and field.id() for field in found]
+        fields = [schema.field(name) for schema in (own, theirs)]
+        ids = [field and field.id() for field in fields]
         assert ids[0] == ids[1]
     assert own.field_case_insensitive("L").id() == theirs.field_case_insensitive("L").id()
     keys = [field.name() for field in own.unenforced_primary_key()]
@@ -121,11 +121,11 @@ def test_schemas_with_ids(tmp_path: Path) -> None:
 )
 def test_tokens(options: dict[str, Any]) -> None:
     for text in ("the Cats and  Dogs-running é x1", "", "the and", "Straße ÄÖ 12,5 don't"):
-        found = [
+        tokens = [
             [(token.text, token.position) for token in split(text, **options)]
             for split in (lance.tokenize, tokenize)
         ]
-        assert found[0] == found[1], text
+        assert tokens[0] == tokens[1], text
     with pytest.raises(InvalidOptionError):
         tokenize("a", no_option=1)
 

@@ -112,12 +112,12 @@ def test_both_describe_the_same(tmp_path: Path, version: str) -> None:
         [
             [(buffer.position, buffer.size) for buffer in part]
             for part in (
-                found.global_buffers,
-                *(column.column_buffers for column in found.columns),
-                *(page.buffers for column in found.columns for page in column.pages),
+                result.global_buffers,
+                *(column.column_buffers for column in result.columns),
+                *(page.buffers for column in result.columns for page in column.pages),
             )
         ]
-        for found in metadata
+        for result in metadata
     ]
     assert places[0] == places[1]
     statistics = [

@@ -72,8 +72,8 @@ def check(path: Path, **version: Any) -> None:
         for text in filters:
             scanned = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"]
             assert dataset.to_table(["id"], filter=text)["id"].equals(scanned), text
-            found = oracle.to_table(["id"], filter=text)["id"].to_pylist()
-            assert sorted(found) == sorted(scanned.to_pylist()), (column, text)
+            ids = oracle.to_table(["id"], filter=text)["id"].to_pylist()
+            assert sorted(ids) == sorted(scanned.to_pylist()), (column, text)
     texts = dataset.to_table(["id", "text"]).to_pydict()
     for word in WORDS:
         scanned = sorted(
@@ -82,11 +82,11 @@ def check(path: Path, **version: Any) -> None:
             if text is not None and word in text.split()
         )
         query = MatchQuery(word, "text")
-        found = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
-        assert sorted(found) == scanned, word
+        ids = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
+        assert sorted(ids) == scanned, word
         query = {"query": word, "columns": ["text"]}
-        found = oracle.to_table(["id", "_score"], full_text_query=query)["id"].to_pylist()
-        assert sorted(found) == scanned, word
+        ids = oracle.to_table(["id", "_score"], full_text_query=query)["id"].to_pylist()
+        assert sorted(ids) == scanned, word
     for number in (17, 302, 2_050):
         check_nearest(dataset, oracle, vector(number))
 
@@ -102,9 +102,9 @@ def check_nearest(dataset: lance_spark.Dataset, oracle: lance.LanceDataset, q: l
     nearest = sorted(distances.values())[:15]
     wanted = {"column": "vector", "q": q, "k": 15, "nprobes": 100}
     for client in (dataset, oracle):
-        found = client.to_table(columns=["id", "_distance"], nearest=wanted)
-        assert found["_distance"].to_pylist() == nearest, q
-        ids = found["id"].to_pylist()
+        table = client.to_table(columns=["id", "_distance"], nearest=wanted)
+        assert table["_distance"].to_pylist() == nearest, q
+        ids = table["id"].to_pylist()
         assert len(set(ids)) == len(ids)
         assert [distances[number] for number in ids] == nearest, q
 

@@ -15,9 +15,9 @@ FILTERS = ["x = 5", "x = 2999", "x > 2990", "x < 3 OR x = 1500", "x = 3100", "x 
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP"])
 @pytest.mark.parametrize("who", ["own", "pylance"])
-def test_rows_are_found_by_their_new_addresses(kind: str, who: str, tmp_path: Path) -> None:
+def test_rows_are_found_by_their_new_addresses(index_type: str, who: str, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
 
     def compare() -> None:
@@ -28,16 +28,16 @@ def test_rows_are_found_by_their_new_addresses(kind: str, who: str, tmp_path: Pa
             assert lance.dataset(path).count_rows(text) == len(expected)
 
     lance.write_dataset(pa.table({"x": range(3000)}), path, max_rows_per_file=500)
-    if who == "own" and kind != "ZONEMAP":
-        lance_spark.open_dataset(path).create_scalar_index("x", kind)
+    if who == "own" and index_type != "ZONEMAP":
+        lance_spark.open_dataset(path).create_scalar_index("x", index_type)
     else:
-        lance.dataset(path).create_scalar_index("x", kind)
+        lance.dataset(path).create_scalar_index("x", index_type)
     lance.dataset(path).delete("x % 6 = 1 OR (x < 900 AND x > 100)")
     lance.dataset(path).optimize.compact_files(
         target_rows_per_fragment=1000, defer_index_remap=True
     )
     compare()
-    if kind != "ZONEMAP":
+    if index_type != "ZONEMAP":
         assert "  index: " in lance_spark.open_dataset(path).explain(filter="x = 5")
     lance.write_dataset(pa.table({"x": range(3000, 3500)}), path, mode="append")
     # The first segment gets the new fragments, and keeps the old addresses.
@@ -47,24 +47,24 @@ def test_rows_are_found_by_their_new_addresses(kind: str, who: str, tmp_path: Pa
 
 #: Of what pylance finds rows by old values: after the change of the text, and the type of index.
 OLD_VALUES = {("rows", "BITMAP"), ("rows", "LABEL_LIST")} | {
-    ("columns", kind) for kind in ("BTREE", "BITMAP", "LABEL_LIST")
+    ("columns", index_type) for index_type in ("BTREE", "BITMAP", "LABEL_LIST")
 }
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "NGRAM", "LABEL_LIST"])
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "NGRAM", "LABEL_LIST"])
 @pytest.mark.parametrize("mode", ["rows", "columns"])
 @pytest.mark.parametrize("who", ["own", "pylance"])
 def test_values_before_an_update_in_another_segment(
-    who: str, mode: str, kind: str, tmp_path: Path
+    who: str, mode: str, index_type: str, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t.lance")
     words = [f"text {number % 7}" for number in range(400)]
-    values = [[word] for word in words] if kind == "LABEL_LIST" else words
+    values = [[word] for word in words] if index_type == "LABEL_LIST" else words
     data = pa.table({"id": range(400), "v": values})
     lance.write_dataset(data, path, max_rows_per_file=100, enable_stable_row_ids=mode == "rows")
-    lance_spark.open_dataset(path).create_scalar_index("v", kind)
-    new = ["text 9"] if kind == "LABEL_LIST" else "text 9"
+    lance_spark.open_dataset(path).create_scalar_index("v", index_type)
+    new = ["text 9"] if index_type == "LABEL_LIST" else "text 9"
     lance_spark.open_dataset(path).update({"v": new}, "id IN (3, 113)", mode=mode)
     if who == "own":
         lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
@@ -73,19 +73,19 @@ def test_values_before_an_update_in_another_segment(
     text = {
         "NGRAM": "contains(v, 'text 3')",
         "LABEL_LIST": "array_has_any(v, ['text 3'])",
-    }.get(kind, "v = 'text 3'")
+    }.get(index_type, "v = 'text 3'")
     expected = [number for number in range(400) if number % 7 == 3 and number != 3]
 
-    def found(dataset: Any) -> list[int]:
+    def matching_ids(dataset: Any) -> list[int]:
         return sorted(dataset.to_table(["id"], filter=text)["id"].to_pylist())
 
     dataset = lance_spark.open_dataset(path)
     assert "  index: v_idx" in dataset.explain(filter=text)
     assert len(dataset.describe_indices()[0].segments) == 2
     assert dataset.check_index("v_idx").is_valid
-    assert found(dataset) == expected
-    old = [3] if (mode, kind) in OLD_VALUES else []
-    assert found(lance.dataset(path)) == sorted(expected + old)
+    assert matching_ids(dataset) == expected
+    old = [3] if (mode, index_type) in OLD_VALUES else []
+    assert matching_ids(lance.dataset(path)) == sorted(expected + old)
     # One segment has new values only, whoever merges.
     if who == "own":
         dataset.optimize_indices(num_indices_to_merge=2)
@@ -93,4 +93,4 @@ def test_values_before_an_update_in_another_segment(
         lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=2)
     dataset = lance_spark.open_dataset(path)
     assert dataset.check_index("v_idx").is_valid
-    assert found(dataset) == found(lance.dataset(path)) == expected
+    assert matching_ids(dataset) == matching_ids(lance.dataset(path)) == expected

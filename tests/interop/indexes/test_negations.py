@@ -66,14 +66,14 @@ def both(path: str, text: str, **options: object) -> list[list[int]]:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("kind", ["BITMAP", "BTREE"])
+@pytest.mark.parametrize("index_type", ["BITMAP", "BTREE"])
 @pytest.mark.parametrize("who", ["own", "pylance"])
-def test_all_but_frequent_values(tmp_path: Path, rows: pa.Table, kind: str, who: str) -> None:
+def test_all_but_frequent_values(tmp_path: Path, rows: pa.Table, index_type: str, who: str) -> None:
     path = str(tmp_path / "t.lance")
     lance.write_dataset(rows, path, max_rows_per_file=50_000)
     for column in COLUMNS:
         open_table = lance_spark.open_dataset if who == "own" else lance.dataset
-        open_table(path).create_scalar_index(column, kind)
+        open_table(path).create_scalar_index(column, index_type)
     lance.dataset(path).delete("id % 13 = 1")
     dataset = lance_spark.open_dataset(path)
     for text, is_answered in CONDITIONS.items():

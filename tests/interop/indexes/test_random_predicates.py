@@ -42,8 +42,8 @@ _OPTIONS = {
 }
 _VALUES = ["id", *tables.FILTERS.keys(), "raw", "fix", "ts", "tz"]
 CELLS = [
-    (who, kind, version, segments, stable)
-    for (who, kind), (version, segments, stable) in itertools.product(
+    (who, index_type, version, segments, stable)
+    for (who, index_type), (version, segments, stable) in itertools.product(
         itertools.product(("own", "pylance"), COLUMNS),
         itertools.product(("2.0", "2.1", "2.2"), (1, 2), (False, True)),
     )
@@ -70,7 +70,7 @@ def rows(ids: np.ndarray, version: str) -> pa.Table:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: "-".join(map(str, cell)))
 def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_path: Path) -> None:
-    who, kind, version, segments, stable = cell
+    who, index_type, version, segments, stable = cell
     path, rng = str(tmp_path / "t.lance"), random.Random(str(cell))
     data = rows(np.arange(ROWS), version)
     lance.write_dataset(
@@ -83,8 +83,8 @@ def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_
     lance_spark.open_dataset(path).delete("id % 7 = 6 OR (id > 900 AND id < 960)")
     columns = [
         column
-        for column in COLUMNS[kind] or list(dict.fromkeys(_VALUES))
-        if _is_built(path, who, kind, column, segments)
+        for column in COLUMNS[index_type] or list(dict.fromkeys(_VALUES))
+        if _is_built(path, who, index_type, column, segments)
     ]
     assert columns
     _change(path, version)
@@ -94,20 +94,20 @@ def test_answers_are_those_of_a_scan(cell: tuple[str, str, str, int, bool], tmp_
     assert any(used)
 
 
-def _is_built(path: str, who: str, kind: str, column: str, segments: int) -> bool:
+def _is_built(path: str, who: str, index_type: str, column: str, segments: int) -> bool:
     """Create an index; return whether the client takes the column."""
-    dataset, options = lance_spark.open_dataset(path), _OPTIONS.get(kind, {})
+    dataset, options = lance_spark.open_dataset(path), _OPTIONS.get(index_type, {})
     try:
         if who == "own":
-            dataset.create_scalar_index(column, kind, num_segments=segments, **options)
+            dataset.create_scalar_index(column, index_type, num_segments=segments, **options)
             return True
         oracle = lance.dataset(path)
         if segments == 1:
-            oracle.create_scalar_index(column, kind, **options)
+            oracle.create_scalar_index(column, index_type, **options)
             return True
         parts = [
             oracle.create_index_uncommitted(
-                column, kind, name=f"{column}_idx", fragment_ids=ids, **options
+                column, index_type, name=f"{column}_idx", fragment_ids=ids, **options
             )
             for ids in ([0, 1], [2, 3])
         ]
@@ -135,6 +135,6 @@ def _compare(path: str, predicate: Predicate) -> bool:
     scanned = dataset.to_table(["id"], filter=text, use_scalar_index=False)["id"]
     assert dataset.to_table(["id"], filter=text)["id"].equals(scanned), text
     if predicate.pylance is not None:
-        found: Any = lance.dataset(path).to_table(["id"], filter=predicate.pylance)["id"]
-        assert sorted(found.to_pylist()) == sorted(scanned.to_pylist()), predicate.pylance
+        ids: Any = lance.dataset(path).to_table(["id"], filter=predicate.pylance)["id"]
+        assert sorted(ids.to_pylist()) == sorted(scanned.to_pylist()), predicate.pylance
     return "  index: " in dataset.explain(filter=text)

@@ -21,7 +21,7 @@ from lance_spark.errors import UnsupportedTypeError
 from tests.interop.indexes.tables import FILTERS, OWN_FILTERS, change, ids, write
 from tests.support.cells import ALL_CELLS, every_other
 
-KINDS = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER")
+INDEX_TYPES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER")
 #: Columns that an index type does not take, here or in pylance.
 NOT_TAKEN = {"BLOOMFILTER": {"flag", "d", "fix"}}
 NOT_TAKEN_BY_PYLANCE = {"BITMAP": {"fix"}}
@@ -34,14 +34,14 @@ class Indexed:
     """A table with an index of one type on each column that the type takes."""
 
     path: Path
-    kind: str
+    index_type: str
     number: int
 
     def answers(self, column: str, text: str) -> bool:
         """Return whether an index of the type answers a condition."""
-        if self.kind != "BLOOMFILTER":
+        if self.index_type != "BLOOMFILTER":
             return True
-        is_taken = column not in NOT_TAKEN[self.kind]
+        is_taken = column not in NOT_TAKEN[self.index_type]
         return is_taken and " OR " not in text and bool(BY_FILTER.fullmatch(text.replace(".", "")))
 
 
@@ -58,11 +58,11 @@ if ALL_CELLS:
     SOURCES += [("2.1", False), ("2.2", False)]
 #: The numbers of the tables, who builds the indexes, and their types.
 CELLS = [
-    (number, who, kind)
-    for number, (place, who), kind in itertools.product(
-        range(len(SOURCES)), enumerate(("own", "pylance")), KINDS
+    (number, who, index_type)
+    for number, (place, who), index_type in itertools.product(
+        range(len(SOURCES)), enumerate(("own", "pylance")), INDEX_TYPES
     )
-    if ALL_CELLS or (number + place + KINDS.index(kind)) % 2 == 0
+    if ALL_CELLS or (number + place + INDEX_TYPES.index(index_type)) % 2 == 0
 ]
 
 
@@ -79,28 +79,28 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     scope="module",
     params=CELLS,
     ids=[
-        f"{who} {kind}-{SOURCES[number][0]}-{'stable' if SOURCES[number][1] else 'plain'}"
-        for number, who, kind in CELLS
+        f"{who} {index_type}-{SOURCES[number][0]}-{'stable' if SOURCES[number][1] else 'plain'}"
+        for number, who, index_type in CELLS
     ],
 )
 def indexed(
     request: pytest.FixtureRequest, sources: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Indexed:
-    """A table with an index of one kind on each column, which was changed afterwards."""
-    number, who, kind = request.param
+    """A table with an index of one type on each column, which was changed afterwards."""
+    number, who, index_type = request.param
     path = tmp_path_factory.mktemp("built") / "t.lance"
     lance_spark.open_dataset(str(sources[number])).deep_clone(str(path))
     dataset = lance_spark.open_dataset(str(path))
     for column in {**FILTERS, **OWN_FILTERS}:
-        if column in NOT_TAKEN.get(kind, ()):
+        if column in NOT_TAKEN.get(index_type, ()):
             with pytest.raises(UnsupportedTypeError, match="does not take column"):
-                dataset.create_scalar_index(column, kind)
+                dataset.create_scalar_index(column, index_type)
         elif who == "own":
-            dataset = dataset.create_scalar_index(column, kind)
-        elif column not in NOT_TAKEN_BY_PYLANCE.get(kind, ()):
-            lance.dataset(str(path)).create_scalar_index(column, kind)
+            dataset = dataset.create_scalar_index(column, index_type)
+        elif column not in NOT_TAKEN_BY_PYLANCE.get(index_type, ()):
+            lance.dataset(str(path)).create_scalar_index(column, index_type)
     change(path, SOURCES[number][0])
-    return Indexed(path, kind, number)
+    return Indexed(path, index_type, number)
 
 
 @pytest.mark.sample(4)
@@ -115,7 +115,7 @@ def test_both_clients_use_an_index(indexed: Indexed, column: str) -> None:
             assert "  index: " in lance_spark.open_dataset(str(path)).explain(filter=text), text
             # pylance does not use a BITMAP index for prefixes, and no Bloom filter of a child.
             without = {"BTREE": "LIKE", "BITMAP": "LIKE", "BLOOMFILTER": "st."}
-            if without.get(indexed.kind, "none") not in text:
+            if without.get(indexed.index_type, "none") not in text:
                 assert "ScalarIndexQuery" in oracle.scanner(filter=text).explain_plan(), text
         if not text.startswith("f <"):
             # A NaN of negative sign is less than all values for pylance.

@@ -52,7 +52,7 @@ def table(path: Path, **options: Any) -> lance_spark.Dataset:
     return lance_spark.write_dataset(DATA, str(path), max_rows_per_file=15, **options)
 
 
-def found(dataset: Any, query: dict[str, Any]) -> list[Any]:
+def matching_rows(dataset: Any, query: dict[str, Any]) -> list[Any]:
     rows = dataset.to_table(columns=["word", "s"], **query).select(["word", "s"])
     return sorted(rows.to_pylist(), key=repr)
 
@@ -62,7 +62,7 @@ def found(dataset: Any, query: dict[str, Any]) -> list[Any]:
 def test_workers_build_and_one_commits(tmp_path: Path, name: str, stable: bool) -> None:
     column, index_type, options, query = INDEXES[name]
     dataset = table(tmp_path / "t", enable_stable_row_ids=stable)
-    expected = None if name == "text" else found(dataset, query)
+    expected = None if name == "text" else matching_rows(dataset, query)
     parts = [
         dataset.create_index_uncommitted(column, index_type, fragment_ids=ids, **options)
         for ids in ([0, 1], [2])
@@ -77,8 +77,8 @@ def test_workers_build_and_one_commits(tmp_path: Path, name: str, stable: bool) 
     covered = sorted(sorted(index["fragment_ids"]) for index in dataset.list_indices())
     assert covered == [[0, 1], [2, 3]]
     theirs = lance.dataset(str(tmp_path / "t"))
-    own = found(dataset, query)
-    assert own == found(theirs, query)
+    own = matching_rows(dataset, query)
+    assert own == matching_rows(theirs, query)
     assert expected is None or own == expected
     assert len(own) > 0
     assert theirs.to_table(filter="id > -1").num_rows == dataset.count_rows("id > -1")
@@ -89,7 +89,7 @@ def test_segments_of_pylance(tmp_path: Path, name: str) -> None:
     """pylance builds, this package merges and commits, and the other way round."""
     column, index_type, options, query = INDEXES[name]
     dataset = table(tmp_path / "t")
-    expected = found(dataset, query)
+    expected = matching_rows(dataset, query)
     theirs = lance.dataset(str(tmp_path / "t"))
     parts = [
         client.create_index_uncommitted(column, index_type, fragment_ids=ids, **options)
@@ -100,8 +100,8 @@ def test_segments_of_pylance(tmp_path: Path, name: str) -> None:
     operation = LanceOperation.CreateIndex([_named(parts[3], "i")], [])
     dataset = lance_spark.Dataset.commit(dataset, operation, dataset.version)
     assert dataset.describe_indices()[0].num_rows_indexed == ROWS
-    assert found(dataset, query) == expected
-    assert found(lance.dataset(str(tmp_path / "t")), query) == expected
+    assert matching_rows(dataset, query) == expected
+    assert matching_rows(lance.dataset(str(tmp_path / "t")), query) == expected
     # pylance commits a segment of this package as its own class.
     own = dataset.create_index_uncommitted(column, index_type, fragment_ids=[0, 1, 2], **options)
     fields = {key: getattr(own, key) for key in own.__dataclass_fields__}
@@ -109,8 +109,8 @@ def test_segments_of_pylance(tmp_path: Path, name: str) -> None:
     newest = lance.dataset(str(tmp_path / "t"))
     fields["fragment_ids"] = set(own.fragment_ids)
     newest.commit_existing_index_segments("i", column, [lance.Index(**fields)])
-    assert found(newest, query) == expected
-    assert found(lance_spark.open_dataset(str(tmp_path / "t")), query) == expected
+    assert matching_rows(newest, query) == expected
+    assert matching_rows(lance_spark.open_dataset(str(tmp_path / "t")), query) == expected
 
 
 def _named(index: Any, name: str) -> Any:

@@ -20,9 +20,10 @@ from lance_spark.mem_wal.drain import drain
 from lance_spark.mutations.runner import LocalRunner
 from lance_spark.table.commit.transaction import read_transaction
 from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
+from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
 from lance_spark.table.operations.data.update import Update
+from tests.interop.mem_wal.shards import pylance_snapshots
 
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
@@ -67,21 +68,7 @@ def put(
 def fresh(root: Path) -> dict[int, str]:
     """Return names by key as pylance reads them, from base table and SSTables."""
     dataset = lance.dataset(root)
-    table = open_table(str(root))
-    details = details_of(table.manifest)
-    assert details is not None
-    snapshots = []
-    for shard in list_shards(table.store):
-        manifest = read_latest(table.store, shard)
-        assert manifest is not None
-        snapshot = lance.ShardSnapshot(str(shard)).with_current_generation(
-            manifest.current_generation
-        )
-        for part in manifest.sstables:
-            if part.generation > details.compacted.get(shard, 0):
-                snapshot = snapshot.with_sstable(part.generation, part.folder)
-        snapshots.append(snapshot)
-    rows = lance.LsmScanner.from_snapshots(dataset, snapshots).to_table()
+    rows = lance.LsmScanner.from_snapshots(dataset, pylance_snapshots(str(root))).to_table()
     return by_key(rows)
 
 
@@ -150,8 +137,8 @@ def test_an_index_of_the_key_finds_the_rows(tmp_path: Path) -> None:
     expected = fresh(root)
     compact_mem_wal(open_table(str(root)))
     assert base(root) == expected
-    found = lance.dataset(root).to_table(filter="name = 'new0.5' or name = 'base5'")
-    assert found["id"].to_pylist() == [5]
+    table = lance.dataset(root).to_table(filter="name = 'new0.5' or name = 'base5'")
+    assert table["id"].to_pylist() == [5]
 
 
 def test_only_tombstones_of_missing_keys(tmp_path: Path) -> None:
@@ -197,8 +184,8 @@ def test_composite_keys_and_buckets(tmp_path: Path) -> None:
         writer.put(rows([("a", 2), ("", 2)], 2.0))
     done = compact_mem_wal(open_table(str(root)))
     assert set(map(str, done.generations)) == set(shards)
-    found = lance.dataset(root).to_table().to_pylist()
-    assert sorted((row["name"], row["id"], row["value"]) for row in found) == [
+    result = lance.dataset(root).to_table().to_pylist()
+    assert sorted((row["name"], row["id"], row["value"]) for row in result) == [
         ("", 0, 0.0),
         ("", 2, 2.0),
         ("a", 1, 1.0),

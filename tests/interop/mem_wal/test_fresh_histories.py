@@ -108,17 +108,17 @@ class History:
     def by_key(self, table: pa.Table) -> dict[Any, str]:
         names = self.keys.names
         rows = table.to_pylist()
-        found = {
+        text_of = {
             (tuple(row[name] for name in names) if self.is_composite else row[names[0]]): row[
                 "text"
             ]
             for row in rows
         }
-        assert len(found) == len(rows), "a key is there twice"
+        assert len(text_of) == len(rows), "a key is there twice"
         for row in rows:
             tags = row["nested"]["tags"] if isinstance(row["nested"], dict) else row["nested"]
             assert tags is None or tags == [row["text"]]
-        return found
+        return text_of
 
     def check(self) -> None:
         fresh = lance_spark.open_dataset(self.path).fresh()

@@ -74,9 +74,9 @@ def test_types_of_keys(
     wanted = {key: text for key, text in expected.items() if text is not None}
     CACHE.clear()
     tasks = pickle.loads(pickle.dumps(lance_spark.open_dataset(path).fresh().plan()))
-    found = [row for task in tasks for batch in task.batches() for row in batch.to_pylist()]
-    assert {tuple(row.values())[:-1]: row["s"] for row in found} == wanted
-    assert len(found) == len(wanted)
+    result = [row for task in tasks for batch in task.batches() for row in batch.to_pylist()]
+    assert {tuple(row.values())[:-1]: row["s"] for row in result} == wanted
+    assert len(result) == len(wanted)
 
 
 @pytest.fixture(scope="module")
@@ -182,9 +182,9 @@ def test_another_log_of_the_same_name(tmp_path: Path, monkeypatch: pytest.Monkey
         writer = opened.mem_wal_writer()
         writer.put(pa.table([[1 + number], ["log"]], schema=schema))
         writer.close(flush=False)
-        found = lance_spark.open_dataset(path).fresh().to_table().to_pylist()
-        assert {row["id"]: row["s"] for row in found} == {1 + number: "log", 2 - number: "base"}
-        assert len(found) == 2
+        result = lance_spark.open_dataset(path).fresh().to_table().to_pylist()
+        assert {row["id"]: row["s"] for row in result} == {1 + number: "log", 2 - number: "base"}
+        assert len(result) == 2
         shutil.rmtree(path)
 
 

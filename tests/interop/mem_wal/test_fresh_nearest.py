@@ -80,20 +80,20 @@ def test_the_nearest_rows(path: str, metric: str) -> None:
         {"limit": 4},
     ):
         nearest = {"column": "v", "q": query(), "k": 15, "nprobes": 2, "metric": metric}
-        found = fresh.to_table(nearest=nearest, **changes)
+        table = fresh.to_table(nearest=nearest, **changes)
         wanted = whole.to_table(nearest=nearest, **changes)
-        assert pairs(found) == pairs(wanted), changes
-        assert found.schema.names == wanted.schema.names
+        assert pairs(table) == pairs(wanted), changes
+        assert table.schema.names == wanted.schema.names
         np.testing.assert_allclose(
-            found["_distance"].to_numpy(), wanted["_distance"].to_numpy(), rtol=1e-4, atol=1e-5
+            table["_distance"].to_numpy(), wanted["_distance"].to_numpy(), rtol=1e-4, atol=1e-5
         )
 
 
 def test_several_queries(path: str) -> None:
     fresh, whole = lance_spark.open_dataset(path).fresh(), expected(path)
     nearest = {"column": "v", "q": [query() for _ in range(3)], "k": 6, "nprobes": 2}
-    found = fresh.to_table(["id", "s"], nearest=nearest)
-    assert pairs(found) == pairs(whole.to_table(["id", "s"], nearest=nearest))
+    table = fresh.to_table(["id", "s"], nearest=nearest)
+    assert pairs(table) == pairs(whole.to_table(["id", "s"], nearest=nearest))
     bounded = {**nearest, "distance_range": (2.0, 9.0)}
     assert pairs(fresh.to_table(nearest=bounded)) == pairs(whole.to_table(nearest=bounded))
 
@@ -123,12 +123,12 @@ def test_the_planner_is_as_pylances(path: str) -> None:
         pylance = lance.LsmVectorSearchPlanner(dataset, theirs, "v").plan_search(
             vector, **options, overfetch_factor=4.0
         )
-        found, wanted = plan.to_table(), pylance.to_table()
-        assert found.schema.names == wanted.schema.names == plan.schema.names
-        assert len(set(found["id"].to_pylist())) == found.num_rows
+        table, wanted = plan.to_table(), pylance.to_table()
+        assert table.schema.names == wanted.schema.names == plan.schema.names
+        assert len(set(table["id"].to_pylist())) == table.num_rows
         # pylance measures SSTables by a graph of quantized vectors.
-        same = set(found["id"].to_pylist()) & set(wanted["id"].to_pylist())
-        assert len(same) >= 0.8 * found.num_rows
+        same = set(table["id"].to_pylist()) & set(wanted["id"].to_pylist())
+        assert len(same) >= 0.8 * table.num_rows
         assert "SSTable of generation 1: " in plan.explain()
     for options in ({"k": 0}, {"nprobes": 0}, {"overfetch_factor": 0.5}):
         with pytest.raises(InvalidInputError):

@@ -96,10 +96,10 @@ def test_filters_on_the_sharding_column(
     def check(condition: Any, holds: Any, expected: set[str]) -> None:
         assert shards_of(path, condition) == expected & all_shards, condition
         arguments = {"filter" if isinstance(condition, str) else "filters": condition}
-        found = fresh.to_table(**arguments).to_pylist()
+        rows = fresh.to_table(**arguments).to_pylist()
         wanted = {key: text for key, text in model.items() if holds(*key)}
-        assert {(row["a"], row["b"]): row["s"] for row in found} == wanted, condition
-        assert len(found) == len(wanted)
+        assert {(row["a"], row["b"]): row["s"] for row in rows} == wanted, condition
+        assert len(rows) == len(wanted)
 
     for value in values[:2]:
         own = {shard_of[value]}

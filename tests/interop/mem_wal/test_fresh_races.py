@@ -83,10 +83,10 @@ def test_a_read_has_what_was_acknowledged_before_it(tmp_path: Path, seed: int) -
     reads = 0
     while changes.is_alive() or not reads:
         before = dict(changes.acknowledged)
-        found = lance_spark.open_dataset(path).fresh().to_table()
+        table = lance_spark.open_dataset(path).fresh().to_table()
         after = dict(changes.started)
-        rows = dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
-        assert len(rows) == found.num_rows
+        rows = dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
+        assert len(rows) == table.num_rows
         for key, number in before.items():
             if after.get(key) == abs(number):
                 # Nothing has changed the key since.
@@ -97,8 +97,8 @@ def test_a_read_has_what_was_acknowledged_before_it(tmp_path: Path, seed: int) -
     changes.join()
     if changes.error is not None:
         raise changes.error
-    found = lance_spark.open_dataset(path).fresh().to_table()
-    rows = dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True))
+    table = lance_spark.open_dataset(path).fresh().to_table()
+    rows = dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
     for key, number in changes.acknowledged.items():
         assert rows.get(key, -1) == (number if number > 0 else -1)
     assert reads > 3

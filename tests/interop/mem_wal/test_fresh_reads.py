@@ -168,8 +168,8 @@ def test_compacted_generations_are_not_read(path: str) -> None:
     lance.dataset(path).update({"s": "'direct'"}, where="id = 1")
     dataset = fresh(path)
     assert dataset.num_sstables == 1
-    found = texts(dataset.to_table())
-    assert (found[1], found[3], 2 in found) == ("direct", "step 0", False)
+    text_of = texts(dataset.to_table())
+    assert (text_of[1], text_of[3], 2 in text_of) == ("direct", "step 0", False)
     # pylance reads the generation again if a caller names it.
     own = ShardSnapshot(shard)
     theirs = lance.ShardSnapshot(shard).with_current_generation(3)
@@ -177,7 +177,7 @@ def test_compacted_generations_are_not_read(path: str) -> None:
         own.with_sstable(sstable.generation, sstable.folder)
         theirs = theirs.with_sstable(sstable.generation, sstable.folder)
     opened = lance_spark.open_dataset(path)
-    assert texts(LsmScanner.from_snapshots(opened, [own]).to_table()) == found
+    assert texts(LsmScanner.from_snapshots(opened, [own]).to_table()) == text_of
     scanner = lance.LsmScanner.from_snapshots(lance.dataset(path), [theirs])
     assert texts(scanner.to_table())[1] == "step 0"
 
@@ -241,10 +241,10 @@ def test_nested_values_and_json(tmp_path: Path) -> None:
         else:
             writer.close()
         opened = lance_spark.open_dataset(path).fresh()
-        found = opened.to_table()
-        assert found.schema.types == lance_spark.open_dataset(path).schema.types
+        table = opened.to_table()
+        assert table.schema.types == lance_spark.open_dataset(path).schema.types
         assert [
-            {**row, "doc": row["doc"] and row["doc"].replace(" ", "")} for row in found.to_pylist()
+            {**row, "doc": row["doc"] and row["doc"].replace(" ", "")} for row in table.to_pylist()
         ] == [{**row, "doc": row["doc"] and row["doc"].replace(" ", "")} for row in expected]
         assert opened.to_table(["id"], filter="point.x = 1")["id"].to_pylist() == ["a"]
         assert opened.to_table(["point.x", "id"])["point"].to_pylist()[0] == {"x": 1}
@@ -266,8 +266,8 @@ def test_a_column_of_blobs_is_read_as_bytes(tmp_path: Path) -> None:
         if closes:
             writer.close()
     opened = fresh(path)
-    found = opened.to_table(blob_handling="all_binary").to_pylist()
-    assert {row["id"]: row["b"] for row in found} == {1: b"sstable", 2: b"log", 3: None}
+    result = opened.to_table(blob_handling="all_binary").to_pylist()
+    assert {row["id"]: row["b"] for row in result} == {1: b"sstable", 2: b"log", 3: None}
     assert sorted(opened.to_table(["id"])["id"].to_pylist()) == [1, 2, 3]
     assert opened.to_table(blob_handling="none").column_names == ["id"]
     with pytest.raises(InvalidInputError, match="descriptors of blobs"):
@@ -375,8 +375,8 @@ def test_a_compaction_meanwhile_is_noticed(path: str, monkeypatch: pytest.Monkey
     calls: list[int] = []
     opened = _state_after_a_compaction(path, monkeypatch, calls)
     assert len(calls) == 2
-    found = texts(opened.to_table())
-    assert (found[1], found[5], len(found)) == ("step 0", "step 0", 10)
+    text_of = texts(opened.to_table())
+    assert (text_of[1], text_of[5], len(text_of)) == ("step 0", "step 0", 10)
 
 
 def test_a_generation_that_is_nowhere_is_an_error(path: str) -> None:
@@ -451,9 +451,9 @@ def test_lookups_of_composite_keys(tmp_path: Path) -> None:
     for a, b in [*keys, ("w", 9), ("v", 0), ("x", 9)]:
         key = pa.array([{"a": a, "b": b}], pa.struct([("a", pa.string()), ("b", pa.int32())]))
         plan = planner.plan_lookup(key)
-        found = plan.to_table()
-        assert found.to_pylist() == pylance.plan_lookup(key).to_table().to_pylist()
-        assert found.schema.names == plan.schema.names == ["b", "s", "a"]
+        table = plan.to_table()
+        assert table.to_pylist() == pylance.plan_lookup(key).to_table().to_pylist()
+        assert table.schema.names == plan.schema.names == ["b", "s", "a"]
         is_in_sstable = (a, b) in [("x", 1), ("w", 9), ("y", 2)]
         assert ("SSTable" in plan.explain()) == is_in_sstable
     with pytest.raises(InvalidInputError, match="struct with the fields a, b"):

@@ -90,11 +90,11 @@ def scores(rows: pa.Table) -> dict[int, float]:
     return dict(zip(rows["id"].to_pylist(), rows["_score"].to_pylist(), strict=True))
 
 
-def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
-    assert found.keys() == wanted.keys()
-    order = sorted(found)
+def assert_same(actual: dict[int, float], wanted: dict[int, float]) -> None:
+    assert actual.keys() == wanted.keys()
+    order = sorted(actual)
     np.testing.assert_allclose(
-        [found[key] for key in order], [wanted[key] for key in order], rtol=1e-5
+        [actual[key] for key in order], [wanted[key] for key in order], rtol=1e-5
     )
 
 
@@ -139,9 +139,9 @@ def test_scores_are_those_of_pylance_after_the_rows_were_brought_in(
     fresh = lance_spark.open_dataset(tables.path).fresh()
     brought = lance_spark.open_dataset(tables.copy)
     for condition in (None, "id >= 20 AND n < 5"):
-        found = fresh.to_table(["id"], full_text_query=own, filter=condition)
+        table = fresh.to_table(["id"], full_text_query=own, filter=condition)
         assert_same(
-            scores(found), scores(brought.to_table(["id"], full_text_query=own, filter=condition))
+            scores(table), scores(brought.to_table(["id"], full_text_query=own, filter=condition))
         )
         try:
             wanted = lance.dataset(tables.copy).to_table(
@@ -154,8 +154,8 @@ def test_scores_are_those_of_pylance_after_the_rows_were_brought_in(
         except (ValueError, OSError):
             # A phrase needs an index.
             continue
-        assert_same(scores(found), scores(wanted))
-        values = found["_score"].to_pylist()
+        assert_same(scores(table), scores(wanted))
+        values = table["_score"].to_pylist()
         assert values == sorted(values, reverse=True)
         for limit in (0, 5):
             best = fresh.to_table(["id"], full_text_query=own, filter=condition, limit=limit)
@@ -165,15 +165,15 @@ def test_scores_are_those_of_pylance_after_the_rows_were_brought_in(
 def test_columns_of_the_rows(tables: Tables) -> None:
     fresh = lance_spark.open_dataset(tables.path).fresh()
     rows = {row["id"]: row for row in fresh.to_table().to_pylist()}
-    found = fresh.to_table(full_text_query=own_queries.MatchQuery("fox house", "t"))
-    assert found.column_names == ["id", "t", "u", "n", "_score"]
-    for row in found.drop_columns("_score").to_pylist():
+    table = fresh.to_table(full_text_query=own_queries.MatchQuery("fox house", "t"))
+    assert table.column_names == ["id", "t", "u", "n", "_score"]
+    for row in table.drop_columns("_score").to_pylist():
         assert row == rows[row["id"]]
     named = fresh.to_table(
         ["n", "_score", "t"], full_text_query=own_queries.MatchQuery("fox house", "t")
     )
     assert named.column_names == ["n", "_score", "t"]
-    assert named["t"].to_pylist() == found["t"].to_pylist()
+    assert named["t"].to_pylist() == table["t"].to_pylist()
 
 
 def test_tasks_of_shares(tables: Tables) -> None:
@@ -194,14 +194,14 @@ def test_tasks_of_shares(tables: Tables) -> None:
             pa.Table.from_batches(pickle.loads(pickle.dumps(task)).batches(), task.schema)
             for task in parts
         )
-        found = scores(rows)
+        result = scores(rows)
         expected = {key: score for key, score in wanted.items() if key in kept}
         if limit is None:
-            assert_same(found, expected)
+            assert_same(result, expected)
         else:
             best = sorted(expected.values(), reverse=True)[:limit]
             np.testing.assert_allclose(
-                sorted(found.values(), reverse=True)[:limit], best, rtol=1e-5
+                sorted(result.values(), reverse=True)[:limit], best, rtol=1e-5
             )
         empty = fresh._text_schema([], None, adds_score=False)
         counted = [
@@ -221,9 +221,9 @@ def test_combined_fields(tables: Tables) -> None:
     if not fresh._plan_text(own_queries.MatchQuery("fox", "t"), fast_search=False).indexes:
         pytest.skip("needs an index")
     for condition in (None, "n < 4"):
-        found = fresh.to_table(["id"], full_text_query=query, filter=condition)
+        table = fresh.to_table(["id"], full_text_query=query, filter=condition)
         wanted = brought.to_table(["id"], full_text_query=query, filter=condition)
-        assert_same(scores(found), scores(wanted))
+        assert_same(scores(table), scores(wanted))
 
 
 @pytest.mark.parametrize("is_json", [False, True], ids=["list", "json"])
@@ -249,12 +249,12 @@ def test_lists_and_json(tmp_path: Path, is_json: bool) -> None:
     writer.close(flush=False)
     query = own_queries.MatchQuery("a,str,fox" if is_json else "fox", "t")
     fresh = lance_spark.open_dataset(path).fresh()
-    found = fresh.to_table(full_text_query=query)
-    assert found.num_rows == 3
+    table = fresh.to_table(full_text_query=query)
+    assert table.num_rows == 3
     compacted = lance_spark.open_dataset(path).compact_mem_wal(flush=True)
     wanted = compacted.to_table(full_text_query=query)
-    assert_same(scores(found), scores(wanted))
-    assert {row["id"]: row["t"] for row in found.to_pylist()} == {
+    assert_same(scores(table), scores(wanted))
+    assert {row["id"]: row["t"] for row in table.to_pylist()} == {
         row["id"]: row["t"] for row in wanted.to_pylist()
     }
     assert_same(scores(fresh.to_table(["id"], full_text_query=query)), scores(wanted))

@@ -98,11 +98,11 @@ def test_pylance_reads_ours(tmp_path: Path, version: str) -> None:
     expected = some_rows([1, 10], "new"), some_rows([3], "base")
     assert fresh.to_pylist() == pa.concat_tables(expected).sort_by("id").to_pylist()
     planner = lance.LsmPointLookupPlanner(dataset, [snapshot])
-    found = [
+    names = [
         planner.plan_lookup(pa.array([key], pa.int64())).to_table()["name"].to_pylist()
         for key in (1, 2, 3, 7, 10, 99)
     ]
-    assert found == [["new1"], [], ["base3"], [], ["new10"], []]
+    assert names == [["new1"], [], ["base3"], [], ["new10"], []]
 
 
 def test_pylance_opens_a_composite_key(tmp_path: Path) -> None:

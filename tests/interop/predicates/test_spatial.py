@@ -82,7 +82,7 @@ def test_relations_are_those_of_pylance(tmp_path: Path, encoding: str, size: int
         for _ in range(150)
     ]
     write(tmp_path / "t", values, encoding)
-    found = 0
+    num_matches = 0
     for name in TYPES:
         for _ in range(LITERALS):
             literal = geometry(name, rng, size)
@@ -95,8 +95,8 @@ def test_relations_are_those_of_pylance(tmp_path: Path, encoding: str, size: int
                         condition,
                         [values[row] for row in different],
                     )
-                    found += len(expected)
-    assert found
+                    num_matches += len(expected)
+    assert num_matches
 
 
 def test_points_on_edges_are_decided_exactly(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from lance_spark import dataset as ours
 from lance_spark import query
 
 _DATASET = import_module("lance.dataset")
+_OPTIMIZE = import_module("lance.optimize")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Client:
     Fragment: Any
     FragmentMetadata: Any
     ColumnOrdering: Any
+    DataFile: Any
+    #: Names of `lance.optimize`.
+    optimize: Any
     #: Names of `lance.file`.
     files: Any
     #: Names of `lance`: blobs, schemas.
@@ -56,6 +60,8 @@ PYLANCE = Client(
     lance.LanceFragment,
     lance.FragmentMetadata,
     _DATASET.ColumnOrdering,
+    lance.fragment.DataFile,
+    _OPTIMIZE,
     import_module("lance.file"),
     lance,
     import_module("lance.query"),
@@ -71,6 +77,8 @@ OURS = Client(
     ours.DatasetFragment,
     ours.Fragment,
     ours.ColumnOrdering,
+    ours.DataFile,
+    ours,
     ours,
     ours,
     query,

@@ -38,5 +38,24 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "indexes: optimised by an unknown name": ("refused", _OPTION),
     "merges: two new columns at once": ("more", "the second one is planned again"),
     "merges: restore and insert at once": ("more", "an insert is planned on the newest version"),
+    "operations: clone as a branch": (
+        "refused",
+        "a branch is in the folder of its table; pylance makes a table that names a branch",
+    ),
+    "operations: rewritten index": (
+        "more",
+        "pylance cannot read a transaction that rewrote an index: it raises TypeError",
+    ),
+    "operations: rows of a session": ("more", "rows may be in any order, and repeated"),
+    "operations: prewarmed text with positions": (
+        "more",
+        "searches for phrases read positions; an index without them is an error of the search",
+    ),
+    "sources: all versions": ("refused", "give `compared_against`, or both other versions"),
+    "sources: file of a column": (
+        "more",
+        "the file may have some of the columns, for an operation",
+    ),
+    "sources: index of a replaced column": ("more", "the index is planned again"),
     "filters: expression cast": ("more", "pylance cannot pass a safe cast on"),
 }

@@ -42,9 +42,9 @@ def random_query(rng: random.Random, words: list[str], columns: list[str]) -> Co
 
 
 def check(path: Path, query: Any, **options: Any) -> None:
-    expected, found = oracle_scores(path, query, **options), own_scores(path, query, **options)
-    assert found.keys() == expected.keys(), query
-    assert found == pytest.approx(expected, rel=3e-6, abs=1e-5)
+    expected, scores = oracle_scores(path, query, **options), own_scores(path, query, **options)
+    assert scores.keys() == expected.keys(), query
+    assert scores == pytest.approx(expected, rel=3e-6, abs=1e-5)
 
 
 @pytest.mark.sample(2)

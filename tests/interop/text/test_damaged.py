@@ -88,8 +88,8 @@ def test_damaged_files(
                 dataset.to_table(["_score"], full_text_query=QUERIES[0])
         else:
             for query in QUERIES[:2]:
-                found = dataset.to_table(["s"], full_text_query=query)["s"].to_pylist()
-                assert sorted(found) == expected[query]
+                rows = dataset.to_table(["s"], full_text_query=query)["s"].to_pylist()
+                assert sorted(rows) == expected[query]
             assert "the index of column 's' is ignored" in caplog.text
         # Rows are not read if only the index is wanted, or if words are similar by the index.
         for query, options in ((QUERIES[0], {"fast_search": True}), (QUERIES[2], {})):

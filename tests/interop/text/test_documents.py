@@ -249,10 +249,10 @@ def test_damaged_leaves() -> None:
             continue
         assert text is not None
         paths = [leaves.names[path] for path in leaves.paths.tolist()]
-        found = [
+        result = [
             text if other is None else other for text, other in zip(strings, others, strict=True)
         ]
-        assert sorted(zip(paths, found, strict=True)) == sorted(
+        assert sorted(zip(paths, result, strict=True)) == sorted(
             (path, leaf if isinstance(leaf, str) else jsonb.value_text(leaf))
             for path, leaf in _flattened(value)
         )

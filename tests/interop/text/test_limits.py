@@ -149,10 +149,10 @@ def test_postings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     lance.write_dataset(pa.table({"id": range(4), "a": ["x y", "y", "x x", "z"]}), str(path))
     dataset = lance_spark.open_dataset(str(path)).create_scalar_index("a", "INVERTED")
     monkeypatch.setattr(TokenBlocks, "of", counted)
-    found = [
+    ids = [
         dataset.to_table(["id"], full_text_query=query, limit=3)["id"].to_pylist()
         for query in ("x", "x", "z y x", "y z", "none")
     ]
-    assert found == [[2, 0], [2, 0], [3, 0, 2], [3, 1, 0], []]
+    assert ids == [[2, 0], [2, 0], [3, 0, 2], [3, 1, 0], []]
     # The second query reads nothing, and the third one other words at once.
     assert reads == [1, 2]

@@ -43,10 +43,10 @@ def test_changes_after_an_index(who: str, stable_row_ids: bool, tmp_path: Path) 
             query = random_query(rng, words)
             arguments = rng.choice([{}, {"filter": "id % 3 = 0"}, {"fast_search": True}])
             expected = oracle_scores(path, query, **arguments)
-            found = own_scores(path, query, **arguments)
-            assert found == pytest.approx(expected, rel=3e-6, abs=1e-5), query
+            scores = own_scores(path, query, **arguments)
+            assert scores == pytest.approx(expected, rel=3e-6, abs=1e-5), query
             dataset = lance_spark.open_dataset(str(path))
-            assert read_tasks(tasks_of(dataset, query, 1, **arguments)) == found, query
+            assert read_tasks(tasks_of(dataset, query, 1, **arguments)) == scores, query
 
     def append(first: int) -> None:
         lance.write_dataset(
@@ -133,19 +133,19 @@ def test_segments_that_pylance_merged_with_old_texts(tmp_path: Path) -> None:
     (segment,) = [index for index in dataset.list_indices() if index["name"] == "s_idx"]
     assert segment["fragment_ids"] == {0, 1, 2, 3}
 
-    def found(query: q.FullTextQuery, **options: Any) -> list[int]:
+    def matching_ids(query: q.FullTextQuery, **options: Any) -> list[int]:
         return sorted(dataset.to_table(["id"], full_text_query=query, **options)["id"].to_pylist())
 
     changed = range(1, 300, 10)
     kept = [number for number in range(300) if number % 10 != 1]
     for options in ({}, {"fast_search": True}):
-        assert found(q.MatchQuery("new", "s"), **options) == list(changed)
-        assert found(q.MatchQuery("old", "s"), **options) == kept
-        assert found(q.PhraseQuery("old w1", "s"), **options) == [
+        assert matching_ids(q.MatchQuery("new", "s"), **options) == list(changed)
+        assert matching_ids(q.MatchQuery("old", "s"), **options) == kept
+        assert matching_ids(q.PhraseQuery("old w1", "s"), **options) == [
             number for number in kept if number % 5 == 1
         ]
-        assert len(found(q.MatchQuery("w7 w1", "s"), **options)) == 60
-    assert set(found(q.MatchQuery("ole", "s", fuzziness=1))) >= set(kept)
+        assert len(matching_ids(q.MatchQuery("w7 w1", "s"), **options)) == 60
+    assert set(matching_ids(q.MatchQuery("ole", "s", fuzziness=1))) >= set(kept)
 
 
 @pytest.mark.parametrize("text", [None, "", "the"])
@@ -172,8 +172,8 @@ def test_texts_that_lost_their_words_before_pylance_merged(
         (q.MatchQuery("ole", "s", fuzziness=1), kept),
         (q.PhraseQuery("old w1", "s"), [number for number in kept if number % 5 == 1]),
     ):
-        found = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
-        assert sorted(found) == expected
+        ids = dataset.to_table(["id"], full_text_query=query)["id"].to_pylist()
+        assert sorted(ids) == expected
         best = dataset.to_table(["id"], full_text_query=query, limit=20)["id"].to_pylist()
         assert len(best) == 20
         assert set(best) <= set(expected)

@@ -37,14 +37,14 @@ def scores(dataset: Any, **options: Any) -> list[float]:
 def test_indexes_of_releases(fixture: Fixture, releases: Unpack) -> None:
     path = fixture.path(releases)
     dataset = lance_spark.open_dataset(path)
-    found = scores(dataset)
+    result = scores(dataset)
     # Each fifth row has word3, and each third row other1.
     texts = dataset.to_table(["words"])["words"].to_pylist()
-    assert len(found) == sum("word3" in text or "other1" in text for text in texts) == 136
+    assert len(result) == sum("word3" in text or "other1" in text for text in texts) == 136
     if fixture.release in UNKNOWN:
         assert not scores(dataset, fast_search=True)
         return
-    assert found == pytest.approx(scores(lance.dataset(path)), rel=1e-6)
+    assert result == pytest.approx(scores(lance.dataset(path)), rel=1e-6)
     fast = scores(dataset, fast_search=True)
     assert fast == pytest.approx(scores(lance.dataset(path), fast_search=True), rel=1e-6)
     names = [index.name for index in dataset.describe_indices() if index.index_type == "Inverted"]
@@ -60,9 +60,9 @@ def test_first_format(fixture: Fixture, tmp_path: Path) -> None:
     phrase = "word3 other1"
     dataset = lance_spark.open_dataset(path)
     # pylance does not use these positions.
-    found = rows_of(dataset, q.PhraseQuery(phrase, "words"))
+    rows = rows_of(dataset, q.PhraseQuery(phrase, "words"))
     texts = dataset.to_table(["words"])["words"].to_pylist()
-    assert found == sorted(text for text in texts if phrase in text) != []
+    assert rows == sorted(text for text in texts if phrase in text) != []
     dataset = lance_spark.write_dataset(dataset.to_table(limit=20), path, mode="append")
     before = scores(dataset)
     dataset = dataset.optimize_indices()

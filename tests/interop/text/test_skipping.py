@@ -60,18 +60,18 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Parts of the blocks of a query that are decoded at once."""
-    decode, found = TokenBlocks.decoded, []
+    decode, result = TokenBlocks.decoded, []
 
     def counted(blocks: TokenBlocks, numbers: Any = None) -> Any:
         count = len(blocks.firsts)
-        found.append((count if numbers is None else len(numbers)) / max(count, 1))
+        result.append((count if numbers is None else len(numbers)) / max(count, 1))
         return decode(blocks, numbers)
 
     monkeypatch.setattr(TokenBlocks, "decoded", counted)
     monkeypatch.setattr(TextIndexPart, "has_decoded", lambda part, tokens: False)
     monkeypatch.setattr(skipping, "_FEW_BLOCKS", 4)
     monkeypatch.setattr(skipping, "_FIRST_ROUND", 2)
-    return found
+    return result
 
 
 @pytest.mark.sample(2)
@@ -80,10 +80,10 @@ def test_best_rows(query: Any, path: Path, decoded: list[float]) -> None:
     every = own_scores(path, query)
     decoded.clear()
     for limit in (1, 10, 300):
-        found = own_scores(path, query, limit=limit)
-        assert found == dict(list(every.items())[:limit])
+        scores = own_scores(path, query, limit=limit)
+        assert scores == dict(list(every.items())[:limit])
         oracle = oracle_scores(path, query, limit=limit)
-        assert list(found.values()) == pytest.approx(list(oracle.values()), rel=1e-6)
+        assert list(scores.values()) == pytest.approx(list(oracle.values()), rel=1e-6)
         if query == "w0" and limit == 10 and decoded:
             assert 0 < sum(decoded) < 0.6
 
@@ -113,10 +113,10 @@ def test_best_rows_of_decoded_postings(
     every = own_scores(path, query)
     for limit in (1, 10, 300):
         ranges.clear()
-        found = own_scores(path, query, limit=limit)
-        assert found == dict(list(every.items())[:limit])
+        scores = own_scores(path, query, limit=limit)
+        assert scores == dict(list(every.items())[:limit])
         oracle = oracle_scores(path, query, limit=limit)
-        assert list(found.values()) == pytest.approx(list(oracle.values()), rel=1e-5)
+        assert list(scores.values()) == pytest.approx(list(oracle.values()), rel=1e-5)
         if query == "w1 w2" and limit == 1:
             assert 0 < sum(ranges) < 0.9 if most else not ranges
 

@@ -48,7 +48,7 @@ def table(matrix: np.ndarray, first: int = 0, dtype: pa.DataType | None = None) 
     return pa.table({"v": lists(matrix, dtype), "id": ids})
 
 
-def found(path: Path, query: Any, **options: Any) -> list[int]:
+def nearest_ids(path: Path, query: Any, **options: Any) -> list[int]:
     nearest = {"column": "v", "q": query, "k": K, **options}
     result = lance.dataset(path).to_table(["id", "_distance"], nearest=nearest)
     ids: list[int] = result["id"].to_pylist()
@@ -62,8 +62,8 @@ def recall(
     queries = vectors(QUERIES, seed=77) if queries is None else queries
     hits = 0
     for query in queries:
-        exact = found(path, query, metric=metric, use_index=False)
-        hits += len(set(exact) & set(found(path, query, metric=metric, **options)))
+        exact = nearest_ids(path, query, metric=metric, use_index=False)
+        hits += len(set(exact) & set(nearest_ids(path, query, metric=metric, **options)))
     return hits / (K * len(queries))
 
 
@@ -204,8 +204,8 @@ def test_lists_of_vectors(tmp_path: Path) -> None:
         assert_valid(dataset)
         stats = lance.dataset(tmp_path).stats.index_stats("v_idx")["indices"][0]
         assert sum(part["size"] for part in stats["partitions"]) == 3000
-        exact = found(tmp_path, query, metric="cosine", use_index=False)
-        by_index = found(tmp_path, query, metric="cosine", nprobes=3, refine_factor=10)
+        exact = nearest_ids(tmp_path, query, metric="cosine", use_index=False)
+        by_index = nearest_ids(tmp_path, query, metric="cosine", nprobes=3, refine_factor=10)
         assert len(set(exact) & set(by_index)) >= K - 2
 
 

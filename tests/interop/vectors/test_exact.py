@@ -104,8 +104,8 @@ def test_bits(path: Path) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_repeated_vectors_are_in_the_order_of_row_ids(path: Path, metric: str) -> None:
-    found = lance.dataset(str(path)).to_table(columns=["v32"], filter="id = 7")["v32"]
-    q = np.array(found[0].as_py(), np.float32)
+    result = lance.dataset(str(path)).to_table(columns=["v32"], filter="id = 7")["v32"]
+    q = np.array(result[0].as_py(), np.float32)
     table = check_equal(path, {"column": "v32", "q": q, "k": 25, "metric": metric})
     if metric != "dot":
         ids = table["_rowid"].to_pylist()
@@ -210,11 +210,11 @@ def test_bytes_and_short_floats_are_measured(tmp_path: Path) -> None:
         numbers = stored.astype(np.float64)
         q = numbers[4] + 0.25
         nearest = {"column": column, "q": q, "k": 5, "metric": "l2"}
-        found = dataset.to_table(["id"], nearest=nearest)
+        result = dataset.to_table(["id"], nearest=nearest)
         distances = ((numbers - q.astype(np.float32)) ** 2).sum(axis=1)
         order = np.lexsort((np.arange(300), distances.astype(np.float32)))[:5]
-        assert found["id"].to_pylist() == order.tolist()
-        np.testing.assert_allclose(found["_distance"], distances[order], rtol=1e-6)
+        assert result["id"].to_pylist() == order.tolist()
+        np.testing.assert_allclose(result["_distance"], distances[order], rtol=1e-6)
 
 
 INVALID: list[dict[str, Any]] = [

@@ -34,15 +34,15 @@ def test_partitions_and_rows(path: str, tmp_path: Path) -> None:
         nearest = {"column": "v", "q": q, "k": 5, "nprobes": probes}
         text = dataset.explain(nearest=nearest)
         assert "column: v, metric l2, k 5" in text
-        found = re.search(
+        match = re.search(
             r"index: v_idx \(VECTOR\): 2000 rows, IVF_PQ l2, (\d+) of 6 partitions, ([\d,]+) rows measured",
             text,
         )
-        assert found is not None
-        assert probes is None or int(found[1]) == probes
-        rows = int(found[2].replace(",", ""))
+        assert match is not None
+        assert probes is None or int(match[1]) == probes
+        rows = int(match[2].replace(",", ""))
         plan = lance.dataset(path).scanner(nearest=nearest).analyze_plan()
-        assert f"partitions_searched={found[1]}," in plan
+        assert f"partitions_searched={match[1]}," in plan
         assert f"index_comparisons={rows}," in plan or rows == ROWS
     assert rows == ROWS
     both = dataset.explain(nearest={"column": "v", "q": [q, q], "k": 5}, filter="id < 9")

@@ -81,7 +81,9 @@ REFUSED = {
 each_kind = pytest.mark.parametrize(
     ("index_type", "metric", "dtype", "options"),
     KINDS,
-    ids=[" ".join([*kind[:3], *(["4 bits"] if "num_bits" in kind[3] else [])]) for kind in KINDS],
+    ids=[
+        " ".join([*index[:3], *(["4 bits"] if "num_bits" in index[3] else [])]) for index in KINDS
+    ],
 )
 
 
@@ -113,23 +115,23 @@ def segments_of(path: str, version: int | None = None) -> list[VectorSegment | N
 
 def our_distances(segments: list[VectorSegment | None], query: Array) -> dict[int, float]:
     """Return the distance of each row id, deleted rows included."""
-    found: dict[int, float] = {}
+    distance_of: dict[int, float] = {}
     for segment in segments:
         assert segment is not None
-        asked = normalized(query[None]) if segment.metric is Metric.COSINE else query[None]
+        vectors = normalized(query[None]) if segment.metric is Metric.COSINE else query[None]
         for ids, partition in segment.partitions(range(segment.ivf.num_partitions)):
-            distances = partition.distances(asked.astype(query.dtype))[0]
-            found.update(zip(ids.tolist(), distances.tolist(), strict=True))
-    return found
+            distances = partition.distances(vectors.astype(query.dtype))[0]
+            distance_of.update(zip(ids.tolist(), distances.tolist(), strict=True))
+    return distance_of
 
 
 def their_distances(dataset: Any, query: Array, num_partitions: int) -> dict[int, float]:
     """Return the distance of each row id that pylance finds by the index."""
     nearest = {"column": "v", "q": query, "k": 2_000, "nprobes": num_partitions, "ef": 2_000}
-    found = dataset.to_table(
+    table = dataset.to_table(
         columns=["_distance"], nearest=nearest, with_row_id=True, fast_search=True
     )
-    return dict(zip(found["_rowid"].to_pylist(), found["_distance"].to_pylist(), strict=True))
+    return dict(zip(table["_rowid"].to_pylist(), table["_distance"].to_pylist(), strict=True))
 
 
 def assert_equal(ours: dict[int, float], theirs: dict[int, float], tolerance: float = 1e-3) -> None:
@@ -181,10 +183,10 @@ def test_files_of_old_releases(
         if table.startswith("hnsw"):
             continue
         assert set(theirs) == set(ours) & set(live)
-        found = lance_spark.open_dataset(path, version).to_table(["id"], nearest=nearest)
+        result = lance_spark.open_dataset(path, version).to_table(["id"], nearest=nearest)
         expected = dataset.to_table(columns=["id", "_distance"], nearest=nearest)
         # Rows of equal distances are in any order.
-        np.testing.assert_allclose(found["_distance"], expected["_distance"], rtol=1e-3)
+        np.testing.assert_allclose(result["_distance"], expected["_distance"], rtol=1e-3)
 
 
 @each_kind
@@ -241,9 +243,9 @@ def test_pylance_finds_the_same_in_our_files(
         ids_of.append(ids)
         codes_of.append(codes)
     replace_index(dataset.uri, segment, segment.quantizer, segment.ivf.centroids, ids_of, codes_of)
-    found = their_distances(lance.dataset(dataset.uri), query, PARTITIONS)
-    assert set(found) == set(expected)
-    assert_equal(found, expected, 1e-6)
+    distances = their_distances(lance.dataset(dataset.uri), query, PARTITIONS)
+    assert set(distances) == set(expected)
+    assert_equal(distances, expected, 1e-6)
 
 
 def replace_index(

@@ -253,9 +253,9 @@ def test_graphs_of_old_releases(release: str, table: str, tmp_path: Path) -> Non
             for graph, (_, partition) in opened_parts:
                 for query in np.random.default_rng(2).normal(size=(20, 8)).astype(np.float32):
                     distances = np.sort(partition.distances(query[None])[0])[:K]
-                    _, found = graph.search(partition, query, K, EF)
+                    _, result = graph.search(partition, query, K, EF)
                     wanted += len(distances)
-                    good += int((found[:K] <= distances[-1:] * (1 + 1e-5)).sum())
+                    good += int((result[:K] <= distances[-1:] * (1 + 1e-5)).sum())
             # That release built graphs again before it sorted the rows: edges lead anywhere.
             least = 0.8 if (release, state) == ("4.0.2", "optimized") else 0.97
             assert good > least * wanted, (state, good, wanted)

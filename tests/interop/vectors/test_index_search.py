@@ -67,9 +67,9 @@ def check_searches(path: Path, seed: int, metric: str = "l2", absolute: float = 
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind[:2])))
-def test_kinds_and_metrics(kind: tuple[str, str, dict[str, Any]], tmp_path: Path) -> None:
-    name, metric, options = kind
+@pytest.mark.parametrize("index", KINDS, ids=lambda index: "-".join(map(str, index[:2])))
+def test_kinds_and_metrics(index: tuple[str, str, dict[str, Any]], tmp_path: Path) -> None:
+    name, metric, options = index
     path = tmp_path / "t.lance"
     table = rows(np.random.default_rng(2), 0, 3000)
     dataset = lance.write_dataset(table, str(path), max_rows_per_file=1000)
@@ -96,7 +96,7 @@ def test_graphs(name: str, tmp_path: Path) -> None:
         {"filter": "number < 5", "prefilter": True},
     ]
     for arguments in searches:
-        found = [0, 0, 0]
+        counts = [0, 0, 0]
         for q in rng.normal(size=(20, 16)).astype(np.float32):
             nearest = {"column": "v", "q": q, "k": 10, "metric": "cosine", "nprobes": 3}
             exact = dataset.to_table(
@@ -108,9 +108,9 @@ def test_graphs(name: str, tmp_path: Path) -> None:
             ]
             assert answers[1].num_rows == 10
             for place, answer in enumerate(answers):
-                found[place] += len({*answer["id"].to_pylist()} & {*exact["id"].to_pylist()})
-        assert found[1] >= found[0] - 4
-        assert found[1] >= 180
+                counts[place] += len({*answer["id"].to_pylist()} & {*exact["id"].to_pylist()})
+        assert counts[1] >= counts[0] - 4
+        assert counts[1] >= 180
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,9 @@ def test_damaged_indexes_are_left_out(damage: str, tmp_path: Path) -> None:
         else:
             content = codes.read_bytes()
             codes.write_bytes(content[:64] + bytes(len(content) - 464) + content[-400:])
-    found = opened.to_table(["id"], nearest=nearest)
+    table = opened.to_table(["id"], nearest=nearest)
     if damage != "codes":
-        assert found["id"].equals(expected["id"])
+        assert table["id"].equals(expected["id"])
     with_refinement = opened.to_table(["id"], nearest={**nearest, "use_index": False})
     assert with_refinement["id"].equals(expected["id"])
 
@@ -250,11 +250,11 @@ def _check_shares(path: Path) -> None:
         shares = search.shares(search.cost // 4)
         assert len(shares) > 1
         parts = [_neighbors(task(share)) for share in shares]
-        found = merged(parts, 10)
-        assert len(found) == len(whole)
-        assert (found.distances <= whole.distances * (1 + 1e-6)).all()
+        result = merged(parts, 10)
+        assert len(result) == len(whole)
+        assert (result.distances <= whole.distances * (1 + 1e-6)).all()
         if not search.measures_again:
-            assert np.array_equal(found.ids, whole.ids)
+            assert np.array_equal(result.ids, whole.ids)
         assert sum(batch.num_rows for batch in task(search).batches()) == len(whole)
 
 
@@ -312,9 +312,9 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     assert len(shares) > 4
     schema = opened._nearest_schema(["id"], None)
     parts = [_neighbors(opened._nearest_task(share, schema, (), ())) for share in shares]
-    found = merged(parts, 10)
-    assert len(found) == 10
-    assert set(found.ids.tolist()) <= set(order[2940:].tolist())
+    nearest_rows = merged(parts, 10)
+    assert len(nearest_rows) == 10
+    assert set(nearest_rows.ids.tolist()) <= set(order[2940:].tolist())
 
 
 def test_any_number_of_rows(tmp_path: Path) -> None:
@@ -344,5 +344,5 @@ def test_an_index_of_other_vectors_is_left_out(tmp_path: Path) -> None:
         (own / name).write_bytes((other / name).read_bytes())
     opened = lance_spark.open_dataset(str(path))
     nearest = {"column": "v", "q": [0.5] * 16}
-    found = opened.to_table(["id"], nearest=nearest)
-    assert found.equals(opened.to_table(["id"], nearest={**nearest, "use_index": False}))
+    result = opened.to_table(["id"], nearest=nearest)
+    assert result.equals(opened.to_table(["id"], nearest={**nearest, "use_index": False}))

@@ -65,10 +65,10 @@ def test_many_queries(
                 columns=["id"], nearest=nearest, filter=condition, prefilter=bool(condition)
             )
 
-        found = search(queries)
-        number = found["query_index"].to_numpy()
+        neighbors = search(queries)
+        number = neighbors["query_index"].to_numpy()
         for query in range(0, QUERIES, 23):
-            alone, own = search(queries[query]), found.filter(pa.array(number == query))
+            alone, own = search(queries[query]), neighbors.filter(pa.array(number == query))
             distances = [part["_distance"].to_numpy() for part in (own, alone)]
             np.testing.assert_allclose(*distances, rtol=1e-4, atol=2e-4)
             # Rows in other places have about equal distances.

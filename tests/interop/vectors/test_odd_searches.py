@@ -43,10 +43,10 @@ def check(path: Path, *, column: str = "v", q: Any = QUERY, **options: Any) -> p
     """Compare both clients' exact answers, by an index and without, with each other."""
     arguments = {key: options.pop(key) for key in ("filter", "prefilter") if key in options}
     nearest = {"column": column, "q": q, "k": 20, **EXACT, **options}
-    found = check_equal(path, nearest, **arguments)
+    result = check_equal(path, nearest, **arguments)
     scanned = check_equal(path, {**nearest, "use_index": False}, **arguments)
-    assert found["id"].to_pylist() == scanned["id"].to_pylist()
-    return found
+    assert result["id"].to_pylist() == scanned["id"].to_pylist()
+    return result
 
 
 def refused(path: Path, nearest: dict[str, Any]) -> None:
@@ -119,8 +119,8 @@ def test_numbers_without_bound(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     for search in ({"k": 1 << 62}, {"refine_factor": 1 << 40}, {"ef": 1 << 40}):
         nearest = {"column": "v", "q": QUERY, "nprobes": 4, **search}
-        found = dataset.to_table(["id"], nearest=nearest)
-        assert found.num_rows == (ROWS if "k" in search else 10)
+        result = dataset.to_table(["id"], nearest=nearest)
+        assert result.num_rows == (ROWS if "k" in search else 10)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
@@ -132,12 +132,12 @@ def test_queries_that_are_infinitely_far(path: Path, value: float) -> None:
     q = np.full(DIMENSION, value, np.float32)
     nearest = {"column": "v", "q": q, "k": 10, "nprobes": 4}
     dataset = lance_spark.open_dataset(str(path))
-    found = dataset.to_table(["id"], nearest=nearest)
+    result = dataset.to_table(["id"], nearest=nearest)
     if "IVF_SQ" in [described.index_type for described in dataset.describe_indices()]:
         check_equal(path, nearest)
     else:
-        assert found.num_rows == (0 if np.isnan(value) else 10)
-        assert np.isinf(found["_distance"].to_numpy()).all()
+        assert result.num_rows == (0 if np.isnan(value) else 10)
+        assert np.isinf(result["_distance"].to_numpy()).all()
     check_equal(path, {**nearest, "use_index": False})
 
 
@@ -270,9 +270,9 @@ def test_a_column_of_the_same_name(tmp_path: Path, builder: Any) -> None:
     old = lance.dataset(tmp_path).version - 1
     others = pa.table({"id": range(ROWS), "v": vector_list(vectors(seed=5))})
     lance.dataset(tmp_path).merge(others, "id")
-    found = check(tmp_path)
+    result = check(tmp_path)
     distances = ((vectors(seed=5) - QUERY) ** 2).sum(axis=1)
-    assert set(found["id"].to_pylist()) == set(distances.argsort()[:20].tolist())
+    assert set(result["id"].to_pylist()) == set(distances.argsort()[:20].tolist())
     index(tmp_path, "IVF_FLAT", builder, name="other")
     check(tmp_path)
     nearest = {"column": "v", "q": QUERY, "k": 20, **EXACT}
@@ -281,7 +281,7 @@ def test_a_column_of_the_same_name(tmp_path: Path, builder: Any) -> None:
         for client in CLIENTS.values()
     ]
     assert tables[0]["id"].equals(tables[1]["id"])
-    assert not tables[0]["id"].equals(found["id"])
+    assert not tables[0]["id"].equals(result["id"])
 
 
 def test_two_indexes_of_a_column(tmp_path: Path, builder: Any) -> None:
@@ -314,8 +314,8 @@ def test_nested_columns(tmp_path: Path, version: str, builder: Any) -> None:
     data = pa.table({"id": range(ROWS), "st": outer})
     lance.write_dataset(data, tmp_path, data_storage_version=version)
     index(tmp_path, "IVF_FLAT", builder, column="st.inner.v")
-    found = check(tmp_path, column="st.inner.v")
-    assert not nulls[found["id"].to_numpy()].any()
+    result = check(tmp_path, column="st.inner.v")
+    assert not nulls[result["id"].to_numpy()].any()
     lance.write_dataset(data.slice(0, 40), tmp_path, mode="append")
     check(tmp_path, column="st.inner.v", filter="st.n > 20", prefilter=True)
 
@@ -351,7 +351,7 @@ def test_old_versions_and_tags(tmp_path: Path, builder: Any) -> None:
             for client in CLIENTS.values()
             for options in (nearest, {**nearest, "use_index": False})
         ]
-        assert all(found["id"].equals(tables[0]["id"]) for found in tables), version
+        assert all(result["id"].equals(tables[0]["id"]) for result in tables), version
 
 
 def test_names_of_a_search_are_not_free(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_values(tmp_path: Path, name: str, metric: str, builder: Any) -> None:
     for q in (matrix[7].astype(np.float32), np.zeros(matrix.shape[1], np.float32)):
         nearest = {"column": "v", "q": q, "k": 10, "nprobes": 4, "metric": metric}
         for use_index in (True, False):
-            found = check_equal(
+            result = check_equal(
                 tmp_path, {**nearest, "use_index": use_index}, absolute=1e-6 * max(scale, 1)
             )
-            assert len(found) == (0 if metric == "cosine" and not q.any() else 10)
+            assert len(result) == (0 if metric == "cosine" and not q.any() else 10)

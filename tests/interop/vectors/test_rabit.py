@@ -141,11 +141,11 @@ def _check_extra(
     )
     signs = np.unpackbits(matrix(rows.column(0)), axis=1, bitorder="little")
     level = extra.astype(np.uint16) | signs.astype(np.uint16) << quantizer.extra_bits
-    found = codes.factors(
+    factors = codes.factors(
         rotated, quantizer.rotation.rotated(centroids), level, quantizer.num_bits, quantizer.metric
     )
-    _check_close(pa.array(found.add), rows.column("__add_factors_ex"), tolerance)
-    _check_close(pa.array(found.scale), rows.column("__scale_factors_ex"), tolerance)
+    _check_close(pa.array(factors.add), rows.column("__add_factors_ex"), tolerance)
+    _check_close(pa.array(factors.scale), rows.column("__scale_factors_ex"), tolerance)
 
     def angles(level: Any) -> float:
         values = level - codes.level_center(quantizer.num_bits)

@@ -61,13 +61,15 @@ class Table:
     ----------
     path : Path
     vectors, queries : array
-    metric, kind : str
+    metric, index_name : str
     """
 
-    def __init__(self, path: Path, vectors: Array, queries: Array, metric: str, kind: str) -> None:
+    def __init__(
+        self, path: Path, vectors: Array, queries: Array, metric: str, index_name: str
+    ) -> None:
         self.uri = write(path, vectors)
         self.queries, self.metric = queries, metric
-        self.index_type, self.parameters = KINDS[kind]
+        self.index_type, self.parameters = KINDS[index_name]
         self.exact = measured(Metric(metric), queries, vectors)
 
     def build(self, client: str, **options: Any) -> None:
@@ -93,8 +95,8 @@ class Table:
         nearest = {"column": "v", "q": self.queries, "k": 100, "nprobes": probes}
         # By default, pylance rounds the estimates of RQ.
         nearest["approx_mode"] = "accurate"
-        found = CLIENTS[client](self.uri).to_table(columns=["i", "_distance"], nearest=nearest)
-        rows, number = found["i"].to_numpy(), found["query_index"].to_numpy()
+        table = CLIENTS[client](self.uri).to_table(columns=["i", "_distance"], nearest=nearest)
+        rows, number = table["i"].to_numpy(), table["query_index"].to_numpy()
         result = {10: np.zeros(QUERIES), 100: np.zeros(QUERIES)}
         limits = np.sort(self.exact, axis=1)
         for query in range(QUERIES):
@@ -132,23 +134,23 @@ def assert_not_lower(
         )
 
 
-#: Each kind of index with each metric, and shapes in turn; `make test-long` has all shapes.
+#: Each type of index with each metric, and shapes in turn; `make test-long` has all shapes.
 CELLS = [
-    (shape, kind, metric)
-    for place, (kind, metric) in enumerate(itertools.product(KINDS, METRICS))
+    (shape, index_name, metric)
+    for place, (index_name, metric) in enumerate(itertools.product(KINDS, METRICS))
     for number, shape in enumerate(DATA_SETS)
     if ALL_CELLS or number == (2 + place * 2 + place // len(METRICS)) % len(DATA_SETS)
 ]
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize(("shape", "kind", "metric"), CELLS)
-def test_recall(shape: str, kind: str, metric: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shape", "index_name", "metric"), CELLS)
+def test_recall(shape: str, index_name: str, metric: str, tmp_path: Path) -> None:
     vectors = data_set(shape, ROWS)
     queries = queries_of(vectors, QUERIES)
 
     def table(name: str, client: str, **options: Any) -> Table:
-        result = Table(tmp_path / name, vectors, queries, metric, kind)
+        result = Table(tmp_path / name, vectors, queries, metric, index_name)
         result.build(client, **options)
         return result
 

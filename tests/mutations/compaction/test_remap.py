@@ -91,8 +91,8 @@ def test_tasks_of_segments_and_graphs(
     nearest = {"column": "v", "q": q, "k": 10, "nprobes": 2, "refine_factor": 10}
     exact = dataset.to_table(["id"], nearest={**nearest, "use_index": False})
     for client in (dataset, lance.dataset(str(path))):
-        found = client.to_table(["id"], nearest=nearest)
-        assert found["id"].to_pylist() == exact["id"].to_pylist()
+        result = client.to_table(["id"], nearest=nearest)
+        assert result["id"].to_pylist() == exact["id"].to_pylist()
         assert client.to_table(["id"], filter="id = 30")["id"].to_pylist() == [30]
     stats = lance.dataset(str(path)).stats.index_stats("v_idx")
     assert stats["num_unindexed_rows"] == 0
@@ -110,15 +110,17 @@ def test_graphs_are_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.Mon
         compact(table, CompactionOptions(), CommitOptions(), PicklingRunner())
         dataset = lance_spark.open_dataset(str(copy))
         section = indexes.section_of(dataset._table.manifest)
-        found = []
+        neighbors = []
         for index in section.indices:
             if index.name == "v_idx":
                 segment = open_segment(IndexFiles(dataset._table.paths, index))
                 assert segment is not None
                 assert segment.graphs is not None
                 ids = [rows.tolist() for rows, _ in segment.partitions([0, 1])]
-                found.append((ids, [pickle.dumps(graph) for graph in segment.graphs.open([0, 1])]))
-        graphs.append(found)
+                neighbors.append(
+                    (ids, [pickle.dumps(graph) for graph in segment.graphs.open([0, 1])])
+                )
+        graphs.append(neighbors)
     assert len(graphs[0]) == 3
     assert graphs[0] == graphs[1]
 

@@ -113,8 +113,8 @@ def compare(path: Path, name: str) -> None:
         scanned = oracle.to_table(["id"], filter=text, use_scalar_index=False)
         expected = sorted(scanned["id"].to_pylist())
         assert sorted(oracle.to_table(["id"], filter=text)["id"].to_pylist()) == expected, text
-        found = dataset.to_table(["id"], filter=text)["id"].to_pylist()
-        assert sorted(found) == expected, text
+        ids = dataset.to_table(["id"], filter=text)["id"].to_pylist()
+        assert sorted(ids) == expected, text
 
 
 @pytest.mark.sample(2)

@@ -67,13 +67,13 @@ def opened(built: BuiltGraph, num_rows: int) -> Graph:
 def reached(graph: Graph, entry_point: int) -> int:
     """Return how many rows level 0 leads to."""
     level = graph.levels[0]
-    found = {entry_point}
+    reached = {entry_point}
     todo = [entry_point]
     while todo:
-        new = set(level.neighbors_of([todo.pop()]).tolist()) - found
-        found |= new
+        new = set(level.neighbors_of([todo.pop()]).tolist()) - reached
+        reached |= new
         todo += new
-    return len(found)
+    return len(reached)
 
 
 @pytest.mark.parametrize("metric", [Metric.L2, Metric.COSINE, Metric.DOT])
@@ -92,8 +92,8 @@ def test_rows_are_reached(name: str, metric: Metric) -> None:
     good = 0
     for query in vectors[:30] + np.float32(0.01):
         distances = np.sort(partition.distances(query[None])[0])[:10]
-        _, found = graph.search(partition, query, 10, 40)
-        good += int((found[:10] <= distances[-1] + 1e-4 * abs(distances[-1]) + 1e-6).sum())
+        _, neighbors = graph.search(partition, query, 10, 40)
+        good += int((neighbors[:10] <= distances[-1] + 1e-4 * abs(distances[-1]) + 1e-6).sum())
     assert good > 0.97 * 300
 
 

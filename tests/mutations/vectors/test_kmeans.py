@@ -37,12 +37,12 @@ def test_the_nearest_centroid_is_found(
     vectors, centroids = clustered(rows, dimension, 9) + 30, clustered(count, dimension, 9, 1) + 30
     if metric is Metric.HAMMING:
         vectors, centroids = (np.abs(item * 6).astype(np.uint8) for item in (vectors, centroids))
-    numbers, found = CentroidAssignment(centroids, metric).nearest(vectors)
+    numbers, table = CentroidAssignment(centroids, metric).nearest(vectors)
     expected = distances(vectors, centroids, metric)
     # Another centroid is as near, but for rounding.
     chosen = expected[np.arange(rows), numbers]
     np.testing.assert_allclose(chosen, expected.min(axis=1), rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(found, chosen, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(table, chosen, rtol=1e-3, atol=1e-2)
     assert np.array_equal(CentroidAssignment(centroids, metric).numbers(vectors), numbers)
 
 

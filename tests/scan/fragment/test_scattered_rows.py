@@ -76,8 +76,8 @@ def test_changes_find_rows_by_an_index(dataset: lance_spark.Dataset, tmp_path: P
     for part in parts[1:]:
         copy = lance_spark.write_dataset(part, str(path), mode="append")
     copy = copy.create_scalar_index("id", "BTREE")
-    found = copy.plan(["id"], filter="id = 30")
-    (fragment,) = {piece.fragment.id for task in found for piece in task.slices}
+    tasks = copy.plan(["id"], filter="id = 30")
+    (fragment,) = {piece.fragment.id for task in tasks for piece in task.slices}
     from lance_spark.mutations.rows.delete import plan_delete
     from lance_spark.mutations.rows.update import plan_update
 

@@ -128,17 +128,17 @@ def test_scans_return_the_rows_of_pylance(path: Path, text: str, deleted: bool) 
 
 
 def test_columns_of_the_filter_are_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    read_names: list[str] = []
     read = FileReader.read
 
     def counted(self: FileReader, fields: list, *rest: object) -> list[pa.Array]:  # type: ignore[type-arg]
-        asked.extend(field.name for field in fields)
+        read_names.extend(field.name for field in fields)
         return read(self, fields, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FileReader, "read", counted)
     dataset = lance_spark.open_dataset(str(path), version=1)
     assert len(dataset.to_table(["id", "r"], filter="r < 5000")) > 20_000
-    assert asked == ["r", "id"]
+    assert read_names == ["r", "id"]
 
 
 def test_batches_are_cut_to_the_byte_limit(path: Path) -> None:

@@ -67,7 +67,8 @@ def replaced(file: Path) -> None:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("damage", [Path.unlink, truncated, garbled, replaced])
 @pytest.mark.parametrize(
-    ("index_type", "name"), [(kind, name) for kind, names in FILES.items() for name in names]
+    ("index_type", "name"),
+    [(index_type, name) for index_type, names in FILES.items() for name in names],
 )
 def test_damaged_files(
     path: Path,

@@ -183,7 +183,7 @@ def test_times_and_intervals_that_are_refused(
 def test_bounds_on_a_column_use_statistics(dataset: lance_spark.Dataset) -> None:
     schema = dataset._table.schema
 
-    def asked(text: str) -> list[str]:
+    def operators(text: str) -> list[str]:
         ops: list[str] = []
 
         def statistics(field: Any, op: str, value: Any) -> RowRanges:
@@ -193,11 +193,11 @@ def test_bounds_on_a_column_use_statistics(dataset: lance_spark.Dataset) -> None
         parse_predicate(text, schema, SqlSettings()).candidates(statistics)
         return ops
 
-    assert asked("n > 5 AND n + 1 > 6") == [">"]
-    assert asked("n > 5 AND n <= 9 AND n IS NOT NULL") == ["is_not_null", "between"]
-    assert asked("n IN (5, 9)") == ["in"]
-    assert asked("n > 2 + 3") == [">"]
-    assert asked("n + 0 > 5") == []
+    assert operators("n > 5 AND n + 1 > 6") == [">"]
+    assert operators("n > 5 AND n <= 9 AND n IS NOT NULL") == ["is_not_null", "between"]
+    assert operators("n IN (5, 9)") == ["in"]
+    assert operators("n > 2 + 3") == [">"]
+    assert operators("n + 0 > 5") == []
 
 
 ZONES = [

@@ -47,7 +47,7 @@ def test_refused_paths(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "found"),
+    ("steps", "expected"),
     [
         ((), {"a": [1, {"b": None}], "0": 7}),
         ((Key("a"), Key("+1"), Key("b")), None),
@@ -61,9 +61,9 @@ def test_refused_paths(text: str) -> None:
         ((Key("0"), Key("0")), MISSING),
     ],
 )
-def test_find(steps: tuple[Key | Member | Item, ...], found: object) -> None:
+def test_find(steps: tuple[Key | Member | Item, ...], expected: object) -> None:
     result = find(json.loads('{"a":[1,{"b":null}],"0":7}'), steps)
-    assert result is found if found is MISSING else result == found
+    assert result is expected if expected is MISSING else result == expected
 
 
 def test_same_steps() -> None:

@@ -67,9 +67,9 @@ def made(path: Path, *, stable: bool, version: str = "2.2", segments: int = 3) -
         data_storage_version=version,  # type: ignore[arg-type]
     )
     dataset = lance_spark.open_dataset(str(path))
-    kinds = {"a": "BTREE", "g": "BITMAP", "word": "BTREE", "list": "LABEL_LIST"}
-    for column, kind in kinds.items():
-        dataset = dataset.create_scalar_index(column, kind, num_segments=segments)
+    index_types = {"a": "BTREE", "g": "BITMAP", "word": "BTREE", "list": "LABEL_LIST"}
+    for column, index_type in index_types.items():
+        dataset = dataset.create_scalar_index(column, index_type, num_segments=segments)
     return dataset.create_scalar_index("word", "NGRAM", "parts", num_segments=segments)
 
 
@@ -111,13 +111,13 @@ def test_tasks_read_only_what_they_find(tmp_path: Path) -> None:
     tasks = dataset.plan(filter=TEXT, rows_per_task=500)
     # A quarter of the rows is expected to be read, so that fewer tasks search.
     assert len(tasks) == 3
-    found = 0
+    num_rows = 0
     for task in tasks:
         assert isinstance(task.index_search, CandidateSearch)
         paths = dataset._table.paths
         narrowed = task.index_search.narrowed(paths, task.slices, task.filters)
-        found += sum(piece.num_rows for piece in narrowed)
-    assert found == dataset.count_rows(TEXT) > 0
+        num_rows += sum(piece.num_rows for piece in narrowed)
+    assert num_rows == dataset.count_rows(TEXT) > 0
     assert "a_idx (BTREE): tasks search 3 of its segments" in dataset.explain(filter=TEXT)
     # A task has the segments of its own fragments, and its indexes only.
     search = tasks[0].index_search

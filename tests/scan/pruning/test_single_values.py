@@ -15,7 +15,7 @@ from lance_spark.scan.pruning.single_values import single_values
 from lance_spark.table.indexes.sections import parse_section
 
 
-def found(path: Path, name: str) -> list[Any] | None:
+def values_by_index(path: Path, name: str) -> list[Any] | None:
     """Return the value of each fragment with live rows, after a comparison with the rows."""
     dataset = open_dataset(str(path))
     table = dataset._table
@@ -56,30 +56,30 @@ def write(path: Path, fragments: list[pa.Array], rows_per_zone: int | None = 4) 
 def test_strings(tmp_path: Path, last: list[str | None], expected: list[Any] | None) -> None:
     first = [["a"] * 10, [None] * 10]
     write(tmp_path, [pa.array(values, pa.string()) for values in (*first, last)])
-    assert found(tmp_path, "value") == expected
+    assert values_by_index(tmp_path, "value") == expected
 
 
 @pytest.mark.parametrize("values", [[1.0, np.nan], [np.nan]])
 def test_nan(tmp_path: Path, values: list[float]) -> None:
     write(tmp_path, [pa.array([1.0] * 8), pa.array(values * 8)])
-    assert found(tmp_path, "value") is None
+    assert values_by_index(tmp_path, "value") is None
 
 
 def test_without_a_zone_map(tmp_path: Path) -> None:
     write(tmp_path, [pa.array([1] * 4)], rows_per_zone=None)
-    assert found(tmp_path, "value") is None
+    assert values_by_index(tmp_path, "value") is None
     lance.dataset(tmp_path).create_scalar_index("value", "BTREE")
-    assert found(tmp_path, "value") is None
+    assert values_by_index(tmp_path, "value") is None
 
 
 def test_deleted_rows(tmp_path: Path) -> None:
     write(tmp_path, [pa.array([1] * 8), pa.array([2] * 8), pa.array([3, 4] * 4)])
-    assert found(tmp_path, "value") is None
+    assert values_by_index(tmp_path, "value") is None
     lance.dataset(tmp_path).delete("value = 3")
     # The zone map still has the deleted rows.
-    assert found(tmp_path, "value") is None
+    assert values_by_index(tmp_path, "value") is None
     lance.dataset(tmp_path).delete("value = 4 or value = 1")
-    assert found(tmp_path, "value") == [2]
+    assert values_by_index(tmp_path, "value") == [2]
 
 
 def test_random_changes(tmp_path: Path) -> None:
@@ -105,5 +105,5 @@ def test_random_changes(tmp_path: Path) -> None:
                     dataset.optimize.compact_files()
                 case _:
                     dataset.optimize.optimize_indices()
-            answers += found(path, "value") is not None
+            answers += values_by_index(path, "value") is not None
     assert answers > 5

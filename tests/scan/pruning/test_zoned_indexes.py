@@ -130,8 +130,8 @@ def test_overlaid_fragments_are_read(
     lance_spark.open_dataset(str(path)).create_scalar_index("number", index_type)
     commit(path, 0, overlay(path, "o.lance", pa.table({"number": [77_777]}), [5]))
     dataset = lance_spark.open_dataset(str(path))
-    found = dataset.to_table(["_rowaddr"], filter="number = 77777")
-    assert found.to_pydict() == {"_rowaddr": [5]}
+    table = dataset.to_table(["_rowaddr"], filter="number = 77777")
+    assert table.to_pydict() == {"_rowaddr": [5]}
     plan = dataset.plan(filter="number = 77777")
     assert [part.fragment.id for task in plan for part in task.slices] == [0]
 

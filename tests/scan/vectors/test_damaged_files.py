@@ -39,9 +39,9 @@ def test_partitions_are_read_as_they_were_written() -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8])
 def test_tensors_are_read_as_they_were_written(dtype: Any) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
-    found = parse_tensor(encode_tensor(array).SerializeToString(), 2, "f")
-    assert found.dtype == dtype
-    assert np.array_equal(found, array)
+    parsed = parse_tensor(encode_tensor(array).SerializeToString(), 2, "f")
+    assert parsed.dtype == dtype
+    assert np.array_equal(parsed, array)
 
 
 @pytest.mark.parametrize(

@@ -34,30 +34,30 @@ def exact(metric: Metric, queries: Vectors, vectors: Vectors) -> npt.NDArray[np.
         return result
 
 
-def drawn(kind: str, rng: np.random.Generator) -> Vectors:
-    """Return vectors of a kind that is hard to measure by products."""
+def drawn(shape: str, rng: np.random.Generator) -> Vectors:
+    """Return vectors of a shape that are hard to measure by products."""
     vectors = rng.normal(size=(ROWS, DIMENSION))
-    if kind == "far from 0":
+    if shape == "far from 0":
         vectors += 1000
-    elif kind == "repeated":
+    elif shape == "repeated":
         vectors = vectors[rng.integers(0, 50, ROWS)]
-    elif kind == "not finite":
+    elif shape == "not finite":
         vectors[::3, 2] = np.nan
         vectors[1::9] = np.inf
         vectors[4::90] = 1e25
-    elif kind == "near":
+    elif shape == "near":
         vectors = vectors[:1] + vectors * 1e-4
-    elif kind == "zeros":
+    elif shape == "zeros":
         vectors[::2] = 0
-    elif kind == "large":
+    elif shape == "large":
         vectors *= 1e20
-    elif kind == "small":
+    elif shape == "small":
         vectors *= 1e-22
     types = {"float64": np.float64, "float16": np.float16}
-    return vectors.astype(types.get(kind, np.float32))
+    return vectors.astype(types.get(shape, np.float32))
 
 
-KINDS = (
+SHAPES = (
     "plain",
     "far from 0",
     "repeated",
@@ -74,10 +74,10 @@ KINDS = (
 @pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_an_exact_search(kind: str, metric: Metric) -> None:
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_of_an_exact_search(shape: str, metric: Metric) -> None:
     rng = np.random.default_rng(1)
-    vectors = drawn(kind, rng)
+    vectors = drawn(shape, rng)
     dtype = VectorType(vectors.dtype.name, DIMENSION)
     for num_queries in (1, 3, 40):
         noise = rng.normal(size=(num_queries, DIMENSION)) * rng.choice([0, 1e-3, 1])
@@ -89,12 +89,12 @@ def test_rows_of_an_exact_search(kind: str, metric: Metric) -> None:
             ids = np.arange(first, first + len(part), dtype=np.uint64)
             items = pa.array(part.reshape(-1))
             search.add(pa.FixedSizeListArray.from_arrays(items, DIMENSION), ids, ids)
-        found = search.neighbors()
+        neighbors = search.neighbors()
         distances = exact(metric, queries, vectors)
         for number, own in enumerate(distances):
             order = np.lexsort((np.arange(ROWS), own))
             order = order[~np.isnan(own[order])][:K]
-            rows = found.at(found.queries == number)
+            rows = neighbors.at(neighbors.queries == number)
             np.testing.assert_allclose(rows.distances, own[order], rtol=1e-6, atol=1e-6)
             if metric is not Metric.COSINE:
                 assert np.array_equal(rows.ids, order.astype(np.uint64))
@@ -159,8 +159,8 @@ def test_distances_that_32_bits_round(items: str) -> None:
         for first in (0, 700):
             rows = slice(first, 700 if first == 0 else 2000)
             search.add(vector_list(vectors[rows]), ids[rows], ids[rows])
-        found = search.neighbors()
+        neighbors = search.neighbors()
         for number, distances in enumerate(exact(Metric.L2, queries, vectors)):
             order = np.lexsort((ids, distances))[:4]
-            own = found.at(found.queries == number)
+            own = neighbors.at(neighbors.queries == number)
             np.testing.assert_array_equal(own.ids, ids[order])

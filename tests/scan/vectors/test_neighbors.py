@@ -20,10 +20,10 @@ def test_the_nearest_rows_in_order(k: int, num_queries: int) -> None:
     for first in range(0, 600, 50):
         rows = slice(first, first + 50)
         collector.add(distances[:, rows], np.arange(num_queries), ids[rows], ids[rows])
-    found = collector.neighbors()
+    neighbors = collector.neighbors()
     for number, own in enumerate(distances):
         order = np.lexsort((ids, own))[: min(k, int((~np.isnan(own)).sum()))]
-        rows = found.at(found.queries == number)
+        rows = neighbors.at(neighbors.queries == number)
         np.testing.assert_array_equal(rows.ids, ids[order])
         np.testing.assert_array_equal(rows.distances, own[order])
 

@@ -26,20 +26,22 @@ from lance_spark.scan.vectors.quantizers.scalar import ScalarQuantizer
 Array = npt.NDArray[Any]
 FLOATS = (Metric.L2, Metric.COSINE, Metric.DOT)
 DTYPES = (np.float16, np.float32, np.float64)
-KINDS = ("FLAT", "SQ", "PQ8", "PQ4", "PQ8 rows")
+QUANTIZER_TYPES = ("FLAT", "SQ", "PQ8", "PQ4", "PQ8 rows")
 
 
-def quantizer_of(kind: str, metric: Metric, dtype: Any, rng: np.random.Generator) -> Quantizer:
+def quantizer_of(
+    quantizer_type: str, metric: Metric, dtype: Any, rng: np.random.Generator
+) -> Quantizer:
     """Return a quantizer of vectors of 8 to 24 items."""
     dimension = 8 * int(rng.integers(1, 4))
-    if kind == "FLAT":
+    if quantizer_type == "FLAT":
         return FlatQuantizer(dimension, metric, np.dtype(dtype))
-    if kind == "SQ":
+    if quantizer_type == "SQ":
         return ScalarQuantizer(dimension, metric, -float(rng.random()), float(rng.random()))
-    bits = 4 if kind == "PQ4" else 8
+    bits = 4 if quantizer_type == "PQ4" else 8
     count = int(rng.choice([2, 4, 8]))
     codebook = rng.normal(size=(count, 2**bits, dimension // count)).astype(dtype)
-    return ProductQuantizer(metric, codebook, transposed=kind != "PQ8 rows")
+    return ProductQuantizer(metric, codebook, transposed=quantizer_type != "PQ8 rows")
 
 
 def vectors_of(
@@ -93,14 +95,14 @@ def coded(quantizer: ScalarQuantizer, vector: Array) -> list[int]:
 @pytest.mark.sample(3)
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("metric", FLOATS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("quantizer_type", QUANTIZER_TYPES)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), dtype=st.sampled_from(DTYPES))
 def test_distances_are_those_of_the_decoded_vectors(
-    kind: str, metric: Metric, seed: int, dtype: Any
+    quantizer_type: str, metric: Metric, seed: int, dtype: Any
 ) -> None:
     rng = np.random.default_rng(seed)
-    quantizer = quantizer_of(kind, metric, dtype, rng)
+    quantizer = quantizer_of(quantizer_type, metric, dtype, rng)
     vectors, centroid, queries = vectors_of(quantizer, metric, dtype, rng)
     codes = quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
     stored = quantizer.stored(codes)
@@ -109,7 +111,7 @@ def test_distances_are_those_of_the_decoded_vectors(
     partition = quantizer.open_partition(stored, centroid)
     assert partition.num_rows == len(vectors)
     assert partition.nbytes >= stored.num_rows
-    found = partition.distances(queries)
+    distances = partition.distances(queries)
     rows = [decoded(quantizer, row, centroid) for row in codes.column(0).to_pylist()]
     expected = np.array(
         [
@@ -119,21 +121,21 @@ def test_distances_are_those_of_the_decoded_vectors(
     ).reshape(len(queries), len(rows))
     # The differences from a centroid are rounded to the type of the column.
     tolerance = 2e-2 if dtype is np.float16 else 2e-5
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-    assert found.dtype == np.float32
+    np.testing.assert_allclose(distances, expected, rtol=tolerance, atol=tolerance)
+    assert distances.dtype == np.float32
     # A query alone, some of the rows, and a measure of a query give the same.
     part = rng.permutation(len(vectors))[: len(vectors) // 2]
     measure = partition.measure(queries[3])
     for alone in (partition.distances(queries[3:4], part)[0], measure(part)):
-        np.testing.assert_allclose(alone, found[3, part], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(alone, distances[3, part], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("quantizer_type", QUANTIZER_TYPES)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), metric=st.sampled_from(FLOATS), dtype=st.sampled_from(DTYPES))
-def test_codes_are_the_nearest(kind: str, seed: int, metric: Metric, dtype: Any) -> None:
+def test_codes_are_the_nearest(quantizer_type: str, seed: int, metric: Metric, dtype: Any) -> None:
     rng = np.random.default_rng(seed)
-    quantizer = pickle.loads(pickle.dumps(quantizer_of(kind, metric, dtype, rng)))
+    quantizer = pickle.loads(pickle.dumps(quantizer_of(quantizer_type, metric, dtype, rng)))
     vectors, centroid, _ = vectors_of(quantizer, metric, dtype, rng)
     codes = quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
     lists = codes.column(0).to_pylist()
@@ -158,8 +160,8 @@ def test_codes_are_the_nearest(kind: str, seed: int, metric: Metric, dtype: Any)
 @given(seed=st.integers(0, 2**32))
 def test_rows_of_codes_are_independent(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    kind = str(rng.choice(KINDS))
-    quantizer = quantizer_of(kind, Metric.L2, np.float32, rng)
+    quantizer_type = str(rng.choice(QUANTIZER_TYPES))
+    quantizer = quantizer_of(quantizer_type, Metric.L2, np.float32, rng)
     vectors, centroid, _ = vectors_of(quantizer, Metric.L2, np.float32, rng)
     codes = quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
     order = rng.permutation(len(vectors))
@@ -178,10 +180,10 @@ def test_bits_that_differ() -> None:
     assert partition.vectors().dtype == np.uint8
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_decoded_vectors_have_distances_in_the_same_order(kind: str) -> None:
+@pytest.mark.parametrize("quantizer_type", QUANTIZER_TYPES)
+def test_decoded_vectors_have_distances_in_the_same_order(quantizer_type: str) -> None:
     rng = np.random.default_rng(2)
-    quantizer = quantizer_of(kind, Metric.L2, np.float32, rng)
+    quantizer = quantizer_of(quantizer_type, Metric.L2, np.float32, rng)
     vectors = rng.normal(size=(50, quantizer.dimension)).astype(np.float32)
     centroid = vectors[7]
     codes = quantizer.encode(vectors, np.broadcast_to(centroid, vectors.shape))
@@ -189,10 +191,10 @@ def test_decoded_vectors_have_distances_in_the_same_order(kind: str) -> None:
     decoded_vectors = partition.vectors()
     origin = centroid if isinstance(quantizer, ProductQuantizer) else 0
     from_first = ((decoded_vectors - decoded_vectors[0]) ** 2).sum(axis=1)
-    found = partition.distances((decoded_vectors[0] + origin)[None])[0]
+    distances = partition.distances((decoded_vectors[0] + origin)[None])[0]
     # A lower end of an interval can have the code before.
-    tolerance = 0.1 if kind == "SQ" else 1e-3
-    np.testing.assert_allclose(found, from_first, rtol=tolerance, atol=tolerance)
+    tolerance = 0.1 if quantizer_type == "SQ" else 1e-3
+    np.testing.assert_allclose(distances, from_first, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture(params=[False, True], ids=["numpy", "numba"])
@@ -212,10 +214,10 @@ def test_any_number_of_bytes_is_looked_up(count: int) -> None:
     rng = np.random.default_rng(3)
     columns = rng.integers(0, 256, (count, 1_000)).astype(np.uint8)
     tables = rng.random((count, 256), np.float32)
-    found = np.empty(1_000, np.float32)
-    summed(tables, positions_of(columns), found)
+    distances = np.empty(1_000, np.float32)
+    summed(tables, positions_of(columns), distances)
     expected = tables[np.arange(count)[:, None], columns].sum(axis=0, dtype=np.float64)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(distances, expected, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("compiled")

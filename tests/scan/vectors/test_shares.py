@@ -50,12 +50,12 @@ def test_a_prefilter_that_is_evaluated_once(
     assert len(shares) > 3
     once = whole.with_passing()
     assert once.passing is not None
-    found = []
+    neighbors = []
     for task in (whole, once):
         parts = [pickle.loads(pickle.dumps(task.share(share))) for share in shares]
         rows = merged([part.neighbors(ScanMetrics(), part.opened()) for part in parts], 6)
-        found.append(list(zip(rows.queries.tolist(), rows.ids.tolist(), strict=True)))
-    assert found[0] == found[1]
+        neighbors.append(list(zip(rows.queries.tolist(), rows.ids.tolist(), strict=True)))
+    assert neighbors[0] == neighbors[1]
     exact = dataset.to_table(
         ["id"],
         nearest={**nearest, "use_index": False},
@@ -64,7 +64,7 @@ def test_a_prefilter_that_is_evaluated_once(
         with_row_id=True,
     )
     queries, ids = exact["query_index"].to_pylist(), exact["_rowid"].to_pylist()
-    assert found[1] == list(zip(queries, ids, strict=True))
+    assert neighbors[1] == list(zip(queries, ids, strict=True))
     for name in ("_PREFILTERED_ROWS", "_PASSING_BYTES"):
         with monkeypatch.context() as limits:
             limits.setattr(tasks, name, -1)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lance_spark
-from tests.spark.pushdown.test_rule import asked, checks_filters, rows_of
+from tests.spark.pushdown.test_rule import checks_filters, request_of, rows_of
 from tests.support.spark.metrics import counted
 from tests.support.spark.versions import SPARK
 
@@ -114,7 +114,7 @@ def test_rows_are_those_of_parquet(frames: tuple[Any, Any], condition: str) -> N
     is_pushed = PASSES_ARRAYS and condition in PUSHED
     assert checks_filters(query) is not is_pushed
     if is_pushed:
-        assert asked(query)["filters"] != "[]"
+        assert request_of(query)["filters"] != "[]"
 
 
 @pytest.mark.skipif(not PASSES_ARRAYS, reason="Spark 4.0 evaluates filters of arrays itself")

@@ -99,12 +99,12 @@ def check(spark: Any, query: Callable[[], Any], expected: int = 0) -> None:
     """Check that a query has a number of shuffles, and the rows that it has without keys."""
     frame = query()
     assert shuffles(frame) == expected, plan_of(frame)
-    found = collected(frame)
+    collected_rows = collected(frame)
     spark.conf.set(ENABLED, "false")
     frame = query()
     assert reported(frame) == []
     assert shuffles(frame) > expected
-    assert found == collected(frame)
+    assert collected_rows == collected(frame)
     spark.conf.set(ENABLED, "true")
 
 
@@ -225,10 +225,10 @@ def test_filters_by_keys_of_another_join(spark: Any, load: Callable[..., Any]) -
 
     with restored(spark, "spark.sql.optimizer.dynamicPartitionPruning.reuseBroadcastOnly"):
         frame = query()
-        found = collected(frame)
-        assert len(found) == 1
+        collected_rows = collected(frame)
+        assert len(collected_rows) == 1
         spark.conf.set(ENABLED, "false")
-        assert collected(query()) == found
+        assert collected(query()) == collected_rows
 
 
 def test_a_scan_that_needs_no_keys(load: Callable[..., Any]) -> None:

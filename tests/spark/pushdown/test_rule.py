@@ -53,7 +53,7 @@ def scans(frame: Any) -> list[str]:
     return [text.removeprefix("lance pushdown ") for text in result]
 
 
-def asked(frame: Any) -> dict[str, str]:
+def request_of(frame: Any) -> dict[str, str]:
     """Return the request of the only scan of a query."""
     (text,) = scans(frame)
     assert "=[" in text, f"not pushed down: {text}"
@@ -76,15 +76,15 @@ def rows_of(frame: Any) -> list[str]:
 
 
 def test_columns_and_nested_fields_are_pruned(spark: Any, shop: dict[str, str]) -> None:
-    assert asked(spark.sql("select id from items"))["columns"] == "[id:bigint]"
-    nested = asked(spark.sql("select s.c.u + 1, parts.n from items"))["columns"]
+    assert request_of(spark.sql("select id from items"))["columns"] == "[id:bigint]"
+    nested = request_of(spark.sql("select s.c.u + 1, parts.n from items"))["columns"]
     assert nested == "[s:struct<c:struct<u:bigint>>,parts:array<struct<n:string>>]"
 
 
 @pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.0 asks for one column")
 def test_no_column_is_requested_if_none_is_needed(spark: Any, shop: dict[str, str]) -> None:
     query = spark.sql("select 1 from items")
-    assert asked(query)["columns"] == "[]"
+    assert request_of(query)["columns"] == "[]"
     assert query.count() == len(query.collect()) == spark.sql("select id from items").count()
 
 
@@ -110,7 +110,7 @@ def test_the_reader_evaluates_filters(spark: Any, shop: dict[str, str], conditio
     if SPARK < (4, 1) and "_'" in condition:
         pytest.skip("Spark 4.0 does not hand over such a pattern")
     query = spark.sql(f"select id from items where {condition}")
-    assert asked(query)["filters"] != "[]"
+    assert request_of(query)["filters"] != "[]"
     assert not checks_filters(query)
 
 
@@ -140,7 +140,7 @@ def test_filters_on_times_of_day_and_intervals(
     path = str(tmp_path / "clocks.lance")
     lance.write_dataset(pa.table(columns), path)
     query = spark.read.format("lance").load(path).where(condition).select("id")
-    assert asked(query)["filters"] != "[]"
+    assert request_of(query)["filters"] != "[]"
     assert not checks_filters(query)
     assert sorted(row.id for row in query.collect()) == rows
 
@@ -159,7 +159,7 @@ def test_other_filters_stay_with_spark(
     spark: Any, shop: dict[str, str], condition: str, sign: str
 ) -> None:
     query = spark.sql(f"select id from items where {condition} and small > 1")
-    pushed = asked(query)["filters"].upper()
+    pushed = request_of(query)["filters"].upper()
     assert "SMALL > " in pushed
     assert sign not in pushed
     assert checks_filters(query)
@@ -168,7 +168,7 @@ def test_other_filters_stay_with_spark(
 def test_long_lists_and_deep_trees_run(spark: Any, shop: dict[str, str]) -> None:
     long = ", ".join(str(number) for number in range(0, 24_000, 2))
     frame = spark.sql(f"select id from items where id in ({long})")
-    assert asked(frame)["filters"] == "[]" or "INSET" not in asked(frame)["filters"]
+    assert request_of(frame)["filters"] == "[]" or "INSET" not in request_of(frame)["filters"]
     kept = {row.id for row in spark.sql("select id from items").collect()}
     assert {row.id for row in frame.collect()} == {number for number in kept if number % 2 == 0}
     deep = "id = 1"
@@ -185,7 +185,7 @@ def test_long_lists_and_deep_trees_run(spark: Any, shop: dict[str, str]) -> None
 
 def test_counts_and_bounds_are_requested(spark: Any, shop: dict[str, str]) -> None:
     query = spark.sql("select count(*), count(s.a), min(day), max(price) from items")
-    assert asked(query)["aggregates"] == (
+    assert request_of(query)["aggregates"] == (
         '[{"op":"count_star"},{"op":"count","col":["s","a"]},{"op":"min","col":["day"]},'
         '{"op":"max","col":["price"]}]'
     )
@@ -206,13 +206,13 @@ def test_counts_and_bounds_are_requested(spark: Any, shop: dict[str, str]) -> No
     ],
 )
 def test_other_aggregates_stay_with_spark(spark: Any, shop: dict[str, str], query: str) -> None:
-    assert "aggregates" not in asked(spark.sql(query))
+    assert "aggregates" not in request_of(spark.sql(query))
 
 
 def test_limits_plan_fewer_partitions(spark: Any, table: str) -> None:
     frame = spark.read.format("lance").option("target_rows_per_partition", 25).load(table)
     query = frame.limit(3)
-    assert asked(query)["limit"] == "3"
+    assert request_of(query)["limit"] == "3"
     assert query._jdf.queryExecution().toRdd().getNumPartitions() == 1
     assert len(query.collect()) == 3
     assert len(frame.limit(60).collect()) == 60
@@ -246,35 +246,35 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
     frame = spark.read.format("lance").load(shop["items"])
     try:
         assert lance_spark.is_enabled(spark)
-        assert asked(frame.select("id"))["columns"] == "[id:bigint]"
+        assert request_of(frame.select("id"))["columns"] == "[id:bigint]"
         spark.conf.set(CONF, "false")
         assert not lance_spark.is_enabled(spark)
         assert scans(frame.select("id"))[0].startswith("(Python)")
         second_session = spark.newSession()
         second_session.conf.set(LOCAL, "false")
         assert lance_spark.is_enabled(second_session)
-        assert asked(second_session.read.format("lance").load(shop["items"]).select("id"))
+        assert request_of(second_session.read.format("lance").load(shop["items"]).select("id"))
     finally:
         spark.conf.set(CONF, "true")
     lance_spark.enable(spark)
-    assert asked(frame.select("id"))["columns"] == "[id:bigint]"
+    assert request_of(frame.select("id"))["columns"] == "[id:bigint]"
 
 
 def test_names_of_the_format_and_schemas_of_users(spark: Any, shop: dict[str, str]) -> None:
     upper = spark.read.format("LANCE").load(shop["items"]).select("ID").where("G = 1")
-    assert asked(upper)["columns"] == "[id:bigint]"
+    assert request_of(upper)["columns"] == "[id:bigint]"
     user_reader = spark.read.format("lance").schema(
         "id bigint, g bigint, s struct<c: struct<u: bigint>>"
     )
     frame = user_reader.load(shop["items"]).where("g < 3000000000 and s.c.u > 7")
-    assert asked(frame)["filters"].count("<") >= 1
+    assert request_of(frame)["filters"].count("<") >= 1
     spark.conf.set(CONF, "false")
     expected = rows_of(frame.select("id", "g"))
     spark.conf.set(CONF, "true")
     assert rows_of(frame.select("id", "g")) == expected
     assert expected
     hidden = spark.read.format("lance").schema("_rowid bigint, id bigint").load(shop["items"])
-    assert asked(hidden.where("_rowid = 5"))["filters"] != "[]"
+    assert request_of(hidden.where("_rowid = 5"))["filters"] != "[]"
     assert [row.id for row in hidden.where("_rowid = 5").collect()] == [5]
     assert hidden.selectExpr("max(_rowid)").first() == hidden.agg({"_rowid": "max"}).first()
 
@@ -396,7 +396,7 @@ def test_commands(spark: Any, shop: dict[str, str]) -> None:
         "create or replace temp view view_of_items as select id, s.c as c from items where g = 1"
     )
     query = spark.sql("select c.u from view_of_items where c.u > 3")
-    assert asked(query)["columns"] == "[s:struct<c:struct<u:bigint>>]"
+    assert request_of(query)["columns"] == "[s:struct<c:struct<u:bigint>>]"
 
 
 def test_a_stream_joined_with_a_table(spark: Any, table: str, tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_together_with_the_filter_push_down_of_spark(spark: Any, shop: dict[str,
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         items = spark.read.format("lance").load(shop["items"])
-        assert "g = 3" in asked(items.where("g = 3"))["filters"]
+        assert "g = 3" in request_of(items.where("g = 3"))["filters"]
         two = items.where("g = 1").union(items.where("g = 2"))
         assert {row.g for row in two.collect()} == {1, 2}
         assert items.count() == items.where("g = 1 or g <> 1 or g is null").count()

@@ -64,7 +64,7 @@ def indexed(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return path
 
 
-def asked(path: str, *wanted: tuple[str, str, DataType], **more: Any) -> Answer:
+def aggregate(path: str, *wanted: tuple[str, str, DataType], **more: Any) -> Answer:
     schema, request = aggregates(
         *((name, [column], spark_type) for name, column, spark_type in wanted)
     )
@@ -78,7 +78,7 @@ def is_known(answer: Answer) -> bool:
 def test_min_and_max(indexed: str) -> None:
     table = lance.dataset(indexed).to_table()
     for name, spark_type in KINDS.items():
-        answer = asked(indexed, ("min", name, spark_type), ("max", name, spark_type))
+        answer = aggregate(indexed, ("min", name, spark_type), ("max", name, spark_type))
         assert is_known(answer), name
         expected = [pc.min(table[name]).as_py(), pc.max(table[name]).as_py()]
         if name in ("at", "clock"):
@@ -87,51 +87,51 @@ def test_min_and_max(indexed: str) -> None:
                 for item in expected
             ]
         assert list(answer.to_pylist()[0].values()) == expected, name
-        assert answer.found is not None
-        assert answer.found.to_pylist() == answer.to_pylist()
+        assert answer.local_rows is not None
+        assert answer.local_rows.to_pylist() == answer.to_pylist()
 
 
 def test_names_are_matched_as_in_spark(indexed: str) -> None:
-    assert asked(indexed, ("max", "ID", LongType())).to_pylist() == [{"agg0": ROWS - 1}]
+    assert aggregate(indexed, ("max", "ID", LongType())).to_pylist() == [{"agg0": ROWS - 1}]
 
 
 def test_all_or_nothing(indexed: str) -> None:
     known, unknown = ("max", "id", LongType()), ("count", "text", LongType())
-    assert is_known(asked(indexed, known))
-    answer = asked(indexed, known, unknown)
+    assert is_known(aggregate(indexed, known))
+    answer = aggregate(indexed, known, unknown)
     assert not is_known(answer)
-    assert answer.found is not None
-    assert answer.found.to_pylist() == [{"agg0": ROWS - 1, "agg1": ROWS - ROWS // 5}]
-    filtered = asked(indexed, known, filters=[op("<", col("id"), lit(7, "bigint"))])
+    assert answer.local_rows is not None
+    assert answer.local_rows.to_pylist() == [{"agg0": ROWS - 1, "agg1": ROWS - ROWS // 5}]
+    filtered = aggregate(indexed, known, filters=[op("<", col("id"), lit(7, "bigint"))])
     assert not is_known(filtered)
-    assert filtered.found is not None
-    assert filtered.found.to_pylist() == [{"agg0": 6}]
+    assert filtered.local_rows is not None
+    assert filtered.local_rows.to_pylist() == [{"agg0": 6}]
 
 
 def test_rows_outside_the_index(indexed: str) -> None:
     more = lance.dataset(indexed).to_table().slice(0, 1)
     larger = pa.array([10 * ROWS], pa.int64())
     lance.write_dataset(more.set_column(0, "id", larger), indexed, mode="append")
-    answer = asked(indexed, ("max", "id", LongType()))
+    answer = aggregate(indexed, ("max", "id", LongType()))
     assert not is_known(answer)
     assert max(answer.column("agg0")) == 10 * ROWS
     lance.dataset(indexed).delete(f"id > {ROWS - 5}")
-    assert max(asked(indexed, ("max", "id", LongType())).column("agg0")) == ROWS - 5
+    assert max(aggregate(indexed, ("max", "id", LongType())).column("agg0")) == ROWS - 5
 
 
 def test_an_unreadable_index(indexed: str) -> None:
     for file in Path(indexed, "_indices").rglob("*.lance"):
         file.write_bytes(b"no index")
-    answer = asked(indexed, ("min", "id", LongType()), ("max", "id", LongType()))
+    answer = aggregate(indexed, ("min", "id", LongType()), ("max", "id", LongType()))
     assert not is_known(answer)
-    assert answer.found is not None
-    assert answer.found.to_pylist() == [{"agg0": 0, "agg1": ROWS - 1}]
+    assert answer.local_rows is not None
+    assert answer.local_rows.to_pylist() == [{"agg0": 0, "agg1": ROWS - 1}]
 
 
 def test_counts(indexed: str, capfd: pytest.CaptureFixture[str]) -> None:
     table = lance.dataset(indexed).to_table()
     for name in ("few", "text", "full", "id"):
-        answer = asked(indexed, ("count", name, LongType()))
+        answer = aggregate(indexed, ("count", name, LongType()))
         assert sum(answer.column("agg0")) == len(table[name]) - table[name].null_count, name
     schema, request = aggregates(("count", ["full"], LongType()), ("count_star", None, LongType()))
     answer = ask(indexed, schema, {**request, "tasks": True}, scan_metrics="true")

@@ -202,13 +202,15 @@ def test_every_query_reads_the_newest_rows(
 def test_aggregates_of_several_partitions_are_one_row(table: str) -> None:
     from pyspark.sql.types import LongType
 
-    asked = (("count_star", None), ("count", ["id"]), ("min", ["id"]), ("max", ["g"]))
-    schema, request = aggregates(*((name, path, LongType()) for name, path in asked))
+    functions = (("count_star", None), ("count", ["id"]), ("min", ["id"]), ("max", ["g"]))
+    schema, request = aggregates(*((name, path, LongType()) for name, path in functions))
     request["filters"] = [op(">", col("id"), lit(9, "bigint"))]
     answer = ask(table, schema, request, target_rows_per_partition="10000")
     assert len(answer.batches) == 4
-    assert answer.found is not None
-    assert answer.found.to_pylist() == [{"agg0": 39_591, "agg1": 39_591, "agg2": 10, "agg3": 99}]
+    assert answer.local_rows is not None
+    assert answer.local_rows.to_pylist() == [
+        {"agg0": 39_591, "agg1": 39_591, "agg2": 10, "agg3": 99}
+    ]
 
 
 def test_wide_rows_lower_the_bound(tmp_path: Path) -> None:
@@ -216,18 +218,18 @@ def test_wide_rows_lower_the_bound(tmp_path: Path) -> None:
     vectors = pa.FixedSizeListArray.from_arrays(np.zeros(2_000 * 1_024, np.float32), 1_024)
     lance.write_dataset(pa.table({"id": range(2_000), "vector": vectors}), path)
     few, many = ({"limit": limit, "exact": True} for limit in (900, 1_100))
-    assert ask(path, ["id", "vector"], few).found.num_rows == 900  # type: ignore[union-attr]
-    assert ask(path, ["id", "vector"], many).found is None
-    assert ask(path, ["id"], {}).found is not None
+    assert ask(path, ["id", "vector"], few).local_rows.num_rows == 900  # type: ignore[union-attr]
+    assert ask(path, ["id", "vector"], many).local_rows is None
+    assert ask(path, ["id"], {}).local_rows is not None
     # The number of rows after a filter is known only after the read.
     wide = {"filters": [op("<", col("id"), lit(1_100, "bigint"))]}
-    assert ask(path, ["id", "vector"], wide).found is None
-    assert ask(path, ["id"], wide).found is not None
+    assert ask(path, ["id", "vector"], wide).local_rows is None
+    assert ask(path, ["id"], wide).local_rows is not None
     pieces = [pa.table({"id": [row], "vector": vectors[row : row + 1]}) for row in range(17)]
     for row, piece in enumerate(pieces):
         lance.write_dataset(piece, path, mode="overwrite" if row == 0 else "append")
-    assert ask(path, ["id"], {}).found is None
-    assert ask(path, ["id"], {"limit": 16, "exact": True}).found is not None
+    assert ask(path, ["id"], {}).local_rows is None
+    assert ask(path, ["id"], {"limit": 16, "exact": True}).local_rows is not None
 
 
 def test_exact_searches_of_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +241,7 @@ def test_exact_searches_of_local_files(tmp_path: Path, monkeypatch: pytest.Monke
     def is_found(driver_read_bytes: int, tasks: int | None) -> bool:
         request = {"parallelism": tasks} if tasks else {}
         options = {"nearest": nearest, "driver_read_bytes": str(driver_read_bytes)}
-        return ask(path, ["id"], request, **options).found is not None
+        return ask(path, ["id"], request, **options).local_rows is not None
 
     size = 1_000 * 16 * 4
     monkeypatch.setattr("lance_spark.spark.read.nearest_search.num_processors", lambda: 4)
@@ -252,9 +254,9 @@ def test_exact_searches_of_local_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_slow_reads_are_for_tasks(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ask(table, ["id"], {"limit": 5}).found is not None
+    assert ask(table, ["id"], {"limit": 5}).local_rows is not None
     monkeypatch.setattr("lance_spark.spark.read.driver_read._SECONDS", -1.0)
-    assert ask(table, ["id"], {"limit": 5}).found is None
+    assert ask(table, ["id"], {"limit": 5}).local_rows is None
 
 
 def test_a_sample_shows_that_a_filter_leaves_many_rows(
@@ -272,18 +274,18 @@ def test_a_sample_shows_that_a_filter_leaves_many_rows(
         read.append(task.num_rows)
         return task_batches(task, *args, **options)
 
-    def found(condition: dict[str, Any], limit: int | None = None) -> int | None:
+    def num_local_rows(condition: dict[str, Any], limit: int | None = None) -> int | None:
         read.clear()
         request = {"filters": [condition]} | ({"limit": limit} if limit else {})
         # Tasks read the rest; `ask` runs them after the driver has answered.
         with monkeypatch.context() as patched:
             patched.setattr(ScanTask, "batches", batches)
-            rows = ask(path, ["id"], request).found
+            rows = ask(path, ["id"], request).local_rows
         return None if rows is None else rows.num_rows
 
-    assert found(op("<", col("g"), lit(50, "bigint"))) is None
+    assert num_local_rows(op("<", col("g"), lit(50, "bigint"))) is None
     assert sum(read) < 2 * 100_000
     # Samples are from the whole table: the first rows do not decide.
-    assert found(op("<", col("id"), lit(1_500, "bigint"))) == 1_500
-    assert found(op("=", col("g"), lit(7, "bigint"))) == 1_000
-    assert found(op("<", col("g"), lit(50, "bigint")), limit=20) == 20
+    assert num_local_rows(op("<", col("id"), lit(1_500, "bigint"))) == 1_500
+    assert num_local_rows(op("=", col("g"), lit(7, "bigint"))) == 1_000
+    assert num_local_rows(op("<", col("g"), lit(50, "bigint")), limit=20) == 20

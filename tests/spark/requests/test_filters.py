@@ -179,8 +179,8 @@ def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
     text = LanceDataSource(CaseInsensitiveDict({"path": uri})).schema()["doc"]
     assert text.dataType == spark.StringType()
     docs = ask(uri, ["doc"], {}).column("doc")
-    asked = op("=", col("doc"), lit(docs[1], "string"))
-    assert ask(uri, ["row"], {"filters": [asked]}).column("row") == [1]
+    is_value = op("=", col("doc"), lit(docs[1], "string"))
+    assert ask(uri, ["row"], {"filters": [is_value]}).column("row") == [1]
     by_id = op("<", col("_rowid"), lit(1, "bigint"))
     assert ask(uri, ["row"], {"filters": [by_id]}).column("row") == [0]
 

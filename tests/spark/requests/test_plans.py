@@ -102,11 +102,11 @@ def test_aggregates(path: str) -> None:
     whole = lance.dataset(path).to_table()
     exact = ["tiny", "number", "big", "money", "day", "instant", "clock", "seconds", "with-hyphen"]
     schema = LanceDataSource(CaseInsensitiveDict({"path": path})).schema()
-    asked: list[tuple[str, list[str] | None, spark.DataType]] = [
+    functions: list[tuple[str, list[str] | None, spark.DataType]] = [
         (item, [name], schema[name].dataType) for name in exact for item in ("min", "max")
     ]
-    asked += [("count", [name], spark.LongType()) for name in COLUMNS]
-    asked += [
+    functions += [("count", [name], spark.LongType()) for name in COLUMNS]
+    functions += [
         ("count_star", None, spark.LongType()),
         ("min", ["deep", "x"], spark.IntegerType()),
         ("count", ["deep", "in ner"], spark.LongType()),
@@ -121,15 +121,15 @@ def test_aggregates(path: str) -> None:
         meant += [len(kept), min(item["x"] for item in deep if item and item["x"] is not None)]
         meant += [sum(item is not None for item in inner)]
         meant += [sum((item or {}).get("y.z") is not None for item in inner)]
-        wanted, request = aggregates(*asked)
+        wanted, request = aggregates(*functions)
         answer = ask(path, wanted, {**request, **more}, target_rows_per_partition="5")
         assert len(answer.batches) == len(answer.partitions) > 2
         together = pa.Table.from_batches(answer.batches)
-        for index, (item, _, _) in enumerate(asked):
+        for index, (item, _, _) in enumerate(functions):
             column = together.column(index)
             result = pc.sum(column) if item.startswith("count") else pc.min_max(column)[item]
             expected = meant[index].as_py() if isinstance(meant[index], pa.Scalar) else meant[index]
-            assert result.as_py() == expected, asked[index]
+            assert result.as_py() == expected, functions[index]
             assert result.type == together.schema.field(index).type
 
 
@@ -140,17 +140,17 @@ def _where(whole: pa.Table) -> pa.Table:
 def test_aggregates_of_no_rows(tmp_path: Path, path: str) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(table().slice(0, 0), uri)
-    asked = (
+    functions = (
         ("count_star", None, spark.LongType()),
         ("count", ["deep", "x"], spark.LongType()),
         ("min", ["money"], spark.DecimalType(12, 2)),
     )
     nothing = [{"agg0": 0, "agg1": 0, "agg2": None}]
-    assert ask(uri, *aggregates(*asked)).to_pylist() == nothing
-    schema, request = aggregates(*asked)
+    assert ask(uri, *aggregates(*functions)).to_pylist() == nothing
+    schema, request = aggregates(*functions)
     never = {"filters": [op("<", col("row"), lit(0, "bigint"))]}
     assert ask(path, schema, {**request, **never}).to_pylist() == nothing
-    assert ask(uri, *aggregates(asked[0])).to_pylist() == [{"agg0": 0}]
+    assert ask(uri, *aggregates(functions[0])).to_pylist() == [{"agg0": 0}]
 
 
 def test_counts_of_columns_without_nulls_come_from_the_manifest(tmp_path: Path) -> None:
@@ -159,14 +159,16 @@ def test_counts_of_columns_without_nulls_come_from_the_manifest(tmp_path: Path) 
     lance.write_dataset(
         pa.table([[1, 2, 3], [1, None, None]], schema=schema), uri, max_rows_per_file=1
     )
-    asked = aggregates(("count", ["id"], spark.LongType()), ("count_star", None, spark.LongType()))
-    answer = ask(uri, *asked)
+    functions = aggregates(
+        ("count", ["id"], spark.LongType()), ("count_star", None, spark.LongType())
+    )
+    answer = ask(uri, *functions)
     assert answer.to_pylist() == [{"agg0": 3, "agg1": 3}]
     assert answer.partitions[0].task is None
     counts = ask(uri, *aggregates(("count", ["x"], spark.LongType())))
     assert sum(counts.column("agg0")) == 1
-    assert counts.found is not None
-    assert counts.found.to_pylist() == [{"agg0": 1}]
+    assert counts.local_rows is not None
+    assert counts.local_rows.to_pylist() == [{"agg0": 1}]
 
 
 def test_tasks_read_the_planned_version(tmp_path: Path) -> None:
@@ -232,8 +234,10 @@ def test_without_a_request_nothing_heavy_is_imported(monkeypatch: pytest.MonkeyP
 
 def test_a_stream_is_only_asked_for_columns(path: str) -> None:
     def reader_of(request: dict[str, Any]) -> tuple[Any, spark.StructType]:
-        asked = spark.StructField(FIELD, spark.NullType(), True, {"request": json.dumps(request)})
-        schema = spark.StructType([spark.StructField("row", spark.LongType()), asked])
+        request_field = spark.StructField(
+            FIELD, spark.NullType(), True, {"request": json.dumps(request)}
+        )
+        schema = spark.StructType([spark.StructField("row", spark.LongType()), request_field])
         return LanceDataSource(CaseInsensitiveDict({"path": path})).streamReader(schema), schema
 
     for shared in (False, True):

@@ -50,9 +50,9 @@ def filters(spark: Any, statement: str) -> str:
     if not scans:
         return plan
     (scan,) = scans
-    found = re.search(r"filters=\[(.*?)\] partitions", scan)
-    assert found is not None
-    return found[1]
+    match = re.search(r"filters=\[(.*?)\] partitions", scan)
+    assert match is not None
+    return match[1]
 
 
 def source(expressions: str) -> str:
@@ -235,8 +235,8 @@ def test_rows_of_small_sources_are_kept(
     assert " IN (" not in plan
     text = ran(spark, merge)
     # Spark 4.0 passes predicates, which show a filter without the parentheses.
-    found = re.fullmatch(r"\(?(?:t\.)?id IN \((.*?)\)\)?", text)
-    assert (len(found[1].split(", ")) if found else 0) == keys, text
+    match = re.fullmatch(r"\(?(?:t\.)?id IN \((.*?)\)\)?", text)
+    assert (len(match[1].split(", ")) if match else 0) == keys, text
     assert changed_rows(spark, root) == expected
 
 

@@ -94,7 +94,7 @@ def test_searches_the_index(spark: Any, path: str) -> None:
     """Fewer partitions find the rows that `nearestJoin` finds with as many."""
     spark.conf.set("spark.lance.nearest.nprobes", "1")
     try:
-        found = spark.sql(
+        by_statement = spark.sql(
             "SELECT users.id, items.* FROM users JOIN items APPROX NEAREST 50 BY "
             "DISTANCE l2_distance(taste, v)"
         )
@@ -102,12 +102,12 @@ def test_searches_the_index(spark: Any, path: str) -> None:
         spark.conf.unset("spark.lance.nearest.nprobes")
     users = spark.table("users").withColumnRenamed("id", "user")
     joined = LanceTable.forPath(spark, path).nearestJoin(users, ("taste", "v"), k=50, nprobes=1)
-    found_ids = sorted((row[0], row[1]) for row in found.collect())
-    assert found_ids == sorted((row.user, row.id) for row in joined.collect())
+    statement_ids = sorted((row[0], row[1]) for row in by_statement.collect())
+    assert statement_ids == sorted((row.user, row.id) for row in joined.collect())
     every = spark.sql(
         "SELECT * FROM users JOIN items EXACT NEAREST 50 BY DISTANCE l2_distance(taste, v)"
     )
-    assert found_ids != sorted((row[0], row[2]) for row in every.collect())
+    assert statement_ids != sorted((row[0], row[2]) for row in every.collect())
 
 
 def test_the_dataframe_api(spark: Any, path: str) -> None:

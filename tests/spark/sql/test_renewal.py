@@ -48,12 +48,12 @@ def test_statements_whose_credentials_expire_before_and_in_their_tasks(
     slow_rows = rows.mapInArrow(slow(servers.seconds + 0.5), "id bigint, v int")
     slow_rows.writeTo("renewed.t").create()
     # The last two tasks of four begin when the credentials of their plan have expired.
-    asked = servers.issued
+    issued = servers.issued
     options = {"driver_read_bytes": 0, "target_rows_per_partition": 10}
     frame = spark.read.options(**options).table("renewed.t")
     assert frame.rdd.getNumPartitions() == 4
     assert frame.mapInArrow(slow(servers.seconds), frame.schema).count() == 40
-    assert servers.issued > asked + 1
+    assert servers.issued > issued + 1
     spark.sql("UPDATE renewed.t SET v = 2 WHERE id IN (SELECT id FROM range(2))")
     rows_found = sorted(tuple(row) for row in spark.table("renewed.t").collect())
     assert rows_found == [(0, 2), (1, 2), *((n, 0) for n in range(2, 40))]

@@ -70,11 +70,11 @@ def test_the_mode_of_the_session(
     spark.sql(f"UPDATE {table} SET v = v * 2, p.x = id WHERE id IN (2, 8, 25)")
     for number in (2, 8, 25):
         expected[number] |= {"v": 2 * number, "p": {**expected[number]["p"], "x": number}}
-    found = rows(root, table)
+    table_rows = rows(root, table)
     if mode in ("rows", "auto"):
-        for row in (*found.values(), *expected.values()):
+        for row in (*table_rows.values(), *expected.values()):
             del row["_rowaddr"]
-    assert found == expected
+    assert table_rows == expected
     written = files_of(root, table)
     assert written[: len(files)] == files
     # Other statements do not have modes.
@@ -83,9 +83,9 @@ def test_the_mode_of_the_session(
         f"MERGE INTO {table} t USING (SELECT 9L AS id) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET v = 0"
     )
-    found = rows(root, table)
-    assert 8 not in found
-    assert found[9]["v"] == 0
+    table_rows = rows(root, table)
+    assert 8 not in table_rows
+    assert table_rows[9]["v"] == 0
 
 
 def test_overlays_of_statements_at_the_same_time(spark: Any, root: Path, table: str) -> None:

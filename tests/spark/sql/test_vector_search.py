@@ -46,14 +46,14 @@ def nearest(catalog: TestCatalog, k: int, **options: Any) -> pa.Table:
 
 
 def test_vector_search(catalog: TestCatalog) -> None:
-    def found(arguments: str, function: str = "lance_vector_search") -> list[int]:
+    def searched_ids(arguments: str, function: str = "lance_vector_search") -> list[int]:
         return [row.id for row in catalog.sql(f"SELECT * FROM {function}({arguments})")]
 
     whole = nearest(catalog, 10)
     ids = whole["id"].to_pylist()
     named = f"table => 'vectors.t', {NAMED}"
     for function in ("lance_vector_search", "VECTOR_SEARCH"):
-        assert found(named, function) == ids
+        assert searched_ids(named, function) == ids
     rows = catalog.sql(
         f"SELECT * FROM lance_vector_search('vectors.t', {VECTOR}, 3, vector_column => 'v')"
     )
@@ -62,18 +62,18 @@ def test_vector_search(catalog: TestCatalog) -> None:
     assert [row._distance for row in rows] == pytest.approx(distances, rel=1e-4)
     path = catalog.root / "t.lance"
     assert (
-        found(f"'{path}', {VECTOR}, vector_column => 'v', num_results => 4, offset => 2")
+        searched_ids(f"'{path}', {VECTOR}, vector_column => 'v', num_results => 4, offset => 2")
         == ids[2:6]
     )
     even = nearest(catalog, 3, filter="id % 2 = 0")["id"].to_pylist()
-    assert found(f"{named}, k => 3, filter => 'id % 2 = 0'") == even
+    assert searched_ids(f"{named}, k => 3, filter => 'id % 2 = 0'") == even
     late = [number for number in ids if number % 2 == 0]
-    assert found(f"{named}, filter => 'id % 2 = 0', prefilter => false") == late
+    assert searched_ids(f"{named}, filter => 'id % 2 = 0', prefilter => false") == late
     cosine = nearest(catalog, 5, nearest={"metric": "cosine"})["id"].to_pylist()
     exact = "distance_type => 'COSINE', bypass_vector_index => true, nprobes => 2"
-    assert found(f"{named}, limit => 5, {exact}") == cosine
+    assert searched_ids(f"{named}, limit => 5, {exact}") == cosine
     upper = distances[2]
-    assert found(f"{named}, upper_bound => {upper:.6f}") == ids[:2]
+    assert searched_ids(f"{named}, upper_bound => {upper:.6f}") == ids[:2]
     named_rows = catalog.sql(
         f"SELECT * FROM vector_search({named}, columns => array('id'), with_row_id => true, k => 1)"
     )
@@ -96,8 +96,8 @@ def test_hybrid_search(spark: Any, catalog: TestCatalog) -> None:
     by_vector = nearest(catalog, 50)["id"].to_pylist()
     texts = catalog.sql("SELECT id, _score FROM lance_search('vectors.t', 'quick fox', 50)")
     ranks: dict[int, float] = {}
-    for found in (by_vector, [row.id for row in texts]):
-        for rank, number in enumerate(found):
+    for result in (by_vector, [row.id for row in texts]):
+        for rank, number in enumerate(result):
             ranks[number] = ranks.get(number, 0.0) + 1 / (rank + 60)
     assert len(rows) == 50
     relevance = [row._relevance_score for row in rows]

@@ -91,8 +91,8 @@ def test_nearest(spark: Any, path: str, fresh: FreshRows, options: dict[str, Any
         )
         assert frame.columns == ["id", "_distance"]
         wanted = fresh.to_table(["id"], nearest=nearest, filter=condition, prefilter=True)
-        found = pairs(frame.collect(), "_distance")
-        assert found == pairs(wanted, "_distance"), condition
+        rows = pairs(frame.collect(), "_distance")
+        assert rows == pairs(wanted, "_distance"), condition
     after = table.nearest(
         "v",
         Q,
@@ -125,15 +125,15 @@ def test_search(spark: Any, path: str, fresh: FreshRows, options: dict[str, Any]
         frame = table.search("dog", ["id"], filter=condition, fresh=True, **options)
         assert frame.columns == ["id", "_score"]
         wanted = fresh.to_table(["id"], full_text_query="dog", filter=condition)
-        found = sorted(pairs(frame.collect(), "_score"))
-        assert found == sorted(pairs(wanted, "_score"))
+        rows = sorted(pairs(frame.collect(), "_score"))
+        assert rows == sorted(pairs(wanted, "_score"))
         best = table.search("dog", ["id"], limit=7, filter=condition, fresh=True, **options)
         assert [value for _, value in pairs(best.collect(), "_score")] == [
             value for _, value in pairs(wanted, "_score")
         ][:7]
         kept = frame.where("id % 2 = 1")
-        assert sorted(pairs(kept.collect(), "_score")) == [pair for pair in found if pair[0] % 2]
-    assert frame.count() == len(found)
+        assert sorted(pairs(kept.collect(), "_score")) == [pair for pair in rows if pair[0] % 2]
+    assert frame.count() == len(rows)
     assert (
         table.search("dog", fresh=True, **options).where("g = 1").count()
         == fresh.to_table(["id"], full_text_query="dog", filter="g = 1").num_rows

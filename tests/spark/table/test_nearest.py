@@ -102,12 +102,12 @@ def test_exact_search(spark: Any, plain: Path, where: dict[str, Any]) -> None:
     near = table.nearest("v", q[2], 50, columns=["id"], distance_range=(2.0, 6.0), **where)
     agree(near.collect(), expected(plain, q[2], 50, distance_range=(2.0, 6.0)))
     after = table.nearest("v", q[1], 9, columns=["id", "g"], **where)
-    found = [row.id for row in after.collect() if row.g == 2]
-    assert [row.id for row in after.where("g = 2").collect()] == found
+    ids = [row.id for row in after.collect() if row.g == 2]
+    assert [row.id for row in after.where("g = 2").collect()] == ids
     late = table.nearest(
         "v", q[1], 9, columns=["id", "g"], filter="g = 2", prefilter=False, **where
     )
-    assert [row.id for row in late.collect()] == found
+    assert [row.id for row in late.collect()] == ids
     assert after.count() == 9
 
 
@@ -248,8 +248,8 @@ def test_order_by_a_distance(spark: Any, indexed: Path) -> None:
         distance = f.call_function(function, "v", f.lit([float(item) for item in q]))
         key = distance.desc() if descending else distance.asc_nulls_last()
         rows = frame.where(where).select("id", distance.alias("d")).orderBy(key).limit(8)
-        found = [row.id for row in rows.collect()]
-        return found, plan_of(rows)
+        ids = [row.id for row in rows.collect()]
+        return ids, plan_of(rows)
 
     exact = expected(indexed, q, 8, use_index=False)["id"].to_pylist()
     settings = {
@@ -261,10 +261,10 @@ def test_order_by_a_distance(spark: Any, indexed: Path) -> None:
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
-        found, plan = first("l2_distance")
+        ids, plan = first("l2_distance")
         assert "indexes=[v_idx (VECTOR)" in plan
         assert '"approximate":{"nprobes":"1"}' in plan
-        assert 0 < len(set(found) & set(exact)) <= 8
+        assert 0 < len(set(ids) & set(exact)) <= 8
         some, plan = first("l2_distance", where="g = 1 AND v IS NOT NULL")
         assert "indexes=[v_idx (VECTOR)" in plan
         assert all(number % 4 == 1 or number >= 2000 for number in some)

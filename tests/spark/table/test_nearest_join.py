@@ -82,7 +82,7 @@ def nearest_ids(
     return [row.tolist() for row in np.argsort(distances, axis=1, kind="stable")[:, :K]]
 
 
-def found(joined: Any) -> dict[int, list[int]]:
+def ids_by_query(joined: Any) -> dict[int, list[int]]:
     """Return the ids of the rows of each query, the nearest first."""
     result: dict[int, list[tuple[float, int]]] = {}
     for row in joined if isinstance(joined, list) else joined.collect():
@@ -96,7 +96,7 @@ def test_exact_join(spark: Any, path: Path, queries: Any, values: Any) -> None:
     joined = table.nearestJoin(queries, "v", K, use_index=False)
     assert joined.columns == ["number", "name", "v", "id", "g", "st", "_distance"]
     rows = joined.collect()
-    assert found(rows) == dict(enumerate(nearest_ids(values)))
+    assert ids_by_query(rows) == dict(enumerate(nearest_ids(values)))
     for row in rows:
         assert row.name == f"q{row.number}"
         assert (row.st.a, row.st.b, row.g) == (row.id, str(row.id), row.id % 3)
@@ -118,8 +118,8 @@ def test_join_by_the_index(spark: Any, path: Path, queries: Any, values: Any) ->
     table = LanceTable.forPath(spark, str(path))
     exact = dict(enumerate(nearest_ids(values)))
     refined = table.nearestJoin(queries, "v", K, columns=["id"], nprobes=6, refine_factor=30)
-    assert found(refined) == exact
-    result = found(table.nearestJoin(queries, "v", K, columns=["id"], nprobes=2))
+    assert ids_by_query(refined) == exact
+    result = ids_by_query(table.nearestJoin(queries, "v", K, columns=["id"], nprobes=2))
     dataset = lance.dataset(str(path))
     hits = others = 0
     for number, q in enumerate(given_queries()):
@@ -131,7 +131,7 @@ def test_join_by_the_index(spark: Any, path: Path, queries: Any, values: Any) ->
         others += len(set(of_pylance) & set(exact[number]))
     assert hits >= 0.97 * others
     fast = table.nearestJoin(queries, "v", K, columns=["id"], fast_search=True)
-    assert max(max(ids) for ids in found(fast).values()) < 1600
+    assert max(max(ids) for ids in ids_by_query(fast).values()) < 1600
 
 
 @pytest.mark.usefixtures("small_slots")
@@ -140,10 +140,12 @@ def test_conditions_and_bounds(spark: Any, path: Path, queries: Any, values: Any
     table = LanceTable.forPath(spark, str(path))
     for options in ({"use_index": False}, {"refine_factor": 30}):
         joined = table.nearestJoin(queries, "v", K, columns=["id"], filter="g = 1", **options)
-        assert found(joined) == dict(enumerate(nearest_ids(values, lambda i: i % 3 == 1))), options
+        assert ids_by_query(joined) == dict(enumerate(nearest_ids(values, lambda i: i % 3 == 1))), (
+            options
+        )
     # Few rows meet this condition: all of them are found.
     rare = table.nearestJoin(queries, "v", K, columns=["id"], filter="id IN (8, 900, 2000, 43)")
-    sets = [set(ids) for ids in found(rare).values()]
+    sets = [set(ids) for ids in ids_by_query(rare).values()]
     assert sets == [{8, 900, 2000}] * QUERIES
     near = table.nearestJoin(
         queries,
@@ -190,7 +192,7 @@ def test_left_join_and_names(spark: Any, path: Path, queries: Any) -> None:
 
 def test_versions(spark: Any, path: Path, queries: Any) -> None:
     old = LanceTable.forPath(spark, str(path), version=1)
-    assert max(max(ids) for ids in found(old.nearestJoin(queries, "v", 3)).values()) < 800
+    assert max(max(ids) for ids in ids_by_query(old.nearestJoin(queries, "v", 3)).values()) < 800
 
 
 @pytest.mark.parametrize(
@@ -236,10 +238,10 @@ def test_rows_between_the_steps() -> None:
     neighbors = Neighbors(
         np.array([0, 0, 2, 2], np.int32), np.array([1, 2, 3, 4], np.float32), words, words + 10
     )
-    packed = join_rows.found_as_binaries(neighbors, 4)
+    packed = join_rows.neighbors_as_binaries(neighbors, 4)
     assert [len(value) for value in packed.to_pylist()] == [40, 0, 40, 0]
     # A row that is there twice for one query is there once.
-    again = join_rows.found_of(packed, np.array([0, 1, 0, 3]))
+    again = join_rows.neighbors_of(packed, np.array([0, 1, 0, 3]))
     assert again.queries.tolist() == [0, 0, 0]
     assert again.ids.tolist() == [5, 6, 7]
     assert again.addresses.tolist() == [15, 16, 17]
@@ -286,13 +288,13 @@ def test_groups_and_runs() -> None:
             {
                 "first": pa.array([key for key, _ in rows], pa.int64()),
                 "second": pa.array([0] * len(rows), pa.int64()),
-                "found": pa.array([value for _, value in rows], pa.binary()),
+                "neighbors": pa.array([value for _, value in rows], pa.binary()),
             }
         )
         batches = table.to_batches(max_chunksize=3)
         seen = []
         for group in join_rows.groups(iter(batches), size):
-            keys, values = group["first"].to_pylist(), group["found"].to_pylist()
+            keys, values = group["first"].to_pylist(), group["neighbors"].to_pylist()
             for key in dict.fromkeys(
                 key for key, value in zip(keys, values, strict=True) if value is None
             ):
@@ -323,7 +325,7 @@ def test_metrics(spark: Any, tmp_path: Path, queries: Any, metric: str) -> None:
     dataset.optimize.compact_files(target_rows_per_fragment=1000)
     dataset.update({"id": "id + 1000"}, where="id < 10")
     joined = LanceTable.forPath(spark, path).nearestJoin(queries, "v", 3, columns=["id"], nprobes=4)
-    result = found(joined)
+    result = ids_by_query(joined)
     for number, q in enumerate(given_queries()):
         if number == 1:
             continue

@@ -52,10 +52,10 @@ def write_changed(path: Path, *, stable_row_ids: bool) -> Path:
 
 
 def scores_of(frame: Any) -> dict[int, float]:
-    found = {row.id: row._score for row in frame.collect()}
-    scores = list(found.values())
+    score_of = {row.id: row._score for row in frame.collect()}
+    scores = list(score_of.values())
     assert scores == sorted(scores, reverse=True)
-    return found
+    return score_of
 
 
 def plan_of(frame: Any) -> str:
@@ -76,8 +76,8 @@ def test_random_queries(spark: Any, changed: Path, tmp_path: Path, stable_row_id
         options: dict[str, Any] = [{}, {"filter": "id % 3 = 0"}, {"fast_search": True}][number % 3]
         expected = oracle_scores(changed, query, **options)
         where = IN_TASKS if number % 2 else {}
-        found = scores_of(table.search(query, ["id"], **options, **where))
-        assert found == pytest.approx(expected, rel=3e-6, abs=1e-5), query
+        score_of = scores_of(table.search(query, ["id"], **options, **where))
+        assert score_of == pytest.approx(expected, rel=3e-6, abs=1e-5), query
         # The first rows are those of `Dataset`, of rows with equal scores too.
         best = dataset.to_table(["id", "_score"], full_text_query=query, limit=5, **options)
         first = table.search(query, ["id"], limit=5, **options, **where).collect()
@@ -260,7 +260,7 @@ def test_sql(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     scores = oracle_scores(path, "quick fox")
 
-    def found(arguments: str, function: str = "lance_search", more: str = "") -> list[int]:
+    def searched_ids(arguments: str, function: str = "lance_search", more: str = "") -> list[int]:
         return [row.id for row in catalog.sql(f"SELECT id FROM {function}({arguments}){more}")]
 
     rows = catalog.sql("SELECT * FROM lance_search('found.t', 'quick fox')")
@@ -269,21 +269,24 @@ def test_sql(spark: Any, tmp_path: Path) -> None:
     assert rows[0].asDict().keys() == {"id", "text", "_score"}
     named = "table => 'found.t', query => 'quick fox', search_columns => array('text')"
     for function in ("lance_search", "SEARCH"):
-        assert found(named, function) == order
-    assert found(f"'{path}', 'quick fox'") == order
-    assert found("'found.t', 'quick fox', 2") == order[:2]
-    assert found(f"{named}, k => 2, offset => 1") == order[1:3]
-    assert found(f"{named}, num_results => 2") == order[:2]
-    assert found("'found.t', 'quick fox', NULL") == order
-    assert found("'found.t', 'quick fox', filter => 'id > 1', limit => 1") == order[1:2]
+        assert searched_ids(named, function) == order
+    assert searched_ids(f"'{path}', 'quick fox'") == order
+    assert searched_ids("'found.t', 'quick fox', 2") == order[:2]
+    assert searched_ids(f"{named}, k => 2, offset => 1") == order[1:3]
+    assert searched_ids(f"{named}, num_results => 2") == order[:2]
+    assert searched_ids("'found.t', 'quick fox', NULL") == order
+    assert searched_ids("'found.t', 'quick fox', filter => 'id > 1', limit => 1") == order[1:2]
     after = "'found.t', 'quick fox', filter => 'id > 1', prefilter => false, limit => 1"
-    assert found(after) == []
-    assert found("'found.t', 'quick', fast_search => true, limit => 9", more=" WHERE id > 4") == []
-    assert set(found("'found.t', 'quick', version => 2")) == {1, 2, 4}
-    assert set(found("'found.t', 'quick', version => 'first'")) == {1, 2, 4}
-    assert found("""'found.t', '"quick brown"'""") == [1]
+    assert searched_ids(after) == []
+    assert (
+        searched_ids("'found.t', 'quick', fast_search => true, limit => 9", more=" WHERE id > 4")
+        == []
+    )
+    assert set(searched_ids("'found.t', 'quick', version => 2")) == {1, 2, 4}
+    assert set(searched_ids("'found.t', 'quick', version => 'first'")) == {1, 2, 4}
+    assert searched_ids("""'found.t', '"quick brown"'""") == [1]
     query = '{"match": {"column": "text", "terms": "quick fox", "operator": "And"}}'
-    assert set(found(f"'found.t', '{query}'")) == {1, 4}
+    assert set(searched_ids(f"'found.t', '{query}'")) == {1, 4}
     assert [
         list(row.asDict())
         for row in catalog.sql(

@@ -73,5 +73,5 @@ def test_statements(spark: Any, tmp_path: Path) -> None:
     assert all(row[1] for row in checked)
     dataset = catalog.pylance("t")
     for query, count in (("new", 10), ('"running word7"', 60), ("word7 word8", 120)):
-        found = dataset.to_table(full_text_query={"query": query, "columns": ["text"]})
-        assert found.num_rows == count
+        table = dataset.to_table(full_text_query={"query": query, "columns": ["text"]})
+        assert table.num_rows == count

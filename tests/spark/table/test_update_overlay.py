@@ -39,9 +39,9 @@ def rows(path: Path) -> dict[int, dict[str, Any]]:
     """Return the rows by their ids, as both clients read them."""
     ours = open_dataset(str(path))
     ours.validate()
-    found = ours.to_table().to_pylist()
-    assert found == lance.dataset(str(path)).to_table().to_pylist()
-    return {row["id"]: row for row in found}
+    result = ours.to_table().to_pylist()
+    assert result == lance.dataset(str(path)).to_table().to_pylist()
+    return {row["id"]: row for row in result}
 
 
 def num_overlays(path: Path) -> list[int]:

@@ -182,7 +182,7 @@ class Server:
     def __init__(self) -> None:
         self.loop = fsspec.asyn.get_loop()
         self.s3_additional_kwargs: dict[str, Any] = {}
-        self.asked: list[str] = []
+        self.methods: list[str] = []
         self.bytes = 0
         self.gate = threading.Semaphore(0)
         self.is_open = False
@@ -193,8 +193,10 @@ class Server:
         bucket, _, key = path.partition("/")
         return bucket, key, None
 
-    async def _call_s3(self, method: str, *, Body: bytes = b"", **_asked: object) -> dict[str, Any]:
-        self.asked.append(method)
+    async def _call_s3(
+        self, method: str, *, Body: bytes = b"", **_arguments: object
+    ) -> dict[str, Any]:
+        self.methods.append(method)
         if method == "upload_part":
             while not self.is_open and not self.gate.acquire(blocking=False):
                 await asyncio.sleep(0.001)
@@ -204,10 +206,12 @@ class Server:
         return {"UploadId": "id", "ETag": "tag", "ContentLength": self.bytes}
 
     def rm_file(self, _path: str) -> None:
-        self.asked.append("delete_object")
+        self.methods.append("delete_object")
 
-    def call_s3(self, method: str, **asked: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(self._call_s3(method, **asked), self.loop).result()
+    def call_s3(self, method: str, **arguments: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(
+            self._call_s3(method, **arguments), self.loop
+        ).result()
 
 
 def output_to(server: Server, sizes: PartSizes) -> S3Output:
@@ -228,13 +232,13 @@ def test_the_writer_waits_for_nothing_but_room() -> None:
     writer = threading.Thread(target=write_on)
     writer.start()
     assert not done.wait(0.1)
-    assert server.asked.count("upload_part") == 3
+    assert server.methods.count("upload_part") == 3
     server.gate.release()
     assert done.wait(10)
     writer.join()
     server.is_open = True
     output.close()
-    assert (server.bytes, server.asked[-1]) == (401, "complete_multipart_upload")
+    assert (server.bytes, server.methods[-1]) == (401, "complete_multipart_upload")
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -252,12 +256,12 @@ def test_an_upload_that_is_gone_was_completed_by_a_request_before(
     output.write(b"x" * 250)
     if whole:
         output.close()
-        assert server.asked[-1] == "head_object"
+        assert server.methods[-1] == "head_object"
         return
     server.bytes = -1
     with pytest.raises(StorageError, match="s3://b/k"):
         output.close()
-    assert server.asked[-1] == "delete_object"
+    assert server.methods[-1] == "delete_object"
 
 
 def test_memory_of_a_large_file() -> None:

@@ -240,14 +240,14 @@ def _nearest(
                     raise KnownBugError("graphs lack rows that moved") from error
                 raise
             pairs = zip(table["key"].to_pylist(), table["_distance"].to_pylist(), strict=True)
-            found = []
+            problems = []
             for key, distance in pairs:
                 assert distances.get(key) == distance, (
                     f"{key} is not {distance} from {query} in {name}"
                 )
-                found.append(distance)
-            assert sorted(found) == nearest, (
-                f"nearest in {name}, index {use_index}: {found}, not {nearest}"
+                problems.append(distance)
+            assert sorted(problems) == nearest, (
+                f"nearest in {name}, index {use_index}: {problems}, not {nearest}"
             )
 
 

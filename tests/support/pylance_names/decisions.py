@@ -65,6 +65,10 @@ COUNTERPARTS = {
     "lance.indices.IndexSegmentDescription": "lance_spark.dataset.IndexSegment",
     "lance.lance.LanceFileSession": "lance_spark.dataset.LanceFileSession",
     "lance.lance.IOStats": "lance_spark.dataset.IOStats",
+    "lance.lance.Compaction": "lance_spark.dataset.Compaction",
+    "lance.lance.CompactionPlan": "lance_spark.dataset.CompactionPlan",
+    "lance.lance.CompactionTask": "lance_spark.dataset.CompactionTask",
+    "lance.lance.RewriteResult": "lance_spark.dataset.RewriteResult",
     "lance.lance.CompactionMetrics": "lance_spark.dataset.CompactionMetrics",
     "lance.query.BooleanQuery": "lance_spark.query.BooleanQuery",
     "lance.query.BoostQuery": "lance_spark.query.BoostQuery",
@@ -84,6 +88,17 @@ REMARKS = {
     "lance.file.LanceFileReader": "blobs are returned as descriptors",
     "lance.file.LanceFileWriter": "drops the file if its block raises; refuses blobs",
     "lance.file.LancePageMetadata.encoding": "the bytes of the message; pylance has a text",
+    "lance.LanceDataset.session": "one for the process; a variable sets its size",
+    "lance.LanceDataset.prewarm_index": "positions are read by each search, and not kept",
+    "lance.LanceFragment.open_session": "returns the fragment",
+    "lance.LanceOperation.CreateIndex.new_indices": "messages of segments in a transaction",
+    "lance.LanceOperation.CreateIndex.removed_indices": "messages of segments in a transaction",
+    "lance.LanceOperation.Delete.updated_fragments": "by fragment id",
+    "lance.LanceOperation.Update.updated_fragments": "by fragment id",
+    "lance.LanceOperation.RewrittenIndex.old_id": "bytes",
+    "lance.LanceOperation.RewrittenIndex.new_id": "bytes",
+    "lance.lance.Compaction.commit": "returns the new version and the metrics",
+    "lance.lance.Compaction.execute": "returns the new version and the metrics",
     "lance.LanceDataset": "made by `open_dataset` and `write_dataset`",
     "lance.LanceScanner": "made by `Dataset.scanner`",
     "lance.write_dataset": "a text in the place of the schema is the mode",
@@ -132,7 +147,7 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Opening and writing.
     "lance.dataset": (
         "`open_dataset`",
-        "`timestamp` for `asof`; without the arguments of caches and of `session`",
+        "`timestamp` for `asof`; `session` has no effect; without the sizes of caches",
     ),
     "lance.LanceDataset.filter": (None, "`to_table(filter=...)`; pylance's own fails"),
     "lance.LanceDataset.partition_expression": (None, "a table has no partitions; pylance refuses"),
@@ -140,16 +155,8 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "`replace_schema_metadata`, `replace_field_metadata`; pylance refuses, too",
     ),
-    "lance.LanceDataset.from_pydantic_model": (
-        None,
-        "`write_dataset([row.model_dump() for row in rows], uri, schema)`",
-    ),
-    "lance.LanceDataset.session": (
-        None,
-        "one cache for the process, whose size the variable `LANCE_SPARK_INDEX_CACHE_MIB` sets",
-    ),
     "lance.LanceDataset.storage_options_accessor": (
-        None,
+        "`Dataset.latest_storage_options`",
         "credentials of namespaces are renewed before they expire",
     ),
     "lance.LanceDataset.explain_cleanup_old_versions": (
@@ -163,18 +170,19 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "the older way of pylance; `merge_existing_index_segments` merges segments",
     ),
-    "lance.LanceDataset.prewarm_index": (
-        None,
-        "searches read the parts of an index that they need, and keep them in the cache; a search "
-        "for all partitions (`nprobes`) reads all of them",
-    ),
     "lance.LanceDataset.remap_row_addrs": (
         None,
         "use stable row ids for rows that are named across compactions",
     ),
-    "lance.IndexProgress": (None, "`LanceTable.createIndex` shows the progress of Spark's tasks"),
+    "lance.IndexProgress": (
+        None,
+        "a build in one process reports no progress; Spark shows that of `LanceTable.createIndex`",
+    ),
     "lance.dataset.IndexInformation": ("`dict`", "`list_indices` returns the same keys"),
-    "lance.dataset.VectorIndexReader": (None, "`index_statistics` has the sizes of partitions"),
+    "lance.dataset.VectorIndexReader": (
+        None,
+        "`index_statistics` has the sizes of partitions, and `get_ivf_model` the centroids; codes of rows are not given out",
+    ),
     "lance.indices.IndexFileVersion": (None, "indexes are written in the newest form"),
     "lance.indices.IndexSegment": ("`lance_spark.dataset.IndexSegment`", ""),
     "lance.indices.IndexSegmentDescription.covering_fields": (
@@ -186,36 +194,46 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "",
     ),
     "lance.indices.IndicesBuilder": (
-        "`Dataset.create_index`",
-        "`ivf_centroids` and `pq_codebook` take a trained model",
+        "`Dataset.create_index_uncommitted`",
+        "workers build segments; `ivf_centroids` and `pq_codebook` take a trained model, `get_ivf_model` returns one",
     ),
     "lance.util.validate_vector_index": ("`Dataset.index_recall`", ""),
-    "lance.util.KMeans": (None, "`create_index` trains; other packages have k-means, too"),
+    "lance.util.KMeans": (
+        None,
+        "`create_index` trains by itself; scikit-learn and FAISS have k-means for other uses",
+    ),
     "lance.util.HNSW": (None, "`create_index` with a type of graphs builds them"),
     "lance.util": (None, "helpers of pylance's own builds and tests"),
-    "lance.vector": (None, "builds on a GPU; `vec_to_table` is `pa.FixedSizeListArray`"),
+    "lance.vector": (
+        None,
+        "training on a GPU with torch; `create_index` trains with numpy, or takes `ivf_centroids` and `pq_codebook` of another trainer",
+    ),
     # Rows.
     "lance.dataset.ScannerBuilder": ("`Dataset.scanner`", "by its arguments"),
-    "lance.dataset.serialize_row_addrs": (None, "`scanner` refuses lists of addresses"),
+    "lance.dataset.serialize_row_addrs": (
+        None,
+        "`scanner` takes no lists of addresses; `take_rows` reads rows by their ids",
+    ),
     "lance.dataset.VectorSearchQuery": ("`dict`", "`nearest` takes a mapping"),
-    "lance.FFILanceTableProvider": (None, "an interface of DataFusion in Rust"),
+    "lance.FFILanceTableProvider": (
+        None,
+        "an interface of DataFusion in Rust; DuckDB and Polars read a `Dataset` by Arrow",
+    ),
     "lance.io": ("`Dataset.io_stats_snapshot`", "counts are kept by table"),
     "lance.bytes_read_counter": ("`Dataset.io_stats_snapshot`", "counts are kept by table"),
     "lance.iops_counter": ("`Dataset.io_stats_snapshot`", "counts are kept by table"),
     # Fragments, transactions.
     "lance.LanceOperation.BaseOperation": ("`lance_spark.table.operations.base.Operation`", ""),
-    "lance.LanceOperation.Clone": (None, "`shallow_clone`, `deep_clone`"),
-    "lance.LanceOperation.DataOverlay": (None, "`update` writes overlays"),
-    "lance.LanceOperation.DataOverlayFile": (None, "`update` writes overlays"),
-    "lance.LanceOperation.DataOverlayGroup": (None, "`update` writes overlays"),
-    "lance.LanceOperation.RewrittenIndex": (None, "`compact_files` rewrites indexes"),
-    "lance.FragmentMetadata.num_deletions": ("`Fragment.num_deleted_rows`", ""),
     "lance.FragmentMetadata.data_files": ("`Fragment.files`", ""),
-    "lance.FragmentMetadata.row_id_meta": ("`Fragment.inline_lineage`", ""),
-    "lance.FragmentMetadata.created_at_version_meta": ("`Fragment.inline_lineage`", ""),
-    "lance.FragmentMetadata.last_updated_at_version_meta": ("`Fragment.inline_lineage`", ""),
-    "lance.LanceFragment.create_from_file": (None, "restore an older version"),
-    "lance.LanceFragment.open_session": ("`DatasetFragment.take`", "keeps files open"),
+    "lance.FragmentMetadata.row_id_meta": ("`Fragment.to_json`", "the key `row_id_meta`"),
+    "lance.FragmentMetadata.created_at_version_meta": (
+        "`Fragment.to_json`",
+        "the key of that name",
+    ),
+    "lance.FragmentMetadata.last_updated_at_version_meta": (
+        "`Fragment.to_json`",
+        "the key of that name",
+    ),
     "lance.LanceFragment.partition_expression": (None, "pylance raises NotImplementedError"),
     "lance.LanceFragment.physical_schema": (None, "pylance raises NotImplementedError"),
     "lance.LanceScanner.from_batches": (None, "pylance raises NotImplementedError"),
@@ -229,15 +247,33 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.ScanStatistics.indices_loaded": (None, "reads of indexes are not counted"),
     "lance.ScanStatistics.parts_loaded": (None, "reads of indexes are not counted"),
     "lance.fragment.DataFile": ("`lance_spark.dataset.DataFile`", ""),
-    "lance.fragment.DataFile.create": (None, "`DatasetFragment` writes files of columns"),
+    "lance.fragment.DataFile.create": (
+        "`DatasetFragment.create_from_file`",
+        "its `files` have the file",
+    ),
     "lance.fragment.DeletionFile": ("`lance_spark.dataset.DeletionFile`", ""),
-    "lance.fragment.FragmentSession": ("`DatasetFragment.take`", "keeps files open"),
-    "lance.fragment.RowDatasetVersionMeta": ("`Fragment.inline_lineage`", ""),
-    "lance.fragment.RowIdMeta": ("`Fragment.inline_lineage`", ""),
-    "lance.fragment.RowIdSequence": ("`Fragment.inline_lineage`", ""),
+    "lance.fragment.FragmentSession": (
+        "`lance_spark.dataset.DatasetFragment`",
+        "`open_session` returns the fragment, whose `take` keeps files open",
+    ),
+    "lance.fragment.RowDatasetVersionMeta": (
+        "`Fragment.to_json`",
+        "`created_at_version_meta` and `last_updated_at_version_meta` have the same form",
+    ),
+    "lance.fragment.RowIdMeta": ("`Fragment.to_json`", "`row_id_meta` has the same form"),
+    "lance.fragment.RowIdSequence": (
+        None,
+        "`scanner(with_row_id=True)` reads row ids; `update` and `merge_insert` keep them",
+    ),
     "lance.dataset.BulkCommitResult": ("`dict`", "the same keys"),
-    "lance.dataset.UpdateResult": ("`Dataset`", "`update` returns the new version"),
-    "lance.dataset.DeleteResult": ("`Dataset`", "`delete` returns the new version"),
+    "lance.dataset.UpdateResult": (
+        None,
+        "`update` returns the new version, without a count: `count_rows` with the condition before it",
+    ),
+    "lance.dataset.DeleteResult": (
+        None,
+        "`delete` returns the new version; the difference of `count_rows` is the number",
+    ),
     "lance.dataset.AlterColumn": ("`dict`", "`alter_columns` takes the same keys"),
     "lance.dataset.AutoCleanupConfig": ("`Dataset.update_config`", "by its keys"),
     "lance.dataset.Branch": ("`lance_spark.dataset.BranchInfo`", "the same keys"),
@@ -249,10 +285,160 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "`execute_uncommitted`",
         "takes all forms of rows",
     ),
-    "lance.MergeInsertBuilder.explain_plan": (None, "a merge has one plan"),
-    "lance.MergeInsertBuilder.analyze_plan": (None, "a merge has one plan"),
-    "lance.MergeInsertBuilder.analyze_plan_batches": (None, "a merge has one plan"),
+    "lance.MergeInsertBuilder.explain_plan": (
+        None,
+        "a merge has one plan: it reads keys and columns of conditions, matches them in memory, and writes the rows",
+    ),
+    "lance.MergeInsertBuilder.analyze_plan": (
+        "`execute_uncommitted`",
+        "returns the counts of rows; the files that it wrote have to be deleted",
+    ),
+    "lance.MergeInsertBuilder.analyze_plan_batches": (
+        "`execute_uncommitted`",
+        "returns the counts of rows",
+    ),
     "lance.udf": ("`lance_spark.batch_udf`", "its checkpoint has a form of its own"),
+    "lance.LanceOperation.Overwrite.new_schema": (
+        "`Overwrite.schema`",
+        "messages of fields, as a committed operation has them",
+    ),
+    "lance.LanceOperation.UpdateConfig.config_updates": ("`UpdateConfig.config`", ""),
+    "lance.LanceOperation.UpdateConfig.field_metadata_updates": (
+        "`UpdateConfig.field_metadata`",
+        "",
+    ),
+    "lance.LanceOperation.UpdateConfig.schema_metadata_updates": (
+        "`UpdateConfig.schema_metadata`",
+        "",
+    ),
+    "lance.LanceOperation.UpdateConfig.table_metadata_updates": (
+        "`UpdateConfig.table_metadata`",
+        "",
+    ),
+    "lance.LanceOperation.RewrittenIndex.new_details_type_url": (
+        "`RewrittenIndex.details`",
+        "the message of the segment has it",
+    ),
+    "lance.LanceOperation.RewrittenIndex.new_details_value": (
+        "`RewrittenIndex.details`",
+        "the message of the segment has it",
+    ),
+    "lance.LanceOperation.RewrittenIndex.new_index_version": (
+        "`RewrittenIndex.details`",
+        "the message of the segment has it",
+    ),
+    "lance.lance.StorageOptionsAccessor": (
+        "`Dataset.latest_storage_options`",
+        "credentials of namespaces are renewed before they expire",
+    ),
+    "lance.LanceDataset.from_pydantic_model": (
+        None,
+        "pydantic is not known here: `write_dataset` takes `[row.model_dump() for row in rows]`",
+    ),
+    "lance.lance.capture_trace_events": (None, "as `lance.tracing`"),
+    "lance.lance.trace_to_chrome": (None, "as `lance.tracing`"),
+    "lance.lance.shutdown_tracing": (None, "as `lance.tracing`"),
+    "lance.lance.TraceEvent": (None, "as `lance.tracing`"),
+    "lance.lance.TraceGuard": (None, "as `lance.tracing`"),
+    "lance.lance.MetricDescription": (None, "as `lance.otel`"),
+    "lance.lance.MetricPoint": (None, "as `lance.otel`"),
+    "lance.lance.lance_metrics_catalog": (None, "as `lance.otel`"),
+    "lance.lance.register_lance_metrics_recorder": (None, "as `lance.otel`"),
+    "lance.lance.snapshot_lance_metrics": (None, "as `lance.otel`"),
+    "lance.lance.PyRestAdapter": (
+        None,
+        "a server for namespaces; `lance_spark.namespace.connect` is a client",
+    ),
+    "lance.namespace.RestAdapter": (
+        None,
+        "a server for namespaces; `lance_spark.namespace.connect` is a client",
+    ),
+    "lance.lance.BitmapIterator": ("`pyroaring.BitMap`", "`iter` of it"),
+    "lance.lance.RowIdSequenceIterator": (None, "as `RowIdSequence`"),
+    "lance.lance.language_model_home": (
+        None,
+        "the folder of models for the tokenizers jieba and lindera, which are refused",
+    ),
+    "lance.lance.datagen": (None, "makes data for benchmarks of the Rust code"),
+    "lance.fragment.DataFile.field_ids": ("`DataFile.fields`", ""),
+    "lance.vector.vec_to_table": (
+        "`pyarrow.FixedSizeListArray.from_arrays`",
+        "makes a column of vectors of an array of numpy",
+    ),
+    "lance.vector.find_duplicate_pairs": (
+        "`LanceTable.nearestJoin`",
+        "finds near rows by distance; there are no hashes",
+    ),
+    "lance.vector.find_duplicate_pairs_in_partition": (
+        "`LanceTable.nearestJoin`",
+        "finds near rows by distance; there are no hashes",
+    ),
+    "lance.vector.hamming_clustering_for_ivf_partition": (
+        "`LanceTable.nearestJoin`",
+        "finds near rows by distance; there are no hashes",
+    ),
+    "lance.vector.hamming_clustering_for_range": (
+        "`LanceTable.nearestJoin`",
+        "finds near rows by distance; there are no hashes",
+    ),
+    "lance.vector.hamming_clustering_for_sample": (
+        "`LanceTable.nearestJoin`",
+        "finds near rows by distance; there are no hashes",
+    ),
+    "lance.vector.get_ivf_partition_info": (
+        "`Dataset.index_statistics`",
+        "has the sizes of partitions",
+    ),
+    "lance.util.sanitize_ts": (None, "`timestamp` of `open_dataset` is a datetime"),
+    "lance.util.td_to_micros": (None, "options that are times are timedeltas"),
+    "lance.dataset.ScannerBuilder.substrait_aggregate": (
+        None,
+        "messages of Substrait are not read; DuckDB and Polars aggregate a `Dataset`",
+    ),
+    "lance.dataset.ScannerBuilder.row_addr_prefilter": (
+        None,
+        "`scanner` takes no lists of addresses; `take_rows` reads rows by their ids",
+    ),
+    "lance.dataset.ScannerBuilder.minhash_search": (
+        None,
+        "indexes of the type MINHASHLSH are not searched",
+    ),
+    "lance.dataset.ScannerBuilder.full_text_search": (
+        "`Dataset.scanner`",
+        "by its argument `full_text_query`",
+    ),
+    "lance.dataset.ScannerBuilder.apply_defaults": (
+        "`Dataset.scanner`",
+        "a mapping of arguments: `scanner(**defaults)`",
+    ),
+    "lance.fragment.DeletionFile.asdict": (
+        "`Fragment.to_json`",
+        "`deletion_file` has the same form; `Fragment.from_json` reads it",
+    ),
+    "lance.fragment.DeletionFile.json": (
+        "`Fragment.to_json`",
+        "`deletion_file` has the same form; `Fragment.from_json` reads it",
+    ),
+    "lance.fragment.DeletionFile.from_json": (
+        "`Fragment.to_json`",
+        "`deletion_file` has the same form; `Fragment.from_json` reads it",
+    ),
+    "lance.fragment.DeletionFile.path": (
+        "`DatasetFragment.deletion_file`",
+        "the path below the root",
+    ),
+    "lance.torch.bench_utils": (None, "benchmarks of pylance"),
+    "lance.torch.distance": (
+        None,
+        "distances of tensors: `torch.cdist`, `torch.nn.functional.cosine_similarity`",
+    ),
+    "lance.torch.kmeans": (None, "trains on a GPU; `create_index` trains with numpy"),
+    "lance.torch.preferred_device": (None, "chooses a GPU; nothing here runs on one"),
+    "lance.torch.dist": ("`lance_spark.loaders`", "loaders find ranks and workers by themselves"),
+    "lance.torch.async_dataset": (
+        "`lance_spark.loaders`",
+        "`torch.utils.data.DataLoader` with workers reads ahead",
+    ),
     # Blobs.
     "lance.BlobArray": ("`lance_spark.dataset.blob_array`", "returns an array of `BlobType`"),
     "lance.BlobColumn": (None, "wraps bytes as files: `io.BytesIO(value)`"),
@@ -286,10 +472,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     # Types.
     "lance.arrow.bfloat16_array": (None, "`pa.array` with the storage type; see [types](types.md)"),
     "lance.arrow": (None, "types of pyarrow are used; see [types](types.md)"),
-    "lance.json_to_schema": (None, "a schema of pyarrow can be pickled"),
-    "lance.schema_to_json": (None, "a schema of pyarrow can be pickled"),
-    "lance.pydantic": (None, "give a schema of pyarrow"),
-    "lance.bitmap": ("`pyroaring.BitMap`", ""),
+    "lance.json_to_schema": (None, "a form of pylance's own; `pyarrow.ipc.read_schema`"),
+    "lance.schema_to_json": (None, "a form of pylance's own; `schema.serialize()`, or pickle"),
+    "lance.pydantic": (None, "pydantic is not known here: give a schema of pyarrow"),
+    "lance.bitmap": ("`pyroaring.BitMap`", "operations take sets of the same class, not lists"),
     # Files.
     "lance.lance.LanceFileReader": ("`lance_spark.dataset.LanceFileReader`", ""),
     "lance.lance.LanceFileWriter": ("`lance_spark.dataset.LanceFileWriter`", ""),
@@ -303,15 +489,24 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.commit.CommitConflictError": ("`lance_spark.errors.CommitConflictError`", ""),
     "lance.set_logger": ("`logging`", "the logger is `lance_spark`"),
     "lance.log": ("`logging`", "the logger is `lance_spark`"),
-    "lance.tracing": (None, "Spark shows what its tasks do"),
-    "lance.otel": (None, "Spark shows what its tasks do"),
-    "lance.progress": (None, "Spark shows what its tasks do"),
+    "lance.tracing": (
+        None,
+        "traces of the Rust code; Spark shows what its tasks do, and `analyze_plan` what a scan read",
+    ),
+    "lance.otel": (
+        None,
+        "counters of the Rust code; `io_stats_snapshot` and `scan_stats_callback` have those of this package",
+    ),
+    "lance.progress": (
+        None,
+        "a write in one process reports no progress; Spark shows that of its tasks",
+    ),
     "lance.simd_info": (None, "numpy and Arrow choose instructions"),
+    "lance.optimize.CompactionOptions.data_storage_version": (
+        None,
+        "a compaction keeps the file version: write the rows again for another one",
+    ),
     "lance.optimize.CompactionOptions": ("`Dataset.compact_files`", "its arguments"),
-    "lance.lance.Compaction": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
-    "lance.lance.CompactionPlan": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
-    "lance.lance.CompactionTask": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
-    "lance.lance.RewriteResult": ("`LanceTable.optimize`", "compacts in tasks of Spark"),
     "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
     "lance.lance.LanceBlobFile": ("`lance_spark.dataset.BlobFile`", ""),
     "lance.lance.LanceBlobFile.set_buffer_size": (
@@ -322,11 +517,11 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.LanceBlobFile.read_into": ("`BlobFile.readinto`", ""),
     "lance.lance.PyFullTextQuery": ("`lance_spark.query.FullTextQuery`", "and its classes"),
     "lance.lance.PySearchFilter": ("`Dataset.to_table`", "`nearest` and `full_text_query`"),
-    "lance.lance.list_transactions": ("`Dataset.get_transactions`", ""),
+    "lance.lance.list_transactions": ("`Dataset.get_transactions`", "returns objects, not texts"),
     "lance.lance.format_fragment": ("`lance_spark.inspect`", ""),
     "lance.lance.format_manifest": ("`lance_spark.inspect`", ""),
     "lance.lance.format_schema": ("`lance_spark.inspect`", ""),
-    "lance.lance": (None, "compiled code behind the other names"),
+    "lance.lance": (None, "a module of the compiled code"),
     # Loaders.
     "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
     "lance.sampler.maybe_sample": ("`Dataset.sample`", ""),
@@ -360,5 +555,9 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
             "retrieve_ops_metrics",
         )
     },
+    "lance.namespace.DynamicContextProvider": (
+        None,
+        "headers of requests are the option `headers.NAME` of `lance_spark.namespace.connect`",
+    ),
     "lance.namespace": (None, "a part of servers of namespaces, and of pylance's own clients"),
 }

@@ -61,15 +61,15 @@ class Row:
 
 def rows() -> tuple[list[Row], list[str]]:
     """Return a row for each name, and the names without a decision."""
-    found: list[Row] = []
+    names: list[Row] = []
     undecided = []
     for name in public_names():
         row = _row(name)
         if row is None:
             undecided.append(name.path)
         else:
-            found.append(row)
-    return found, undecided
+            names.append(row)
+    return names, undecided
 
 
 def stale_decisions() -> list[str]:
@@ -96,17 +96,19 @@ def missing_places() -> list[str]:
     """Return names of this package that decisions name and that do not exist."""
     texts = [text for here, remark in DECISIONS.values() for text in (here or "", remark)]
     places = {place for text in texts for place in _PLACES.findall(text)}
-    return sorted(place for place in places | set(COUNTERPARTS.values()) if _found(place) is None)
+    return sorted(
+        place for place in places | set(COUNTERPARTS.values()) if _named_object(place) is None
+    )
 
 
 def page() -> str:
     """Return the text of the page."""
-    found, undecided = rows()
+    result, undecided = rows()
     assert undecided == []
     by_owner: dict[str, list[Row]] = {}
-    for row in found:
+    for row in result:
         by_owner.setdefault(row.name.owner, []).append(row)
-    lines = [_INTRODUCTION.format(release=lance.__version__), *_summary(found), ""]
+    lines = [_INTRODUCTION.format(release=lance.__version__), *_summary(result), ""]
     for owner, group in by_owner.items():
         shown = [row for row in group if not _is_covered(row, by_owner)]
         if not shown:
@@ -123,9 +125,9 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summary(found: list[Row]) -> Iterator[str]:
+def _summary(rows: list[Row]) -> Iterator[str]:
     counts: dict[str, Counter[str]] = {}
-    for row in found:
+    for row in rows:
         module = next(part for part in (row.name.owner, row.name.path) if part.startswith("lance"))
         head = _module_of(module)
         counts.setdefault(head, Counter())[row.state] += 1
@@ -191,7 +193,7 @@ def _row(name: Name) -> Row | None:
     if name.path in COUNTERPARTS:
         place = COUNTERPARTS[name.path]
         same = place.rpartition(".")[2] == name.name
-        remarks = "; ".join(_remarks(name, _found(place)))
+        remarks = "; ".join(_remarks(name, _named_object(place)))
         return Row(name, SAME if same else OTHER, f"`{place}`", remarks)
     owner = name.owner
     while owner:
@@ -211,9 +213,9 @@ def _own(name: Name) -> Any:
     place = COUNTERPARTS.get(name.owner)
     if place is None:
         return _argument(name)
-    if name.path in COUNTERPARTS and _found(COUNTERPARTS[name.path]) is not None:
+    if name.path in COUNTERPARTS and _named_object(COUNTERPARTS[name.path]) is not None:
         return None
-    counterpart = _found(place)
+    counterpart = _named_object(place)
     if inspect.ismodule(counterpart):
         return getattr(counterpart, name.name) if name.name in counterpart.__all__ else None
     value = inspect.getattr_static(counterpart, name.name, None)
@@ -223,21 +225,30 @@ def _own(name: Name) -> Any:
 
 
 def _argument(name: Name) -> Any:
-    """Return the parameter of that name of a function that is here in place of a class."""
-    above, _, function_name = name.owner.rpartition(".")
+    """Return the parameter of that name of a class of an operation, which has it as an attribute.
+
+    `LanceOperation` has such classes: a call makes an object of another class.
+    """
+    above, _, class_name = name.owner.rpartition(".")
     place = COUNTERPARTS.get(above)
-    function = None if place is None else getattr(_found(place), function_name, None)
-    if not inspect.isfunction(function):
+    maker = None if place is None else getattr(_named_object(place), class_name, None)
+    made = getattr(maker, "made", None)
+    if made is None or not (
+        hasattr(made, name.name)
+        or name.name in getattr(made, "__dataclass_fields__", ())
+        or name.name in getattr(made, "_fields", ())
+        or name.name in getattr(getattr(made, "DESCRIPTOR", None), "fields_by_name", ())
+    ):
         return None
-    return inspect.signature(function).parameters.get(name.name)
+    return inspect.signature(maker).parameters.get(name.name)
 
 
-def _found(place: str) -> Any:
+def _named_object(place: str) -> Any:
     try:
         return import_module(place)
     except ModuleNotFoundError:
         module, _, name = place.rpartition(".")
-        return getattr(_found(module), name, None) if module else None
+        return getattr(_named_object(module), name, None) if module else None
 
 
 def _remarks(name: Name, value: Any) -> Iterator[str]:

@@ -55,17 +55,19 @@ def differences(name: Name, value: Any, renamed: Mapping[str, str]) -> Iterator[
         if parameter.kind in _VARIABLE or parameter.name.startswith("_"):
             continue
         own_name = renamed.get(parameter.name, parameter.name)
-        found = own_names.get(own_name)
-        if found is None:
+        own_signature = own_names.get(own_name)
+        if own_signature is None:
             if not takes_others:
                 missing.append(parameter.name)
             continue
         if parameter.kind in _POSITIONAL and places[place : place + 1] != [own_name]:
             by_name.append(own_name)
-        if not _same_default(parameter.default, found.default):
-            needed = found.default is found.empty
+        if not _same_default(parameter.default, own_signature.default):
+            needed = own_signature.default is own_signature.empty
             defaults.append(
-                f"`{own_name}` is needed" if needed else f"`{own_name}` is `{found.default!r}`"
+                f"`{own_name}` is needed"
+                if needed
+                else f"`{own_name}` is `{own_signature.default!r}`"
             )
     known = {renamed.get(parameter.name, parameter.name) for parameter in theirs}
     needed = [

@@ -30,7 +30,7 @@ class Answer:
     partitions: list[Any]
     batches: list[pa.RecordBatch]
     fragments: tuple[int, int] = (0, 0)
-    found: pa.Table | None = None
+    local_rows: pa.Table | None = None
 
     @property
     def num_rows(self) -> int:
@@ -76,9 +76,9 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     answer.fragments = int(match[4]), int(match[5])
     if match[6] is not None:
         stream = text[match.end() :][: int(match[6])].encode("latin-1")
-        answer.found = pa.ipc.open_stream(stream).read_all()
+        answer.local_rows = pa.ipc.open_stream(stream).read_all()
         if not reader.request.aggregates and reader.request.limit is None:
-            assert repr(answer.found.to_pylist()) == repr(answer.to_pylist())
+            assert repr(answer.local_rows.to_pylist()) == repr(answer.to_pylist())
     return answer
 
 

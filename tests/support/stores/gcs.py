@@ -222,7 +222,7 @@ class _Handler(RequestHandler):
         self.server.finished.add(upload)
         self._answer(200, json.dumps(resource).encode(), {"Content-Type": "application/json"})
 
-    def _found(
+    def _page(
         self, bucket: str, query: dict[str, str], is_next: Callable[[bytes], bool]
     ) -> tuple[list[str], set[str]]:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -242,7 +242,7 @@ class _Handler(RequestHandler):
             self._answer(404)
             return
         first, token = query.get("startOffset", "").encode(), query.get("pageToken", "").encode()
-        names, folders = self._found(bucket, query, lambda name: name >= first and name > token)
+        names, folders = self._page(bucket, query, lambda name: name >= first and name > token)
         most = int(query.get("maxResults", 1000))
         page: dict[str, Any] = {"kind": "storage#objects", "prefixes": sorted(folders)}
         page["items"] = [self.storage.objects[bucket][name] for name in names[:most]]
@@ -254,7 +254,7 @@ class _Handler(RequestHandler):
 
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         after = (query.get("continuation-token") or query.get("start-after") or "").encode()
-        names, folders = self._found(bucket, query, lambda name: name > after)
+        names, folders = self._page(bucket, query, lambda name: name > after)
         most = int(query.get("max-keys", 1000))
         continuation = (
             f"<NextContinuationToken>{escape(names[most - 1])}</NextContinuationToken>"

@@ -33,7 +33,7 @@ class StandIn:
         assert "://" not in path, path
         return f"{self._root}{path}"
 
-    def _told(self, info: arrow.FileInfo) -> arrow.FileInfo:
+    def _relative(self, info: arrow.FileInfo) -> arrow.FileInfo:
         path = info.path.removeprefix(str(self._root))
         return arrow.FileInfo(path, type=info.type, size=info.size, mtime=info.mtime)
 
@@ -42,13 +42,13 @@ class StandIn:
             selector = arrow.FileSelector(
                 self._path(requested.base_dir), recursive=requested.recursive
             )
-            return [self._told(info) for info in self._local.get_file_info(selector)]
+            return [self._relative(info) for info in self._local.get_file_info(selector)]
         if isinstance(requested, list):
             return [
-                self._told(info)
+                self._relative(info)
                 for info in self._local.get_file_info([self._path(item) for item in requested])
             ]
-        return self._told(self._local.get_file_info(self._path(requested)))
+        return self._relative(self._local.get_file_info(self._path(requested)))
 
     def create_dir(self, path: str, *, recursive: bool = True) -> None:
         self._local.create_dir(self._path(path), recursive=recursive)
@@ -96,10 +96,10 @@ class StandInFileSystem(HadoopFileSystem):
 
     cachable = False
     root: Path
-    asked: dict[str, Any]
+    connection: dict[str, Any]
 
     def __init__(
         self, host: str = "default", port: int = 0, user: str | None = None, **kwargs: Any
     ) -> None:
-        StandInFileSystem.asked = {"host": host, "port": port, "user": user}
+        StandInFileSystem.connection = {"host": host, "port": port, "user": user}
         ArrowFSWrapper.__init__(self, fs=StandIn(self.root), **kwargs)

@@ -85,7 +85,7 @@ class Watch:
         )
         self._own = (*program, str(Path(lance_spark.__file__).parents[2]))
         self.on = False
-        self.found: set[str] = set()
+        self.accesses: set[str] = set()
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -98,7 +98,7 @@ class Watch:
             text = os.path.normpath(os.path.abspath(os.fsdecode(path)))
             inside = any(text == root or text.startswith(root + "/") for root in self._roots)
             if not inside and not text.startswith(self._own):
-                self.found.add(f"{event} {text}")
+                self.accesses.add(f"{event} {text}")
 
 
 def steps(root: str, oldest: int, writes: bool) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -181,7 +181,7 @@ def run(session: Session) -> dict[str, Any]:
         "sound": {name: text for name, text in sound.items() if text != "None"},
         "wrong": wrong[:20],
         "unnamed": unnamed[:20],
-        "outside": sorted(watch.found),
+        "outside": sorted(watch.accesses),
         "slowest": slowest,
         "outcomes": outcomes,
     }

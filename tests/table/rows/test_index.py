@@ -37,10 +37,10 @@ def test_every_live_row_is_found_and_no_other(tmp_path: Path, spill: bool) -> No
         rows = lance.dataset(str(path), version=version).to_table(columns=["_rowid", "_rowaddr"])
         expected = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
         index = RowIndex.build(paths, open_dataset(str(path), version).fragments)
-        asked = np.array([*range(400), 2**63, 2**64 - 1, 3, 3], np.uint64)
-        result, addresses = index.addresses(asked)
-        assert result.tolist() == [item in expected for item in asked.tolist()]
-        assert addresses[result].tolist() == [expected[item] for item in asked[result].tolist()]
+        row_ids = np.array([*range(400), 2**63, 2**64 - 1, 3, 3], np.uint64)
+        result, addresses = index.addresses(row_ids)
+        assert result.tolist() == [item in expected for item in row_ids.tolist()]
+        assert addresses[result].tolist() == [expected[item] for item in row_ids[result].tolist()]
 
 
 def test_row_addresses_without_stable_row_ids(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_row_addresses_without_stable_row_ids(tmp_path: Path) -> None:
     expected = lived_in(path, stable=False).to_table(columns=["_rowaddr"])["_rowaddr"].to_pylist()
     fragments = open_dataset(str(path)).fragments
     numbers = range(max(item.id for item in fragments) + 2)
-    asked = np.array([(n << 32) + i for n in numbers for i in range(220)][::-1], np.uint64)
-    result, addresses = live_addresses(TablePaths.open(str(path)), fragments, asked)
+    row_ids = np.array([(n << 32) + i for n in numbers for i in range(220)][::-1], np.uint64)
+    result, addresses = live_addresses(TablePaths.open(str(path)), fragments, row_ids)
     assert sorted(addresses[result].tolist()) == sorted(expected)
 
 
@@ -105,8 +105,8 @@ def test_one_hundred_thousand_fragments_are_as_many_runs() -> None:
         next_id = row_ids.assign_lineage(message, next_id, 1)
         fragments.append(Fragment.from_proto(message, "m.manifest"))
     index = RowIndex.build(TablePaths.open("/nowhere"), fragments)
-    asked = np.array([0, 999_999, 1_000_000, 10**11 - 1, 10**11], np.uint64)
-    result, addresses = index.addresses(asked)
+    wanted = np.array([0, 999_999, 1_000_000, 10**11 - 1, 10**11], np.uint64)
+    result, addresses = index.addresses(wanted)
     assert result.tolist() == [True] * 4 + [False]
     assert addresses[:4].tolist() == [0, 999_999, 1 << 32, (99_999 << 32) + 999_999]
 

@@ -100,6 +100,7 @@ def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     assert offsets.tolist() == [0, *np.cumsum(counts).tolist()][: len(counts)]
     # The encoding is never larger than the plain numbers and a small message.
     assert len(data) <= 8 * len(values) + 24
+    assert not {"range_with_holes", "range_with_bitmap"} & set(encodings_of(data)[1:])
 
 
 @settings(max_examples=number_of(40, 100), deadline=None, derandomize=True)
@@ -161,6 +162,21 @@ def test_the_smallest_encoding_is_chosen() -> None:
         assert encodings_of(data) == (encoding_names or ["range", "array", "range"])
     assert len(encode_row_ids(words(every[::-1]))) < 400_040
     assert len(encode_row_ids(words(half))) < 12_540
+
+
+def test_only_the_first_segment_has_holes() -> None:
+    """Old releases of pylance read other sequences wrongly, see `encode_row_ids`."""
+    run, holey = np.arange(20_000), np.delete(np.arange(1_000), np.arange(7, 1_000, 8))
+    every_other = np.arange(0, 1_000, 2)
+    for values, encoding_names in [
+        (np.concatenate([every_other, run + 1_000]), ["range_with_bitmap", "range"]),
+        (np.concatenate([run, every_other + 20_001]), ["range_with_holes"]),
+        (np.concatenate([run + 1_000, holey]), ["range", "sorted_array"]),
+        (np.concatenate([run[500:], every_other[:250]]), ["range", "sorted_array"]),
+    ]:
+        data = encode_row_ids(words(values))
+        assert encodings_of(data) == encoding_names
+        assert np.array_equal(parse_row_ids(data, "t").to_array(), words(values))
 
 
 def test_examples_of_every_encoding() -> None:

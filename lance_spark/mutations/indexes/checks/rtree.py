@@ -39,7 +39,7 @@ def check(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
     except ValueError as error:
         raise CorruptFileError(f"{name}: the column: {error}") from None
     except UnsupportedFeatureError as error:
-        # The index may be right: without the package, the check cannot tell.
+        # Without the package, the check cannot know whether the index is right.
         raise InvalidInputError(f"{name} cannot be checked: {error}") from None
     is_null = rows.values.is_null().to_numpy(zero_copy_only=False)
     missing, wrong = ~is_null & boxes.not_empty, np.zeros(len(rows), np.bool_)

@@ -23,6 +23,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.file.schema.arrow_fields import ArrowSchema, metadata_items
+
 
 @dataclass(frozen=True, slots=True)
 class FieldRef:
@@ -70,50 +72,17 @@ def tree_of(serialized: pa.Buffer) -> Node | None:
         return None
 
 
-class _ExportedSchema(ctypes.Structure):
-    """The struct `ArrowSchema` of Arrow's C data interface."""
-
-    _fields_ = [
-        ("format", ctypes.c_char_p),
-        ("name", ctypes.c_char_p),
-        ("metadata", ctypes.c_void_p),
-        ("flags", ctypes.c_int64),
-        ("n_children", ctypes.c_int64),
-        ("children", ctypes.c_void_p),
-        ("dictionary", ctypes.c_void_p),
-        ("release", ctypes.c_void_p),
-        ("private_data", ctypes.c_void_p),
-    ]
-
-
 def _items(schema: pa.Schema) -> list[tuple[str, str]]:
     """Return all keys and values of a schema's metadata.
 
-    `Schema.metadata` is a dictionary, which has each key once. The C data interface has all: the
-    number of pairs, and the length and the bytes of each key and value, with 32-bit numbers.
+    `Schema.metadata` is a dictionary, which has each key once.
     """
-    exported = _ExportedSchema()
+    exported = ArrowSchema()
     address = ctypes.addressof(exported)
     schema._export_to_c(address)
     try:
-        position = exported.metadata
-        if not position:
-            return []
-
-        def number() -> int:
-            nonlocal position
-            value = ctypes.c_int32.from_address(position).value
-            position += 4
-            return value
-
-        def text() -> str:
-            nonlocal position
-            size = number()
-            value = ctypes.string_at(position, size).decode()
-            position += size
-            return value
-
-        return [(text(), text()) for _ in range(number())]
+        items = metadata_items(exported.metadata)
+        return [(key.decode(), value.decode()) for key, value in items]
     finally:
         # Takes the struct over, and so frees it.
         pa.Schema._import_from_c(address)

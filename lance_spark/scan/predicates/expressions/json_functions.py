@@ -100,8 +100,8 @@ def json_function(name: str, document: object, args: Sequence[object]) -> Expres
         return Literal(Typed(None, dtype))
     text = str(texts[0])
     if name not in _OF_PATH:
-        found = JsonDocument(document.column, (*document.keys, Key(text)))
-        return found if name == "json_get" else _call(found, result, dtype)
+        member = JsonDocument(document.column, (*document.keys, Key(text)))
+        return member if name == "json_get" else _call(member, result, dtype)
     try:
         path = parse_path(text)
     except ValueError as error:

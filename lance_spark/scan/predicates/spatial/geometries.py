@@ -1,7 +1,7 @@
 """Geometries as literals, from WKT and WKB.
 
 Coordinates beyond x and y are read and left out. A literal is not empty, its coordinates are
-finite, and it is no collection of geometries of several types.
+finite, and it is not a collection of geometries of several types.
 
 Specification: OGC 06-103r4, "Well-known Text Representation" and "Well-known Binary
 Representation"; extended WKB as PostGIS writes it.
@@ -241,12 +241,12 @@ class _WkbParser:
         self._offset = 0
 
     def geometry(self) -> Geometry:
-        name, parts = self._one()
+        name, parts = self._parse()
         if self._offset != len(self._data):
             raise ValueError(name)
         return _geometry(name, parts)
 
-    def _one(self, expected: str | None = None) -> tuple[str, list[list[Floats]]]:
+    def _parse(self, expected: str | None = None) -> tuple[str, list[list[Floats]]]:
         (order,) = self._unpack("B")
         if order not in (0, 1):
             raise ValueError(order)
@@ -274,7 +274,7 @@ class _WkbParser:
             rings = range(self._count(sign))
             return name, [[self._coordinates(self._count(sign), width, sign) for _ in rings]]
         base = name.removeprefix(MULTI)
-        return name, [self._one(base)[1][0] for _ in range(self._count(sign))]
+        return name, [self._parse(base)[1][0] for _ in range(self._count(sign))]
 
     def _count(self, sign: str) -> int:
         count: int = self._unpack(f"{sign}I")[0]

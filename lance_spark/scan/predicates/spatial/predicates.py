@@ -97,9 +97,9 @@ class Related(Predicate):
 
     def _related(self, sides: list[pa.Array], encodings: list[str]) -> Flags:
         if isinstance(self.other, Geometry):
-            found = _points(sides[0], encodings[0])
-            if found is not None:
-                return points.related(self.relation, *found, self.other)
+            coordinates = _points(sides[0], encodings[0])
+            if coordinates is not None:
+                return points.related(self.relation, *coordinates, self.other)
         from lance_spark.scan.predicates.spatial import shapes
 
         if self.relation != "intersects":

@@ -169,8 +169,8 @@ def _of_coordinates(package: Any, array: pa.Array, encoding: str) -> Shapes:
     pairs = np.column_stack([x, y])
     if encoding in ("polygon", "multipolygon"):
         pairs, levels[-1] = _closed(pairs, levels[-1])
-    kind = package.GeometryType[encoding.upper()]
-    shapes: Shapes = package.from_ragged_array(kind, pairs, tuple(levels[::-1]) or None)
+    geometry_type = package.GeometryType[encoding.upper()]
+    shapes: Shapes = package.from_ragged_array(geometry_type, pairs, tuple(levels[::-1]) or None)
     return shapes
 
 

@@ -76,7 +76,7 @@ def related(node: Apply, operand: Callable[[Node], Operand]) -> Predicate:
 def _side(name: str, node: Node, operand: Callable[[Node], Operand]) -> Geometry | Column | None:
     """Return an argument; None for null."""
     if isinstance(node, Apply) and node.op == "call" and node.detail in _MAKERS:
-        return _made(node.detail, [operand(arg) for arg in node.args])
+        return _geometry(node.detail, [operand(arg) for arg in node.args])
     value = operand(node)
     if isinstance(value, Column) and value.cast_type is None:
         checked_encoding(value)
@@ -90,7 +90,7 @@ def _side(name: str, node: Node, operand: Callable[[Node], Operand]) -> Geometry
     raise NoCommonTypeError(f"{name} takes columns of geometries, and literals of WKT or WKB")
 
 
-def _made(name: str, operands: Sequence[Operand]) -> Geometry | None:
+def _geometry(name: str, operands: Sequence[Operand]) -> Geometry | None:
     make, noun, accepts, count = _MAKERS[name]
     values = [operand for operand in operands if isinstance(operand, Typed)]
     known = [value for value in values if value.value is not None]

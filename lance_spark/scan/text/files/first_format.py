@@ -88,8 +88,8 @@ class FirstFormatPart(TextIndexPart):
         num_tokens = int(documents.lengths.sum(dtype=np.int64))
         return Counts(len(documents.row_ids), num_tokens, lengths.astype(np.uint32), False)
 
-    def _name(self, kind: str) -> str:
-        return f"{kind}.lance"
+    def _name(self, file_type: str) -> str:
+        return f"{file_type}.lance"
 
 
 def _places(file: DataFileReader) -> tuple[RowNumbers, RowNumbers]:

@@ -70,7 +70,7 @@ class TokenPostings:
     @classmethod
     def of(cls, lists: Sequence[PostingList]) -> TokenPostings:
         """Return the postings of tokens whose documents and frequencies are given."""
-        bounds = np.append(0, np.cumsum([len(one) for one, _ in lists], dtype=np.int64))
+        bounds = np.append(0, np.cumsum([len(numbers) for numbers, _ in lists], dtype=np.int64))
         if len(lists) == 1:
             return cls(bounds, *lists[0])
         none = np.empty(0, np.int64), np.empty(0, np.uint32)
@@ -246,8 +246,8 @@ class TextIndexPart:
                 fields = [named(file, POSTING, BLOCKS), named(file, LENGTH, pa.uint32())]
                 columns = file.read(fields, numbers[order])
                 blocks = blocks_of(columns[0], columns[1], form.block_size, file.source.name)
-                found = TokenBlocks.of(blocks, form, self.num_documents, file.source.name)
-            return [found.of_token(place) for place in np.argsort(order).tolist()]
+                sorted_blocks = TokenBlocks.of(blocks, form, self.num_documents, file.source.name)
+            return [sorted_blocks.of_token(place) for place in np.argsort(order).tolist()]
 
         form = self.layout.posting_format
         # The cache has decoded postings by the numbers from 0 on.
@@ -266,13 +266,13 @@ class TextIndexPart:
             numbers = np.array(wanted, np.int64)
             if self.has_scores:
                 read = TokenBlocks.joined(self.blocks_of(numbers)).decoded()
-                found = TokenPostings(read.bounds, read.documents, read.frequencies)
+                postings = TokenPostings(read.bounds, read.documents, read.frequencies)
             else:
-                found = self.read_postings(numbers, with_positions=False)
+                postings = self.read_postings(numbers, with_positions=False)
             if len(wanted) == 1:
-                return [(found.documents, found.frequencies)]
-            columns = found.documents, found.frequencies
-            pieces = [np.split(column, found.bounds[1:-1]) for column in columns]
+                return [(postings.documents, postings.frequencies)]
+            columns = postings.documents, postings.frequencies
+            pieces = [np.split(column, postings.bounds[1:-1]) for column in columns]
             # Copies: an array of all tokens must not stay as long as one of them.
             return [(a.copy(), b.copy()) for a, b in zip(*pieces, strict=True)]
 
@@ -319,8 +319,8 @@ class TextIndexPart:
 
     def rows_of(self, tokens: Sequence[str]) -> RowNumbers:
         """Return the numbers of tokens; -1 for a missing token."""
-        found = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
-        return np.array([-1 if number is None else number for number in found], np.int64)
+        numbers = [self.tokens.find(token.encode("utf-8", "surrogatepass")) for token in tokens]
+        return np.array([-1 if number is None else number for number in numbers], np.int64)
 
     def read_postings(self, rows: RowNumbers, *, with_positions: bool) -> TokenPostings:
         """Return the documents of tokens by their numbers, which increase; see `postings`."""
@@ -403,23 +403,23 @@ class TextIndexPart:
                 f"reads {positions.LAYOUT!r}, {positions.CODEC!r}"
             )
 
-    def _cached(self, kind: str, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+    def _cached(self, file_type: str, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
         # A query needs the content several times; large contents are not in the shared cache.
-        if kind not in self._loaded:
-            self._loaded[kind] = required(
+        if file_type not in self._loaded:
+            self._loaded[file_type] = required(
                 self.files,
-                self._name(kind),
-                self.files.cached(self._name(kind), lambda _: read(), size),
+                self._name(file_type),
+                self.files.cached(self._name(file_type), lambda _: read(), size),
             )
-        content: _T = self._loaded[kind]  # type: ignore[assignment]
+        content: _T = self._loaded[file_type]  # type: ignore[assignment]
         return content
 
-    def open(self, kind: str) -> DataFileReader:
+    def open(self, file_type: str) -> DataFileReader:
         """Open a file of the part, as `part_file` names it."""
-        return self.files.open(self._name(kind))
+        return self.files.open(self._name(file_type))
 
-    def _name(self, kind: str) -> str:
-        return part_file(self.number, kind)
+    def _name(self, file_type: str) -> str:
+        return part_file(self.number, file_type)
 
 
 def without_positions(name: str) -> UnsupportedFeatureError:
@@ -429,9 +429,9 @@ def without_positions(name: str) -> UnsupportedFeatureError:
     )
 
 
-def part_file(number: int, kind: str) -> str:
+def part_file(number: int, file_type: str) -> str:
     """Return the name of a file of a part: ``docs``, ``tokens`` or ``invert``."""
-    return f"part_{number}_{kind}.lance"
+    return f"part_{number}_{file_type}.lance"
 
 
 def rounded(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

@@ -101,18 +101,21 @@ class StoredPart:
         CorruptFileError, MissingFileError, StorageError
         """
         part = self.part
-        kinds = ["invert"]
+        file_types = ["invert"]
         if part.layout.token_form == token_form:
-            kinds.append("tokens")
+            file_types.append("tokens")
         else:
             words = pa.array(all_words(part), pa.binary()).cast(pa.string())
             write_tokens(segment, number, words, token_form)
         if np.array_equal(self.row_ids, part.documents.row_ids):
-            kinds.append("docs")
+            file_types.append("docs")
         else:
             write_documents(segment, number, self.row_ids, part.documents.lengths)
-        for kind in kinds:
-            name, new_name = index.part_file(part.number, kind), index.part_file(number, kind)
+        for file_type in file_types:
+            name, new_name = (
+                index.part_file(part.number, file_type),
+                index.part_file(number, file_type),
+            )
             segment.copy(part.files, name, new_name)
 
     def read(self, memory: int) -> Iterator[tuple[list[str], TokensOfDocuments]]:
@@ -157,7 +160,7 @@ class StoredPart:
         new = np.full(self.part.num_documents, -1)
         new[kept] = np.arange(len(kept))
         remaining = lengths.copy()
-        found = []
+        pieces = []
         for first, postings in all_postings(self.part):
             documents = new[postings.documents]
             is_kept = documents >= 0
@@ -174,7 +177,7 @@ class StoredPart:
                 places = np.zeros(int(frequencies.sum()), np.int64)
             else:
                 places = postings.positions[np.repeat(is_kept, postings.frequencies)]
-            found.append(
+            pieces.append(
                 (
                     np.repeat(ids[is_kept], frequencies).astype(np.int32),
                     np.repeat(documents[is_kept], frequencies).astype(np.int32),
@@ -183,7 +186,7 @@ class StoredPart:
             )
         empty = np.empty(0, np.int32)
         ids, documents, places = (
-            np.concatenate([empty, *(chunk[column] for chunk in found)]) for column in range(3)
+            np.concatenate([empty, *(chunk[column] for chunk in pieces)]) for column in range(3)
         )
         return ids, documents, places
 

@@ -66,14 +66,14 @@ class IndexWriter:
         """
         for first, piece in self._tokenizer.pieces(texts):
             # A new part has another tokenizer.
-            found = self._tokenizer.split(piece)
-            lengths = np.bincount(found.rows, minlength=len(piece))
+            tokens = self._tokenizer.split(piece)
+            lengths = np.bincount(tokens.rows, minlength=len(piece))
             # A row without tokens is not a document.
             is_document = lengths > 0
             self._part.add(
-                found.ids,
-                (np.cumsum(is_document) - 1)[found.rows],
-                found.positions,
+                tokens.ids,
+                (np.cumsum(is_document) - 1)[tokens.rows],
+                tokens.positions,
                 row_ids[first : first + len(piece)][is_document],
                 lengths[is_document],
             )

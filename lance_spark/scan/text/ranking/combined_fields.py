@@ -99,12 +99,12 @@ def combined_fields(
     for field, factor in zip(fields, factors, strict=True):
         num_tokens += factor * field.statistics.num_tokens
         for addresses, own in zip(field.addresses, field.lengths, strict=True):
-            places, found = _places(rows, addresses)
-            np.add.at(lengths, places, factor * own[found])
+            places, present = _places(rows, addresses)
+            np.add.at(lengths, places, factor * own[present])
         postings = zip(field.tokens, field.rows, field.frequencies, strict=True)
         for tokens, addresses, own_frequencies in postings:
-            places, found = _places(rows, addresses)
-            np.add.at(frequencies, (tokens[found], places), factor * own_frequencies[found])
+            places, present = _places(rows, addresses)
+            np.add.at(frequencies, (tokens[present], places), factor * own_frequencies[present])
     statistics = Statistics(
         max(field.statistics.num_documents for field in fields),
         0,
@@ -120,5 +120,5 @@ def combined_fields(
 def _places(rows: UInt64Array, addresses: UInt64Array) -> tuple[RowNumbers, RowNumbers]:
     """Return the places of addresses among rows, and which addresses are there."""
     places = np.minimum(np.searchsorted(rows, addresses), len(rows) - 1)
-    found = np.flatnonzero(rows[places] == addresses)
-    return places[found], found
+    present = np.flatnonzero(rows[places] == addresses)
+    return places[present], present

@@ -112,9 +112,9 @@ class Peaks:
         """
         own, places = ranges, np.arange(len(ranges))
         if self.ranges is not None:
-            found = np.minimum(np.searchsorted(self.ranges, ranges), len(self.ranges) - 1)
-            places = np.flatnonzero(self.ranges[found] == ranges)
-            own = found[places]
+            insertions = np.minimum(np.searchsorted(self.ranges, ranges), len(self.ranges) - 1)
+            places = np.flatnonzero(self.ranges[insertions] == ranges)
+            own = insertions[places]
         starts = self.firsts[own].astype(np.int64)
         counts = self.firsts[own + 1] - starts
         bounds = np.append(0, np.cumsum(counts))
@@ -133,9 +133,9 @@ def best_scored(
     """
     lists = part.posting_lists(terms.tokens)
     if best and sum(len(documents) for documents, _ in lists) >= _FEW_POSTINGS:
-        found = _Search(part, lists, terms, statistics, boost).best(best)
-        if found is not None:
-            return found
+        result = _Search(part, lists, terms, statistics, boost).best(best)
+        if result is not None:
+            return result
     return scored(part, TokenPostings.of(lists), terms, statistics, boost, best)
 
 
@@ -193,8 +193,8 @@ class _Search:
             if remaining < 0:
                 return None
             bounds[chosen] = -np.inf
-            found, values = self._scored(chosen)
-            documents, scores = np.append(documents, found), np.append(scores, values)
+            matches, values = self._scored(chosen)
+            documents, scores = np.append(documents, matches), np.append(scores, values)
             compared = scores.astype(np.float32)
             if len(scores) >= best:
                 kept = greatest(compared, best, keeps_ties=True)

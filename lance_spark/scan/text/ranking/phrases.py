@@ -56,8 +56,8 @@ def phrase_documents(
     }
     first = min(position for _, position in phrase)
     steps = [(keys[tokens], position - first) for tokens, position in phrase]
-    found = _chained(steps, slop) if is_flat or not slop else _moved(steps, len(documents), slop)
-    matches: RowNumbers = documents[found]
+    numbers = _chained(steps, slop) if is_flat or not slop else _moved(steps, len(documents), slop)
+    matches: RowNumbers = documents[numbers]
     return matches
 
 
@@ -108,7 +108,7 @@ def _moved(steps: Sequence[tuple[RowNumbers, int]], num_documents: int, slop: in
     """
     active = np.arange(num_documents)
     least: RowNumbers | None = None
-    found: list[RowNumbers] = []
+    matched: list[RowNumbers] = []
     while len(active):
         relative, exists = _relative(steps, active, least)
         active, relative = active[exists], relative[:, exists]
@@ -118,9 +118,9 @@ def _moved(steps: Sequence[tuple[RowNumbers, int]], num_documents: int, slop: in
             target = np.where(last > following, last, np.maximum(last + 1, following - slop))
             move_to = np.where(matches, np.maximum(move_to, target), move_to)
             matches &= (last <= following) & (following <= last + slop)
-        found.append(active[matches])
+        matched.append(active[matches])
         active, least = active[~matches], move_to[~matches]
-    return np.sort(np.concatenate(found)) if found else active
+    return np.sort(np.concatenate(matched)) if matched else active
 
 
 def _relative(

@@ -185,29 +185,29 @@ def scored(
     float64 array
         Their scores.
     """
-    found = [(np.empty(0, np.int64), np.empty(0, np.float64))]
+    pieces = [(np.empty(0, np.int64), np.empty(0, np.float64))]
     count, most, least = 0, 0 if best is None else 2 * best, np.float32(-np.inf)
     for matches, values in _ranges(part, postings, terms, statistics):
         boosted = values if boost == 1.0 else values * boost
         if best is None:
-            found.append((matches, boosted))
+            pieces.append((matches, boosted))
             continue
         kept = np.flatnonzero(boosted.astype(np.float32) >= least)
-        found.append((matches[kept], boosted[kept]))
+        pieces.append((matches[kept], boosted[kept]))
         count += len(kept)
         if count > most:
-            documents, scores = _concatenated(found)
+            documents, scores = _concatenated(pieces)
             compared = scores.astype(np.float32)
             kept = greatest(compared, best, keeps_ties=True)
-            found = [(documents[kept], scores[kept])]
+            pieces = [(documents[kept], scores[kept])]
             count, least = len(kept), compared[kept].min(initial=np.inf)
             # Many scores may be equal.
             most = max(most, 2 * count)
-    return _concatenated(found)
+    return _concatenated(pieces)
 
 
-def _concatenated(found: Sequence[tuple[RowNumbers, Scores]]) -> tuple[RowNumbers, Scores]:
-    documents, scores = zip(*found, strict=True)
+def _concatenated(pieces: Sequence[tuple[RowNumbers, Scores]]) -> tuple[RowNumbers, Scores]:
+    documents, scores = zip(*pieces, strict=True)
     return np.concatenate(documents), np.concatenate(scores)
 
 

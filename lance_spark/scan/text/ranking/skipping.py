@@ -147,12 +147,12 @@ class _Search:
             if position and may_match - position > _MOST * len(self._edges):
                 return None
             chosen = np.sort(order[position : min(position + size, may_match)])
-            found, values = scored(
+            matches, values = scored(
                 self._part, self._postings(chosen), self._terms, self._statistics, boost, best
             )
-            if (values > bounds[self._interval_of(found)]).any():
+            if (values > bounds[self._interval_of(matches)]).any():
                 return None
-            documents, scores = np.append(documents, found), np.append(scores, values)
+            documents, scores = np.append(documents, matches), np.append(scores, values)
             if len(scores) > best:
                 compared = scores.astype(np.float32)
                 kept = greatest(compared, best, keeps_ties=True)

@@ -7,9 +7,10 @@ Let p be the projection of a vector on some directions, and r the length of the 
 | squared L2 | v * v + q * q - 2 (p(v) * p(q) + r(v) r(q)) |
 | 1 - product | 1 - (p(v) * p(q) + r(v) r(q)) |
 
-So one product of narrow matrices tells which vectors can be nearer to a query than its nearest rows
+So one product of narrow matrices shows which vectors can be nearer to a query than its nearest rows
 so far. Only these are measured. The directions are the first axes, or those in which a sample of
-the vectors differs most. The sample also tells which are worthwhile for a query. Numbers are
+the vectors differs most. The sample also shows which directions are
+worthwhile for a query. Numbers are
 compared with a margin for their rounding.
 """
 

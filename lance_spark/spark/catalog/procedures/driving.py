@@ -85,9 +85,9 @@ def _connect(driver: Mapping[str, Any]) -> Any:
             del os.environ[name]
 
 
-def given(spark: Any, driver: Mapping[str, Any]) -> Any:
-    """Return the object of the JVM that a call was given."""
-    return _called(spark.sparkContext._gateway, "given", driver["token"])
+def call_argument(spark: Any, driver: Mapping[str, Any]) -> Any:
+    """Return the object of the JVM that is the argument of a call."""
+    return _called(spark.sparkContext._gateway, "argument", driver["token"])
 
 
 def give_back(spark: Any, driver: Mapping[str, Any], value: Any) -> None:

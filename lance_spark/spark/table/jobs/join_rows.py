@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 Keys = npt.NDArray[np.int64]
 FIRST, SECOND, SLOT = "first", "second", "slot"
-VECTOR, FOUND, ROW = "vector", "found", "row"
-NAMES = (FIRST, SECOND, SLOT, VECTOR, FOUND, ROW)
+VECTOR, NEIGHBORS, ROW = "vector", "neighbors", "row"
+NAMES = (FIRST, SECOND, SLOT, VECTOR, NEIGHBORS, ROW)
 _TYPES: dict[str, pa.DataType] = {
     FIRST: pa.int64(),
     SECOND: pa.int64(),
     SLOT: pa.int32(),
     VECTOR: pa.binary(),
-    FOUND: pa.binary(),
+    NEIGHBORS: pa.binary(),
 }
 #: A found row.
-_FOUND = np.dtype([("distance", "<f4"), ("id", "<u8"), ("address", "<u8")])
-FOUND_BYTES = _FOUND.itemsize
+_NEIGHBOR = np.dtype([("distance", "<f4"), ("id", "<u8"), ("address", "<u8")])
+NEIGHBOR_BYTES = _NEIGHBOR.itemsize
 #: Odd numbers of 64 bits, from a fixed seed: tasks make the same keys.
 _SEED = 20_011
 #: Bytes of products that are computed at once.
@@ -131,15 +131,15 @@ def _items_of(array: pa.Array, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], 
     return values.view(dtype), counts
 
 
-def found_as_binaries(neighbors: Neighbors, num_queries: int) -> pa.Array:
+def neighbors_as_binaries(neighbors: Neighbors, num_queries: int) -> pa.Array:
     """Return the rows that each query has found, ordered by query, as binary values."""
-    found = np.empty(len(neighbors), _FOUND)
-    found["distance"], found["id"] = neighbors.distances, neighbors.ids
-    found["address"] = neighbors.addresses
-    return binaries(found, np.bincount(neighbors.queries, minlength=num_queries))
+    rows = np.empty(len(neighbors), _NEIGHBOR)
+    rows["distance"], rows["id"] = neighbors.distances, neighbors.ids
+    rows["address"] = neighbors.addresses
+    return binaries(rows, np.bincount(neighbors.queries, minlength=num_queries))
 
 
-def found_of(array: pa.Array, numbers: Int64Array) -> Neighbors:
+def neighbors_of(array: pa.Array, numbers: Int64Array) -> Neighbors:
     """Return the found rows of partial results; a row that is there twice once.
 
     Parameters
@@ -147,19 +147,19 @@ def found_of(array: pa.Array, numbers: Int64Array) -> Neighbors:
     numbers : int64 array
         The number of the query of each partial result.
     """
-    found, counts = _items_of(array, _FOUND)
+    rows, counts = _items_of(array, _NEIGHBOR)
     queries = np.repeat(numbers, counts)
-    order = np.lexsort((found["id"], queries))
-    queries, found = queries[order], found[order]
+    order = np.lexsort((rows["id"], queries))
+    queries, rows = queries[order], rows[order]
     # Equal vectors can have been searched twice.
-    first = np.ones(len(found), np.bool_)
-    first[1:] = (queries[1:] != queries[:-1]) | (found["id"][1:] != found["id"][:-1])
-    queries, found = queries[first], found[first]
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = (queries[1:] != queries[:-1]) | (rows["id"][1:] != rows["id"][:-1])
+    queries, rows = queries[first], rows[first]
     return Neighbors(
         queries.astype(np.int32),
-        np.ascontiguousarray(found["distance"]),
-        np.ascontiguousarray(found["id"]),
-        np.ascontiguousarray(found["address"]),
+        np.ascontiguousarray(rows["distance"]),
+        np.ascontiguousarray(rows["id"]),
+        np.ascontiguousarray(rows["address"]),
     )
 
 
@@ -210,8 +210,8 @@ def groups(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
         About how many rows a table has.
     """
     collected: list[pa.RecordBatch] = []
-    for given in batches:
-        batch = given
+    for next_batch in batches:
+        batch = next_batch
         if not batch.num_rows:
             continue
         if sum(part.num_rows for part in collected) >= rows:
@@ -239,7 +239,7 @@ def _has_key(batch: pa.RecordBatch, row: pa.RecordBatch) -> npt.NDArray[np.bool_
 
 def _end_of_results(last: pa.RecordBatch, batch: pa.RecordBatch) -> int:
     """Return the first row of a batch that is not a partial result of the key of a row."""
-    is_result = batch.column(FOUND).is_valid().to_numpy(zero_copy_only=False)
+    is_result = batch.column(NEIGHBORS).is_valid().to_numpy(zero_copy_only=False)
     own = is_result & _has_key(batch, last)
     return batch.num_rows if own.all() else int(np.argmin(own))
 
@@ -247,5 +247,5 @@ def _end_of_results(last: pa.RecordBatch, batch: pa.RecordBatch) -> int:
 def _results_of(collected: list[pa.RecordBatch], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the partial results that have the key of the first row of a batch."""
     for part in collected:
-        own = part.column(FOUND).is_valid().to_numpy(zero_copy_only=False) & _has_key(part, batch)
-        yield part.filter(pa.array(own))
+        is_result = part.column(NEIGHBORS).is_valid().to_numpy(zero_copy_only=False)
+        yield part.filter(pa.array(is_result & _has_key(part, batch)))

@@ -20,7 +20,7 @@ from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.snapshot import TableSnapshot
 from lance_spark.spark.table.jobs import join_rows
-from lance_spark.spark.table.jobs.join_rows import FIRST, FOUND, ROW, SECOND, SLOT, VECTOR
+from lance_spark.spark.table.jobs.join_rows import FIRST, NEIGHBORS, ROW, SECOND, SLOT, VECTOR
 from lance_spark.spark.table.jobs.nearest_slots import Slots, SlotSearcher
 from lance_spark.spark.table.jobs.partition_keys import partition_keys
 from lance_spark.spark.types.convert import BatchConverter
@@ -163,11 +163,11 @@ class SearchSlots(TaskObject):
             is_query = batch.column(ROW).is_valid()
             yield batch.filter(is_query)
             for key, probes in runs.add(batch.filter(pc.invert(is_query))):
-                yield self._found(searcher, shape, slot_of[key], probes)
+                yield self._search(searcher, shape, slot_of[key], probes)
         for key, probes in runs.finish():
-            yield self._found(searcher, shape, slot_of[key], probes)
+            yield self._search(searcher, shape, slot_of[key], probes)
 
-    def _found(
+    def _search(
         self, searcher: SlotSearcher, shape: Vectors, slot: int, probes: pa.Table
     ) -> pa.RecordBatch:
         keys, first, _ = _numbered(probes)
@@ -176,7 +176,7 @@ class SearchSlots(TaskObject):
         columns = {
             **_keys(keys),
             SLOT: pa.array(np.zeros(len(keys), np.int32)),
-            FOUND: join_rows.found_as_binaries(neighbors, len(keys)),
+            NEIGHBORS: join_rows.neighbors_as_binaries(neighbors, len(keys)),
         }
         return join_rows.batch_of(columns, len(keys), probes.schema.field(ROW).type)
 
@@ -201,10 +201,10 @@ class ReadRows(TaskObject):
         names = batch_schema(self.schema).names
         for table in join_rows.groups(batches, _BATCH_ROWS):
             keys, _, number = _numbered(table)
-            is_query = table.column(FOUND).is_null().to_numpy()
+            is_query = table.column(NEIGHBORS).is_null().to_numpy()
             queries = table.filter(pa.array(is_query)).combine_chunks()
-            found = table.column(FOUND).combine_chunks().filter(pa.array(~is_query))
-            neighbors = join_rows.found_of(found, number[~is_query])
+            partial_results = table.column(NEIGHBORS).combine_chunks().filter(pa.array(~is_query))
+            neighbors = join_rows.neighbors_of(partial_results, number[~is_query])
             neighbors = self._best(searcher, queries, number[is_query], len(keys), neighbors)
             yield from self._joined(rows, names, queries, number[is_query], len(keys), neighbors)
 
@@ -214,19 +214,19 @@ class ReadRows(TaskObject):
         queries: pa.Table,
         number: Int64Array,
         num_keys: int,
-        found: Neighbors,
+        neighbors: Neighbors,
     ) -> Neighbors:
         """Return the nearest rows of each key."""
         slots = self.join.slots
         if not slots.measures_again:
-            return found.best(slots.k)
+            return neighbors.best(slots.k)
         items = np.zeros((num_keys, slots.search.dtype.dimension), slots.item_type)
         vector = queries.column(VECTOR)
         has_vector = vector.is_valid().to_numpy()
         if has_vector.any():
             own = vector.combine_chunks().drop_null()
             items[number[has_vector]] = join_rows.matrix_of(own, items)
-        best = found.best(slots.num_candidates)
+        best = neighbors.best(slots.num_candidates)
         return searcher.measured(items, best).best(slots.k)
 
     def _joined(
@@ -236,10 +236,10 @@ class ReadRows(TaskObject):
         queries: pa.Table,
         number: Int64Array,
         num_keys: int,
-        found: Neighbors,
+        neighbors: Neighbors,
     ) -> Iterator[pa.RecordBatch]:
         """Yield each query with its rows."""
-        counts = np.bincount(found.queries, minlength=num_keys)
+        counts = np.bincount(neighbors.queries, minlength=num_keys)
         starts = np.cumsum(counts) - counts
         own = counts[number]
         lengths = np.maximum(own, 1) if self.join.keeps_all else own
@@ -248,12 +248,12 @@ class ReadRows(TaskObject):
         place = pa.array(starts[number[query]] + within, mask=own[query] == 0)
         if not len(query):
             return
-        given = queries.column(ROW).combine_chunks()
-        distances = pa.array(found.distances)
+        query_rows = queries.column(ROW).combine_chunks()
+        distances = pa.array(neighbors.distances)
         for first in range(0, len(query), rows.num_at_once):
             part = place.slice(first, rows.num_at_once)
-            columns = given.take(pa.array(query[first : first + len(part)])).flatten()
-            columns += [*rows.read(found.addresses, part), distances.take(part)]
+            columns = query_rows.take(pa.array(query[first : first + len(part)])).flatten()
+            columns += [*rows.read(neighbors.addresses, part), distances.take(part)]
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 

@@ -24,7 +24,7 @@ from lance_spark.spark.read.snapshot import snapshot_of
 from lance_spark.spark.table.dataframes import analysis_errors
 from lance_spark.spark.table.jobs import join_rows
 from lance_spark.spark.table.jobs.find_rows import find_rows
-from lance_spark.spark.table.jobs.join_rows import FIRST, FOUND, ROW, SECOND, SLOT, VECTOR
+from lance_spark.spark.table.jobs.join_rows import FIRST, NEIGHBORS, ROW, SECOND, SLOT, VECTOR
 from lance_spark.spark.table.jobs.join_steps import AssignQueries, Join, ReadRows, SearchSlots
 from lance_spark.spark.table.jobs.nearest_slots import Slots, ranges_of
 from lance_spark.spark.table.merge.clauses import quoted
@@ -63,13 +63,13 @@ def nearest_join(
 
     if how not in ("inner", "left"):
         raise InvalidInputError(f"how must be one of 'inner', 'left', not {how!r}")
-    given, column = (on, on) if isinstance(on, str) else on
+    query_column, column = (on, on) if isinstance(on, str) else on
     dataset = handle.dataset()
     dtype = VectorType.of(dataset._table.schema.path(column))
     if dtype.is_multi:
         raise InvalidInputError(f"column {column!r} has multivectors, which a join cannot compare")
-    vector = functions.col(quoted(given))
-    _check_vectors(queries, vector, given)
+    vector = functions.col(quoted(query_column))
+    _check_vectors(queries, vector, query_column)
     any_query = [0] * dtype.dimension
     query = parse_nearest({**nearest, "column": column, "q": [any_query]})
     search = dataset._plan_nearest(query, fast_search=fast_search)
@@ -78,13 +78,13 @@ def nearest_join(
         columns = [name for name in every if name != column]
     read = [*columns, ROW_ID.name] if with_row_id else list(columns)
     # Paths of children of a struct are one column.
-    found = dataset._stored_schema(read, blob_handling=blob_handling).names
-    if unknown := aliases.keys() - set(found):
+    read_names = dataset._stored_schema(read, blob_handling=blob_handling).names
+    if unknown := aliases.keys() - set(read_names):
         raise InvalidInputError(
             f"aliases: {min(unknown)!r} is not a column of the result; the columns of the table in "
-            f"it are {', '.join(found)}"
+            f"it are {', '.join(read_names)}"
         )
-    names = [aliases.get(name, name) for name in found]
+    names = [aliases.get(name, name) for name in read_names]
     _check_names(queries, [*names, DISTANCE.name])
     allowed = None
     if condition is not None:
@@ -97,7 +97,7 @@ def nearest_join(
         names=tuple(names),
         blob_handling=blob_handling,
         keeps_all=how == "left",
-        vectors=given,
+        vectors=query_column,
     )
     return _joined(join, queries, vector)
 
@@ -107,17 +107,18 @@ def _joined(join: Join, queries: DataFrame, vector: Column) -> DataFrame:
     from pyspark.sql.types import FloatType, StructField, StructType
 
     between = join_rows.joined_schema(queries.schema)
-    found = [
+    table_fields = [
         StructField(name, field.dataType)
         for name, field in zip(join.names, join.table_columns(), strict=True)
     ]
-    schema = StructType([*queries.schema.fields, *found, StructField(DISTANCE.name, FloatType())])
-    given = queries.select(functions.struct("*").alias(ROW), vector.alias(VECTOR))
-    probes = given.mapInArrow(AssignQueries(join), between)
+    distance = StructField(DISTANCE.name, FloatType())
+    schema = StructType([*queries.schema.fields, *table_fields, distance])
+    query_rows = queries.select(functions.struct("*").alias(ROW), vector.alias(VECTOR))
+    probes = query_rows.mapInArrow(AssignQueries(join), between)
     routed = probes.repartition(join.slots.num_partitions, SLOT)
     partial = routed.sortWithinPartitions(SLOT).mapInArrow(SearchSlots(join), between)
     # Partial results of a key come before its queries.
-    is_query = functions.col(FOUND).isNull()
+    is_query = functions.col(NEIGHBORS).isNull()
     keyed = partial.repartition(FIRST, SECOND)
     keyed = keyed.sortWithinPartitions(FIRST, SECOND, is_query)
     return keyed.mapInArrow(ReadRows(join, schema), schema)

@@ -7,8 +7,8 @@
 | of overlaid rows | rows that the index has old vectors of, of some fragments | all |
 
 A task reads a slot once for many queries. Several tasks read a small segment, each for a group of
-queries: so each of them has its share of the work, whatever partitions the queries search, and the
-rows of the nearest partitions tell early which of the others are too far. Distances that are not
+queries. So the work is divided evenly, even if most queries search the same partitions. The rows
+of the nearest partitions show early which other partitions are too far. Distances that are not
 exact, or not comparable with others, are measured again for the rows that remain of all slots.
 """
 
@@ -37,7 +37,7 @@ from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors
 from lance_spark.scan.vectors.probes import first_probes, probes_of_shares, ranked
 from lance_spark.scan.vectors.search import VectorRows
-from lance_spark.spark.table.jobs.join_rows import FOUND_BYTES
+from lance_spark.spark.table.jobs.join_rows import NEIGHBOR_BYTES
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Slots:
         """How many queries are searched at once, at most."""
         # Vectors come in, and rows go out.
         size = self.search.dtype.dimension * self.item_type.itemsize
-        size += self.search.most_rows * FOUND_BYTES
+        size += self.search.most_rows * NEIGHBOR_BYTES
         partitions = max((part.num_partitions for part in self.search.segments), default=1)
         return max(1, min(_QUERIES, _QUERY_BYTES // size, _RANKED // partitions))
 
@@ -341,18 +341,18 @@ class SlotSearcher:
             task = replace(task, slices=pieces)
         return search.neighbors(self._rows(task))
 
-    def measured(self, vectors: Vectors, found: Neighbors) -> Neighbors:
+    def measured(self, vectors: Vectors, neighbors: Neighbors) -> Neighbors:
         """Return candidates with their distances by their vectors.
 
         Parameters
         ----------
         vectors : array of shape (queries, dimension)
             By the numbers of the queries.
-        found : Neighbors
+        neighbors : Neighbors
         """
         search = self._slots.search
         read = partial(self._rows(self._task(search)).read_vectors, search.path, [])
-        again = measured_again(search.dtype, search.metric, vectors, found, read)
+        again = measured_again(search.dtype, search.metric, vectors, neighbors, read)
         return again.within(self._slots.lower, self._slots.upper)
 
     def _task(self, search: VectorSearch) -> VectorScanTask:

@@ -25,11 +25,12 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
+from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.files import DataFile, Overlay
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
-from lance_spark.table.rows.deletions import bitmap_of, parse_bitmap, read_deletions
+from lance_spark.table.rows.deletions import bitmap_of, read_deletions
 
 #: Operations that can give rows new values where they are.
 _CHANGES_IN_PLACE = frozenset({"update", "data_replacement", "data_overlay"})

@@ -65,6 +65,16 @@ class RewriteGroup:
     new: tuple[Fragment, ...]
 
     @property
+    def old_fragments(self) -> tuple[Fragment, ...]:
+        """The `old` fragments, by pylance's name."""
+        return self.old
+
+    @property
+    def new_fragments(self) -> tuple[Fragment, ...]:
+        """The `new` fragments, by pylance's name."""
+        return self.new
+
+    @property
     def ids(self) -> FragmentGroup:
         """The ids of the old and the new fragments."""
         return FragmentGroup(tuple(f.id for f in self.old), tuple(f.id for f in self.new))

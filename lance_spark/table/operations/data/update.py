@@ -29,6 +29,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
@@ -43,7 +44,7 @@ from lance_spark.table.operations.data.row_deletions import (
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
-from lance_spark.table.rows.deletions import Offsets, bitmap_of, parse_bitmap
+from lance_spark.table.rows.deletions import Offsets, bitmap_of
 
 _FRAGMENT_CHANGES = frozenset({"rewrite", "data_replacement", "data_overlay"})
 _ROW_CHANGES = frozenset({"delete", "update"})
@@ -89,6 +90,16 @@ class Update(FragmentChange):
     updated_offsets: Mapping[int, BitMap] = field(default_factory=dict, compare=False)
     compacted_sstables: tuple[table_pb2.CompactedSsTable, ...] = ()
     affected: Mapping[int, Offsets] | None = field(default=None, compare=False)
+
+    @property
+    def update_mode(self) -> str:
+        """The name of the `mode`, as in pylance."""
+        return self.mode.name.lower()
+
+    @property
+    def updated_fragment_offsets(self) -> dict[int, bytes]:
+        """The `updated_offsets` as Roaring bitmaps, by pylance's name."""
+        return {number: rows.serialize() for number, rows in self.updated_offsets.items()}
 
     @property
     def removed_fragments(self) -> frozenset[int]:

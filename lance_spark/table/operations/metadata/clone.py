@@ -49,6 +49,11 @@ class Clone(Operation):
     renamed: Mapping[tuple[int | None, str], str] = field(default_factory=dict, compare=False)
     kept_bases: frozenset[int] = field(default=frozenset(), compare=False)
 
+    @property
+    def is_table(self) -> bool:
+        """Whether the clone is a table that shares the files of its source."""
+        return self.is_shallow and self.branch_name is None
+
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Clone, source: str) -> Clone:
         return cls(

@@ -44,6 +44,11 @@ class MapUpdate:
     entries: Mapping[str, str | None]
     replace: bool = False
 
+    @property
+    def updates(self) -> Mapping[str, str | None]:
+        """The `entries`, by pylance's name."""
+        return self.entries
+
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.UpdateMap) -> MapUpdate:
         """Parse the message; the last value of a key is used."""

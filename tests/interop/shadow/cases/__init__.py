@@ -12,8 +12,10 @@ from tests.interop.shadow.cases import (
     history,
     indexes,
     merges,
+    operations,
     scanners,
     searches,
+    sources,
 )
 
 CASES = [
@@ -28,4 +30,6 @@ CASES = [
     *files.CASES,
     *history.CASES,
     *indexes.CASES,
+    *operations.CASES,
+    *sources.CASES,
 ]

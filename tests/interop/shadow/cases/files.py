@@ -103,8 +103,8 @@ def tokens(**options: Any) -> Run:
         from lance_spark import query
 
         tokenize = getattr(client.names, "tokenize", query.tokenize)
-        found = tokenize("The Quick-brown foxes, jumping over 3 dogs' naïve tails", **options)
-        return [(token.text, token.position) for token in found]
+        tokens = tokenize("The Quick-brown foxes, jumping over 3 dogs' naïve tails", **options)
+        return [(token.text, token.position) for token in tokens]
 
     return run
 

@@ -140,13 +140,13 @@ def table() -> pa.Table:
 
 def case(name: str, condition: Any, index: bool = False) -> Case:
     def run(client: Client, path: Path) -> Any:
-        made = client.write(table(), path, max_rows_per_file=25)
+        dataset = client.write(table(), path, max_rows_per_file=25)
         if index:
-            made.create_scalar_index("int", "BTREE")
+            dataset.create_scalar_index("int", "BTREE")
             client.open(path).create_scalar_index("text", "BITMAP")
         opened = client.open(path)
-        found = opened.to_table(columns=["int"], filter=condition)
-        return found, opened.count_rows(condition)
+        rows = opened.to_table(columns=["int"], filter=condition)
+        return rows, opened.count_rows(condition)
 
     return Case("filters", f"{name}{' (indexed)' if index else ''}", run)
 

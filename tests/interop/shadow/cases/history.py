@@ -88,7 +88,7 @@ def cloned(method: str, *reference: Any) -> Run:
     return run
 
 
-def changes_of(kind: str) -> Run:
+def changes_of(method: str) -> Run:
     def run(client: Client, path: Path) -> Any:
         dataset = made(client, path, enable_stable_row_ids=True)
         dataset.merge_insert("a").when_matched_update_all().when_not_matched_insert_all().execute(
@@ -96,7 +96,7 @@ def changes_of(kind: str) -> Run:
         )
         newest = client.open(path)
         delta = newest.delta(begin_version=2, end_version=newest.version)
-        rows = getattr(delta, kind)().read_all()
+        rows = getattr(delta, method)().read_all()
         return sorted(rows["a"].to_pylist())
 
     return run

@@ -47,8 +47,8 @@ def scalar(column: str, index_type: str, *filters: str, **options: Any) -> Run:
         client.open(path).delete("id between 30 and 35")
         client.open(path).insert(client.open(path).take([0, 1, 2]))
         dataset = client.open(path)
-        found = [sorted(dataset.to_table(["id"], text)["id"].to_pylist()) for text in filters]
-        return found, dataset.count_rows()
+        ids = [sorted(dataset.to_table(["id"], text)["id"].to_pylist()) for text in filters]
+        return ids, dataset.count_rows()
 
     return run
 
@@ -73,8 +73,8 @@ def text(query: Any, **options: Any) -> Run:
         made(client, path)
         client.open(path).create_scalar_index("text", "INVERTED", **options)
         make = query if callable(query) else (lambda names: query)
-        found = client.open(path).to_table(["id"], full_text_query=make(client.query))
-        return sorted(found["id"].to_pylist())
+        table = client.open(path).to_table(["id"], full_text_query=make(client.query))
+        return sorted(table["id"].to_pylist())
 
     return run
 

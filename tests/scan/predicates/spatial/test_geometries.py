@@ -69,9 +69,9 @@ def test_boxes() -> None:
         name = encoding.upper() if encoding.upper() in TYPES else "POLYGON"
         values = [geometry(name, rng, 9, box=encoding == "box") for _ in range(50)]
         array = column([None, *values, None], encoding)
-        found = bounding_boxes(array.slice(1), encoding)
-        assert found.not_empty.tolist() == [True] * 50 + [False]
+        boxes = bounding_boxes(array.slice(1), encoding)
+        assert boxes.not_empty.tolist() == [True] * 50 + [False]
         for number, value in enumerate(values):
-            sides = tuple(float(side[number]) for side in found)
+            sides = tuple(float(side[number]) for side in boxes)
             assert sides == from_wkt(wkt(value)).box
     assert bounding_boxes(pa.nulls(0, pa.binary()), "wkb").not_empty.tolist() == []

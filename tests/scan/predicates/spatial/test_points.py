@@ -49,8 +49,8 @@ def test_turns_are_exact(three: list[Pair]) -> None:
     a, b, p = three
     edge = np.array([[*a, *b]]).T
     with np.errstate(all="ignore"):
-        found = points._turns(edge, np.array([p[0]]), np.array([p[1]]))
-    assert found.tolist() == [turn(a, b, p)]
+        turns = points._turns(edge, np.array([p[0]]), np.array([p[1]]))
+    assert turns.tolist() == [turn(a, b, p)]
 
 
 @given(st.lists(st.tuples(NEAR, NEAR), min_size=3, max_size=7), st.data())
@@ -59,8 +59,8 @@ def test_places_in_rings(corners: list[Pair], data: st.DataObject) -> None:
     some = data.draw(st.lists(st.one_of(st.tuples(NEAR, NEAR), st.sampled_from(ring)), min_size=1))
     stored = np.array(ring).tobytes()
     x, y = np.array(some).T
-    found = points._places(x, y, Geometry("POLYGON", False, ((stored,),)))
-    assert found.tolist() == [place([ring], p) for p in some]
+    places = points._places(x, y, Geometry("POLYGON", False, ((stored,),)))
+    assert places.tolist() == [place([ring], p) for p in some]
 
 
 @pytest.mark.parametrize(

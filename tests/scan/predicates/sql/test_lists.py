@@ -144,14 +144,14 @@ def test_refusals(text: str, reason: str) -> None:
     ],
 )
 def test_questions_to_an_index(text: str, question: tuple[str, list[int]] | None) -> None:
-    asked: list[tuple[str, Any]] = []
+    questions: list[tuple[str, Any]] = []
 
     def statistics(field: Field, op: str, value: Any) -> RowRanges:
-        asked.append((op, value.to_pylist()))
+        questions.append((op, value.to_pylist()))
         return RowRanges.of([range(2)])
 
     rows = parse_predicate(text, SCHEMA).candidates(statistics)
-    assert asked == ([] if question is None else [question])
+    assert questions == ([] if question is None else [question])
     assert (rows is None) is (question is None)
 
 

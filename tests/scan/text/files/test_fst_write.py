@@ -63,10 +63,10 @@ def test_tokens_are_read_again(case: int, step: int, monkeypatch: pytest.MonkeyP
     content = encoded(tokens, numbers)
     graph = TokenGraph.parse(content, len(tokens), "f")
     if sum(map(len, tokens)) < 200_000:
-        found, found_numbers = graph.starting_with(b"", _ANY_SIZE)
-        assert len(found) == len(tokens)
+        matches, found_numbers = graph.starting_with(b"", _ANY_SIZE)
+        assert len(matches) == len(tokens)
         expected = dict(zip(tokens, numbers.tolist(), strict=True))
-        assert dict(zip(found, found_numbers.tolist(), strict=True)) == expected
+        assert dict(zip(matches, found_numbers.tolist(), strict=True)) == expected
     for place in range(0, len(tokens), 1 + len(tokens) // 50):
         token = tokens[place]
         assert graph.find(token) == numbers[place]
@@ -79,8 +79,8 @@ def test_tokens_are_read_again(case: int, step: int, monkeypatch: pytest.MonkeyP
 def test_a_slice_of_an_array() -> None:
     tokens = pa.array([b"0", b"aa", b"ab", b"b", b"z"], pa.large_binary()).slice(1, 3)
     content = fst_writer.encoded(tokens, np.array([2, 0, 1])).tobytes()
-    found, numbers = TokenGraph.parse(content, 3, "f").starting_with(b"a", 5)
-    assert dict(zip(found, numbers.tolist(), strict=True)) == {b"aa": 2, b"ab": 0}
+    matches, numbers = TokenGraph.parse(content, 3, "f").starting_with(b"a", 5)
+    assert dict(zip(matches, numbers.tolist(), strict=True)) == {b"aa": 2, b"ab": 0}
 
 
 def test_equal_endings_are_written_once() -> None:

@@ -35,7 +35,7 @@ def recall(
     graph: Graph, partition: Any, k: int, is_result: Array | None = None, **given: Any
 ) -> float:
     """Return the part of the nearest rows that are found; check what is found."""
-    found = 0
+    num_hits = 0
     wanted = 0
     for query in queries():
         distances = partition.distances(query[None])[0]
@@ -52,9 +52,9 @@ def recall(
         assert (np.diff(measured) >= 0).all()
         expected = np.flatnonzero(allowed)
         expected = expected[distances[expected].argsort(kind="stable")[:k]]
-        found += len(set(expected.tolist()) & set(rows[:k].tolist()))
+        num_hits += len(set(expected.tolist()) & set(rows[:k].tolist()))
         wanted += len(expected)
-    return found / wanted if wanted else 1.0
+    return num_hits / wanted if wanted else 1.0
 
 
 class Counting:

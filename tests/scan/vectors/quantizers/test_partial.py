@@ -58,16 +58,16 @@ def test_no_near_row_is_left_out(shape: str, is_product: bool) -> None:
     limits = np.sort(np.nan_to_num(distances[:, rows], nan=np.inf), axis=1)[:, 9].astype(np.float32)
     decoded = Decoded(lambda some: vectors[some], rows, queries, is_product)
     groups, others = decoded.groups(limits)
-    found = {(query, row) for query in others.tolist() for row in rows.tolist()}
+    near_pairs = {(query, row) for query in others.tolist() for row in rows.tolist()}
     num_measured = 0
     for query, row, measured in decoded.near(groups, lambda some: limits[some]):
         num_measured += len(query)
         pairs = list(zip(query.tolist(), row.tolist(), strict=True))
-        assert not found & set(pairs)
-        found |= set(pairs)
+        assert not near_pairs & set(pairs)
+        near_pairs |= set(pairs)
         np.testing.assert_allclose(measured, distances[query, row], rtol=1e-5, atol=1e-5)
     query, place = np.nonzero(distances[:, rows] <= limits[:, None])
-    missing = set(zip(query.tolist(), rows[place].tolist(), strict=True)) - found
+    missing = set(zip(query.tolist(), rows[place].tolist(), strict=True)) - near_pairs
     assert not missing
     if shape in ("clusters", "flat") and not is_product:
         assert len(others) < QUERIES / 2

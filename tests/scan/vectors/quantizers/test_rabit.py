@@ -62,12 +62,12 @@ def _slow_rotation(vector: Vectors, signs: bytes) -> Vectors:
 @pytest.mark.parametrize("dimension", [8, 16, 24, 64, 136, 256, 264, 768])
 def test_fast_rotation(dimension: int) -> None:
     rotation, vectors = _fast(dimension), _vectors(5, dimension)
-    found = rotation.rotated(vectors)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found[2], _slow_rotation(vectors[2], rotation.signs), atol=1e-4)
-    np.testing.assert_allclose(rotation.in_rounds(vectors), found, atol=1e-4)
+    rotated = rotation.rotated(vectors)
+    assert rotated.dtype == np.float32
+    np.testing.assert_allclose(rotated[2], _slow_rotation(vectors[2], rotation.signs), atol=1e-4)
+    np.testing.assert_allclose(rotation.in_rounds(vectors), rotated, atol=1e-4)
     # Products and lengths stay as they are.
-    np.testing.assert_allclose(found @ found.T, vectors @ vectors.T, atol=1e-2)
+    np.testing.assert_allclose(rotated @ rotated.T, vectors @ vectors.T, atol=1e-2)
 
 
 def test_rotation_leaves_its_input_as_it_is() -> None:
@@ -88,10 +88,10 @@ def _opened(
 
 
 def _exact(metric: Metric, queries: Vectors, vectors: Vectors) -> Vectors:
-    found: Vectors = 1 - queries @ vectors.T
+    distances: Vectors = 1 - queries @ vectors.T
     if metric is not Metric.DOT:
-        found = np.square(queries[:, None] - vectors).sum(axis=2)
-    return found
+        distances = np.square(queries[:, None] - vectors).sum(axis=2)
+    return distances
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -103,19 +103,19 @@ def test_estimates(metric: Metric, num_bits: int) -> None:
     vectors, queries = centroid + _vectors(150, dimension, 1) / 2, _vectors(4, dimension, 2)
     queries[0] = vectors[0]
     _, partition = _opened(quantizer, vectors, centroid)
-    found = partition.distances(queries)
-    assert found.dtype == np.float32
-    errors = np.abs(found - _exact(metric, queries, vectors))
+    estimates = partition.distances(queries)
+    assert estimates.dtype == np.float32
+    errors = np.abs(estimates - _exact(metric, queries, vectors))
     # The error of an angle: half of it for each bit.
     spread = np.linalg.norm(queries - centroid, axis=1)[:, None] * np.linalg.norm(
         vectors - centroid, axis=1
     )
     assert (errors / spread).max() < 2 / 2**num_bits
     one_by_one = [partition.distances(query[None])[0] for query in queries]
-    np.testing.assert_allclose(one_by_one, found, atol=1e-3)
+    np.testing.assert_allclose(one_by_one, estimates, atol=1e-3)
     rows = np.array([149, 3, 3, 40])
-    np.testing.assert_allclose(partition.distances(queries, rows), found[:, rows], atol=1e-3)
-    np.testing.assert_allclose(partition.measure(queries[1])(rows), found[1, rows], atol=1e-3)
+    np.testing.assert_allclose(partition.distances(queries, rows), estimates[:, rows], atol=1e-3)
+    np.testing.assert_allclose(partition.measure(queries[1])(rows), estimates[1, rows], atol=1e-3)
     # Decoded vectors are rotated differences from the centroid.
     rotated = quantizer.rotation.rotated(vectors - centroid)
     lengths = np.linalg.norm(rotated, axis=1)
@@ -157,8 +157,8 @@ def test_centroid_of_zeros() -> None:
     vectors = _vectors(40, 16)
     quantizer = RabitQuantizer.new(Metric.DOT, 16, 9, seed=1)
     _, partition = _opened(quantizer, vectors, np.zeros(16, np.float32))
-    found = partition.distances(vectors[:3])
-    np.testing.assert_allclose(found, _exact(Metric.DOT, vectors[:3], vectors), atol=0.2)
+    distances = partition.distances(vectors[:3])
+    np.testing.assert_allclose(distances, _exact(Metric.DOT, vectors[:3], vectors), atol=0.2)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -194,13 +194,13 @@ def test_compiled_loops(num_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     vectors, queries = _vectors(70, 48), _vectors(1, 48, 1)
     quantizer = RabitQuantizer.new(Metric.L2, 48, num_bits, seed=1)
-    found = []
+    result = []
     for least in (1 << 62, -1):
         for loop in (products.LOOP, lookup.LOOP):
             monkeypatch.setattr(loop, "min_items", least)
-        found.append(_opened(quantizer, vectors, vectors[0])[1].distances(queries))
+        result.append(_opened(quantizer, vectors, vectors[0])[1].distances(queries))
     assert products.LOOP.loop is not None
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+    np.testing.assert_allclose(result[0], result[1], rtol=1e-4)
 
 
 def test_no_rows() -> None:
@@ -240,8 +240,10 @@ def test_metadata() -> None:
     assert isinstance(opened.rotation, MatrixRotation)
     np.testing.assert_array_equal(opened.rotation.matrix, matrix)
     vectors = _vectors(30, 16)
-    found = _opened(opened, vectors, vectors[0])[1].distances(vectors)
-    np.testing.assert_allclose(found, _opened(turned, vectors, vectors[0])[1].distances(vectors))
+    distances = _opened(opened, vectors, vectors[0])[1].distances(vectors)
+    np.testing.assert_allclose(
+        distances, _opened(turned, vectors, vectors[0])[1].distances(vectors)
+    )
     with pytest.raises(UnsupportedFeatureError, match="no model"):
         turned.model()
 

@@ -72,13 +72,13 @@ def _of_piece(
     import pyarrow.compute as pc
 
     result, keys, path, wanted = detail
-    found = located(Located.of(documents), keys)
-    values = located(found, path)
+    members = located(Located.of(documents), keys)
+    values = located(members, path)
     together = partial(_contains, wanted=wanted) if result == "contains" else _TOGETHER[result]
     array, is_done = together(values)
     is_done |= values.kinds == NOTHING
     if result in ("exists", "contains"):
-        is_null = pa.array(found.kinds == NOTHING)
+        is_null = pa.array(members.kinds == NOTHING)
         array = pc.if_else(is_null, pa.scalar(None, dtype), array)
     if is_done.all():
         return array

@@ -48,7 +48,7 @@ LOW_BITS = 0x3F
 INDEXED = 32
 MAX_UINT_BYTES = 8
 #: Most tokens whose numbers are kept: a query looks up each one several times.
-_MOST_FOUND = 1024
+_MOST_LOOKUPS = 1024
 
 
 class _Node(NamedTuple):
@@ -74,7 +74,7 @@ class TokenGraph:
     num_tokens : int
     name : str
         Name of the file, for errors.
-    found : dict of bytes to int or None
+    lookups : dict of bytes to int or None
         The last tokens that were looked up.
     """
 
@@ -82,7 +82,7 @@ class TokenGraph:
     root: int
     num_tokens: int
     name: str
-    found: dict[bytes, int | None] = field(default_factory=dict, compare=False)
+    lookups: dict[bytes, int | None] = field(default_factory=dict, compare=False)
 
     @classmethod
     def parse(cls, content: bytes, num_tokens: int, name: str) -> TokenGraph:
@@ -120,12 +120,12 @@ class TokenGraph:
         ------
         CorruptFileError
         """
-        number = self.found.get(token, -1)
+        number = self.lookups.get(token, -1)
         if number == -1:
             number = self._find(token)
-            if len(self.found) >= _MOST_FOUND:
-                self.found.clear()
-            self.found[token] = number
+            if len(self.lookups) >= _MOST_LOOKUPS:
+                self.lookups.clear()
+            self.lookups[token] = number
         return number
 
     def _find(self, token: bytes) -> int | None:

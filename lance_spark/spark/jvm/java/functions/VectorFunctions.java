@@ -36,7 +36,7 @@ import scala.runtime.AbstractFunction1;
  * vector has floats, else to doubles.
  */
 public class VectorFunctions extends AbstractFunction1 {
-  /** Of the names by which plans tell these functions from others. */
+  /** The start of the names by which plans recognise these functions. */
   static final String PREFIX = "lance_spark.";
 
   private static final String NORMALIZE = "l2_normalize";

@@ -28,14 +28,14 @@ public final class DrivingCall implements Runnable {
   private final String token = "lance-" + UUID.randomUUID();
   private final Properties properties;
   private final Object tags;
-  private final Object given;
+  private final Object argument;
   private volatile Object returned;
   private volatile Map reply;
   private volatile Throwable failure;
 
-  private DrivingCall(SparkSession session, String function, Map arguments, Object given) {
+  private DrivingCall(SparkSession session, String function, Map arguments, Object argument) {
     this.session = session;
-    this.given = given;
+    this.argument = argument;
     this.function = function;
     this.arguments = arguments;
     properties = (Properties) session.sparkContext().getLocalProperties().clone();
@@ -60,8 +60,8 @@ public final class DrivingCall implements Runnable {
    *
    * @throws IllegalArgumentException the function refuses
    */
-  static Object exchanged(String function, Map arguments, Object given) {
-    DrivingCall call = new DrivingCall(SparkSession.active(), function, arguments, given);
+  static Object exchanged(String function, Map arguments, Object argument) {
+    DrivingCall call = new DrivingCall(SparkSession.active(), function, arguments, argument);
     Map reply = call.answer();
     if (reply.containsKey("error")) {
       throw new IllegalArgumentException((String) ((Map) reply.get("error")).get("message"));
@@ -114,9 +114,9 @@ public final class DrivingCall implements Runnable {
     return call;
   }
 
-  /** Returns the object that a call was given. */
-  public static Object given(Object token) {
-    return running(token).given;
+  /** Returns the object that is the argument of a call. */
+  public static Object argument(Object token) {
+    return running(token).argument;
   }
 
   /** Takes the object that a call returns. */

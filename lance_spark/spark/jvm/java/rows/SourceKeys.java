@@ -79,7 +79,7 @@ final class SourceKeys extends AbstractPartialFunction {
         && written(plan) instanceof NamedTable
         // Not a plan that the rule has made: Spark's own tests apply it twice.
         && !(written(plan) instanceof RowChangeSink)
-        && query(plan).find(new Found(new SourceKeys(written(plan)))).isDefined();
+        && query(plan).find(new IsDefined(new SourceKeys(written(plan)))).isDefined();
   }
 
   static Object insertOnly(Object plan) {
@@ -102,10 +102,10 @@ final class SourceKeys extends AbstractPartialFunction {
         : null;
   }
 
-  static class Found extends AbstractFunction1 {
+  static class IsDefined extends AbstractFunction1 {
     private final SourceKeys keys;
 
-    Found(SourceKeys keys) {
+    IsDefined(SourceKeys keys) {
       this.keys = keys;
     }
 

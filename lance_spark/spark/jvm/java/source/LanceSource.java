@@ -36,7 +36,7 @@ public class LanceSource extends PythonDataSourceV2
   /** The option of writes that create the table. */
   private static final String MUST_CREATE = "must_create";
 
-  /** Options by which Spark tells createRelation the columns of partitionBy and clusterBy. */
+  /** Options by which Spark passes createRelation the columns of partitionBy and clusterBy. */
   private static final String[] PARTITIONING = {"__partition_columns", "__clustering_columns"};
 
   /** Whether createRelation of this thread has started the write. */

@@ -54,8 +54,8 @@ public class PathTable extends PythonTable {
 
   /**
    * The capabilities, without batch writes if Spark asks for them before all others. Only
-   * `df.write.save()` does so. Whoever reads the table asks for reads first; INSERT, which asks for
-   * batch writes, finds a table that was read.
+   * `df.write.save()` does so. A read of the table asks for reads first; INSERT, which asks for
+   * batch writes, uses a table that was read.
    */
   static class Capabilities extends HashSet {
     private final PathTable table;

@@ -1,0 +1,299 @@
+"""`Compaction`: plans, runs and commits a compaction in steps, for programs that distribute it.
+
+Names are those of pylance. `Dataset.compact_files` does all steps, and plans again after conflicts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.dataset.facts.optimizer import given_options
+from lance_spark.errors import InvalidInputError
+from lance_spark.mutations.commits import at_version
+from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.run import check_excluded
+from lance_spark.mutations.compaction.task import (
+    CompactionMetrics,
+    CompactionResult,
+    commit_compaction,
+    plan_compaction,
+    task_of,
+)
+from lance_spark.table.fragments.fragment import Fragment
+
+if TYPE_CHECKING:
+    from lance_spark.dataset.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """The new fragments of a task, which no version has yet. Can be pickled.
+
+    Attributes
+    ----------
+    read_version : int
+        The version that was compacted.
+    original_fragments, new_fragments : list of Fragment
+        The new fragments get their ids from the commit.
+    row_addrs : bytes
+        The addresses of the rows as a 64-bit Roaring bitmap.
+    """
+
+    read_version: int
+    original_fragments: list[Fragment]
+    new_fragments: list[Fragment]
+    row_addrs: bytes = field(repr=False)
+
+    @property
+    def metrics(self) -> CompactionMetrics:
+        """What a commit of the result does."""
+        return self._stored().metrics
+
+    def _stored(self) -> CompactionResult:
+        return CompactionResult(
+            tuple(self.original_fragments), tuple(self.new_fragments), self.row_addrs
+        )
+
+    def json(self) -> str:
+        """Return the result as JSON, for `from_json` in another process."""
+        return json.dumps(
+            {
+                "read_version": self.read_version,
+                "original_fragments": _texts(self.original_fragments),
+                "new_fragments": _texts(self.new_fragments),
+                "row_addrs": base64.b64encode(self.row_addrs).decode(),
+            }
+        )
+
+    @staticmethod
+    def from_json(json: str) -> RewriteResult:
+        """Return the result of a text of `json`. Raises InvalidInputError."""
+        value = _parsed(json, "read_version", "original_fragments", "new_fragments", "row_addrs")
+        try:
+            addresses = base64.b64decode(value["row_addrs"], validate=True)
+        except (ValueError, TypeError) as error:
+            raise InvalidInputError(f"row_addrs is not a text of base 64: {error}") from None
+        return RewriteResult(
+            value["read_version"],
+            _fragments(value["original_fragments"]),
+            _fragments(value["new_fragments"]),
+            addresses,
+        )
+
+
+@dataclass(frozen=True)
+class CompactionTask:
+    """Fragments that become other fragments. Can be pickled.
+
+    Attributes
+    ----------
+    read_version : int
+        The version that was planned.
+    fragments : list of Fragment
+    options : mapping
+        The options of the plan.
+    number : int
+        The place in the plan.
+    """
+
+    read_version: int
+    fragments: list[Fragment]
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    number: int = 0
+
+    def execute(self, dataset: Dataset) -> RewriteResult:
+        """Write the new fragments.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, at any version.
+
+        Raises
+        ------
+        VersionNotFoundError, CorruptFileError, CorruptTableError, StorageError
+        """
+        table = _at(dataset, self.read_version)._table
+        task = task_of(table, self.fragments, _options(self.options), self.number)
+        result = task.run()
+        return RewriteResult(
+            self.read_version, list(result.old), list(result.new), result.addresses
+        )
+
+    def json(self) -> str:
+        """Return the task as JSON, for `from_json` in another process."""
+        return json.dumps(
+            {
+                "read_version": self.read_version,
+                "fragments": _texts(self.fragments),
+                "options": dict(self.options),
+                "number": self.number,
+            }
+        )
+
+    @staticmethod
+    def from_json(json: str) -> CompactionTask:
+        """Return the task of a text of `json`. Raises InvalidInputError."""
+        value = _parsed(json, "read_version", "fragments", "options", "number")
+        return CompactionTask(
+            value["read_version"],
+            _fragments(value["fragments"]),
+            value["options"],
+            value["number"],
+        )
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The tasks of a compaction.
+
+    Attributes
+    ----------
+    read_version : int
+    tasks : list of CompactionTask
+    """
+
+    read_version: int
+    tasks: list[CompactionTask]
+
+    def num_tasks(self) -> int:
+        """Return the number of tasks."""
+        return len(self.tasks)
+
+    def json(self) -> str:
+        """Return the plan as JSON, for `from_json` in another process."""
+        tasks = [json.loads(task.json()) for task in self.tasks]
+        return json.dumps({"read_version": self.read_version, "tasks": tasks})
+
+    @staticmethod
+    def from_json(json: str) -> CompactionPlan:
+        """Return the plan of a text of `json`. Raises InvalidInputError."""
+        value = _parsed(json, "read_version", "tasks")
+        return CompactionPlan(value["read_version"], list(map(_task, value["tasks"])))
+
+
+class Compaction:
+    """The steps of a compaction: plan it, run its tasks anywhere, and commit their results.
+
+    The options are those of `Dataset.compact_files`.
+
+    Examples
+    --------
+    >>> plan = Compaction.plan(dataset, {"target_rows_per_fragment": 1_000_000})
+    >>> results = [task.execute(dataset) for task in plan.tasks]
+    >>> dataset, metrics = Compaction.commit(dataset, results)
+    """
+
+    @staticmethod
+    def plan(dataset: Dataset, options: Mapping[str, Any]) -> CompactionPlan:
+        """Return the tasks of a compaction.
+
+        Raises
+        ------
+        InvalidOptionError, UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        given = given_options(options)
+        parsed = _options(given)
+        check_excluded(dataset._table, parsed)
+        tasks = plan_compaction(dataset._table, parsed)
+        kept = {
+            name: list(value) if isinstance(value, set | frozenset) else value
+            for name, value in given.items()
+        }
+        return CompactionPlan(
+            dataset.version,
+            [
+                CompactionTask(dataset.version, list(task.fragments), kept, number)
+                for number, task in enumerate(tasks)
+            ],
+        )
+
+    @staticmethod
+    def commit(
+        dataset: Dataset,
+        rewrites: Sequence[RewriteResult],
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Dataset, CompactionMetrics]:
+        """Replace the fragments of tasks by their results.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            The table, at any version.
+        rewrites : sequence of RewriteResult
+            Of one plan; some may be left out.
+        options : mapping, optional
+            Those of the plan.
+
+        Returns
+        -------
+        (Dataset, CompactionMetrics)
+            The version that was committed, or `dataset` without results; and the counts.
+
+        Raises
+        ------
+        InvalidInputError
+            The results are of several versions, or two are of one fragment.
+        CommitConflictError
+            Another client changed the same fragments. The new files are deleted.
+        UncertainCommitError, CorruptTableError, StorageError
+        """
+        if not rewrites:
+            return dataset, CompactionMetrics()
+        versions = sorted({result.read_version for result in rewrites})
+        if len(versions) > 1:
+            raise InvalidInputError(
+                f"the results are of the versions {versions[0]} and {versions[1]}; commit those of "
+                "one plan"
+            )
+        table = _at(dataset, versions[0])._table
+        deferred = _options(given_options(options or {})).defer_index_remap
+        manifest = commit_compaction(
+            table, [result._stored() for result in rewrites], defer_index_remap=deferred
+        )
+        parts = [result.metrics for result in rewrites]
+        return dataset._committed(at_version(table, manifest)), CompactionMetrics.sum(parts)
+
+    @staticmethod
+    def execute(dataset: Dataset, options: Mapping[str, Any]) -> tuple[Dataset, CompactionMetrics]:
+        """Do all steps; the same as `Dataset.compact_files`."""
+        return dataset.compact_files(**given_options(options))
+
+
+def _at(dataset: Dataset, version: int) -> Dataset:
+    return dataset if dataset.version == version else dataset.checkout_version(version)
+
+
+def _options(given: Mapping[str, Any]) -> CompactionOptions:
+    unknown = sorted(given.keys() - CompactionOptions.__dataclass_fields__)
+    if unknown:
+        raise InvalidInputError(f"{unknown[0]!r} is not an option of a compaction")
+    return CompactionOptions(**given)
+
+
+def _texts(fragments: Sequence[Fragment]) -> list[dict[str, Any]]:
+    return [fragment.to_json() for fragment in fragments]
+
+
+def _fragments(values: Sequence[Mapping[str, Any]]) -> list[Fragment]:
+    return [Fragment.from_json(value) for value in values]
+
+
+def _task(value: Any) -> CompactionTask:
+    return CompactionTask.from_json(json.dumps(value))
+
+
+def _parsed(text: str, *keys: str) -> dict[str, Any]:
+    """Return the mapping of a text of JSON. Raises InvalidInputError if it lacks a key."""
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidInputError(f"not JSON: {error}") from None
+    missing = [key for key in keys if not isinstance(value, dict) or key not in value]
+    if missing:
+        raise InvalidInputError(f"the JSON of a compaction has no {missing[0]!r}")
+    return dict(value)
