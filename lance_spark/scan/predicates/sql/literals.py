@@ -103,7 +103,8 @@ def typed_number(text: str, suffix: str, settings: SqlSettings) -> Typed:
         suffix == "" and set(text) & set("eE") and not settings.exponent_literals_as_decimals
     ):
         largest = _LARGEST_FLOAT if suffix == "F" else _LARGEST_DOUBLE
-        if abs(number) > largest:
+        # Unlike `abs`, it does not round, which raises an error for huge exponents.
+        if number.copy_abs() > largest:
             raise TypeError("the number is too large for its type")
         if suffix == "F":
             return Typed(to_float32(number), pa.float32(), True)
