@@ -21,8 +21,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from lance_spark.errors import LanceError
-
 #: First argument of such a process: pyspark's module that runs a step of planning, or tasks.
 _PLANNING, _TASKS = "pyspark.sql.worker.", "pyspark.worker"
 #: The program that plans the batches of a stream.
@@ -71,6 +69,9 @@ def plain_messages() -> Iterator[None]:
     Spark's message about a stream that failed holds the whole text. The process ends after an
     error, so that no other step sees the variable.
     """
+    # The lookup of the format imports this module, and nothing that it does not need.
+    from lance_spark.errors import LanceError
+
     try:
         yield
     except LanceError:

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 from lance_spark.dataset.facts.lance_schema import LanceSchema
 from lance_spark.dataset.fragments.operation_classes import (
     OverlayGroup,
+    instances,
     makes,
     overlay_file,
     overlay_group,
@@ -206,8 +207,16 @@ class LanceOperation:
         groups : iterable of RewriteGroup
         rewritten_indices : iterable of RewrittenIndex
             Segments of indexes that were written again with the new addresses of the rows.
+
+        Raises
+        ------
+        InvalidInputError
+            A group or a segment has another type.
         """
-        return Rewrite(tuple(groups), tuple(rewritten_indices))
+        return Rewrite(
+            instances(groups, Group, "groups", "RewriteGroup"),
+            instances(rewritten_indices, IndexRewrite, "rewritten_indices", "RewrittenIndex"),
+        )
 
     @makes(Update)
     @staticmethod
