@@ -170,7 +170,7 @@ def decode(data: bytes, name: str) -> Manifest:
     if transaction_position is not None:
         transaction_section = _section(data, transaction_position, "transaction section", name)
     return Manifest(
-        repairs.with_unique_field_ids(proto),
+        repairs.with_unique_field_ids(proto, name),
         name,
         index_section=index_section,
         transaction_section=transaction_section,

@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
@@ -38,6 +38,8 @@ from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
 if TYPE_CHECKING:
     from lance_spark.file.schema.field import Field
 
+#: Field ids are smaller: they are int32.
+_FIELD_IDS = 1 << 31
 _LIBRARY = "lance"
 #: The first release whose fragment bitmaps are right.
 _TRUSTED_BITMAPS = (0, 8, 15)
@@ -57,7 +59,7 @@ def has_wrong_bitmaps(manifest: table_pb2.Manifest) -> bool:
     return parsed is None or tuple(map(int, parsed.groups())) < _TRUSTED_BITMAPS
 
 
-def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
+def with_unique_field_ids(manifest: table_pb2.Manifest, name: str) -> table_pb2.Manifest:
     """Return a manifest in which each field id occurs in only one data file of a fragment.
 
     If several files of a fragment have the same field id, the last file has the values of the
@@ -69,11 +71,18 @@ def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
     ----------
     manifest : table_pb2.Manifest
         Not changed.
+    name : str
+        The name of the file in errors.
 
     Returns
     -------
     table_pb2.Manifest
         The same message if it needs no repair.
+
+    Raises
+    ------
+    CorruptTableError
+        No field ids are left for the new ids.
     """
     if not _may_have_legacy_files(manifest):
         return manifest
@@ -92,6 +101,11 @@ def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
         for field_id in file.fields
     )
     first = max((*columns, *file_ids)) + 1
+    if first + len(repeated) > _FIELD_IDS:
+        raise CorruptTableError(
+            f"{name}: data files of a fragment have the same field ids {sorted(repeated)[:5]}, and "
+            f"its greatest field id is {first - 1}, so that none is left for new ids"
+        )
     new_ids = {old: first + rank for rank, old in enumerate(sorted(repeated))}
     repaired = table_pb2.Manifest()
     repaired.CopyFrom(manifest)
