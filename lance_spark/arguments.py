@@ -103,6 +103,21 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
+def instances(values: Iterable[Any], dtype: type[_R], argument: str, name: str) -> tuple[_R, ...]:
+    """Return the values of an argument, all of a type, which has a name for users.
+
+    Raises
+    ------
+    InvalidInputError
+        A value has another type.
+    """
+    members = tuple(values)
+    for member in members:
+        if not isinstance(member, dtype):
+            raise InvalidInputError(f"{argument} must be {name}, not {type(member).__name__}")
+    return members
+
+
 def check_least(name: str, value: int, minimum: int) -> None:
     """Check that a number is not below its minimum.
 

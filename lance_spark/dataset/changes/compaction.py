@@ -1,6 +1,6 @@
 """`Compaction`: plans, runs and commits a compaction in steps, for programs that distribute it.
 
-Names are those of pylance. `Dataset.compact_files` does all steps, and plans again after conflicts.
+The names are pylance's. `Dataset.compact_files` does all steps, and plans again after conflicts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class RewriteResult:
     @staticmethod
     def from_json(json: str) -> RewriteResult:
         """Return the result of a text of `json`. Raises InvalidInputError."""
-        value = _parsed(json, "read_version", "original_fragments", "new_fragments", "row_addrs")
+        keys = ("read_version", "original_fragments", "new_fragments", "row_addrs")
+        value = _with_keys(_parsed(json), *keys)
         try:
             addresses = base64.b64decode(value["row_addrs"], validate=True)
         except (ValueError, TypeError) as error:
@@ -126,25 +127,20 @@ class CompactionTask:
 
     def json(self) -> str:
         """Return the task as JSON, for `from_json` in another process."""
-        return json.dumps(
-            {
-                "read_version": self.read_version,
-                "fragments": _texts(self.fragments),
-                "options": dict(self.options),
-                "number": self.number,
-            }
-        )
+        return json.dumps(self._to_value())
+
+    def _to_value(self) -> dict[str, Any]:
+        return {
+            "read_version": self.read_version,
+            "fragments": _texts(self.fragments),
+            "options": dict(self.options),
+            "number": self.number,
+        }
 
     @staticmethod
     def from_json(json: str) -> CompactionTask:
         """Return the task of a text of `json`. Raises InvalidInputError."""
-        value = _parsed(json, "read_version", "fragments", "options", "number")
-        return CompactionTask(
-            value["read_version"],
-            _fragments(value["fragments"]),
-            value["options"],
-            value["number"],
-        )
+        return _task(_parsed(json))
 
 
 @dataclass(frozen=True)
@@ -166,20 +162,20 @@ class CompactionPlan:
 
     def json(self) -> str:
         """Return the plan as JSON, for `from_json` in another process."""
-        tasks = [json.loads(task.json()) for task in self.tasks]
+        tasks = [task._to_value() for task in self.tasks]
         return json.dumps({"read_version": self.read_version, "tasks": tasks})
 
     @staticmethod
     def from_json(json: str) -> CompactionPlan:
         """Return the plan of a text of `json`. Raises InvalidInputError."""
-        value = _parsed(json, "read_version", "tasks")
+        value = _with_keys(_parsed(json), "read_version", "tasks")
         return CompactionPlan(value["read_version"], list(map(_task, value["tasks"])))
 
 
 class Compaction:
     """The steps of a compaction: plan it, run its tasks anywhere, and commit their results.
 
-    The options are those of `Dataset.compact_files`.
+    `Dataset.compact_files` documents the options.
 
     Examples
     --------
@@ -227,7 +223,7 @@ class Compaction:
         rewrites : sequence of RewriteResult
             Of one plan; some may be left out.
         options : mapping, optional
-            Those of the plan.
+            The options of the plan.
 
         Returns
         -------
@@ -247,8 +243,8 @@ class Compaction:
         versions = sorted({result.read_version for result in rewrites})
         if len(versions) > 1:
             raise InvalidInputError(
-                f"the results are of the versions {versions[0]} and {versions[1]}; commit those of "
-                "one plan"
+                f"the results are of the versions {versions[0]} and {versions[1]}; commit the "
+                "results of one plan"
             )
         table = _at(dataset, versions[0])._table
         deferred = _options(given_options(options or {})).defer_index_remap
@@ -284,15 +280,26 @@ def _fragments(values: Sequence[Mapping[str, Any]]) -> list[Fragment]:
 
 
 def _task(value: Any) -> CompactionTask:
-    return CompactionTask.from_json(json.dumps(value))
+    """Return the task of a value of JSON. Raises InvalidInputError."""
+    mapping = _with_keys(value, "read_version", "fragments", "options", "number")
+    return CompactionTask(
+        mapping["read_version"],
+        _fragments(mapping["fragments"]),
+        mapping["options"],
+        mapping["number"],
+    )
 
 
-def _parsed(text: str, *keys: str) -> dict[str, Any]:
-    """Return the mapping of a text of JSON. Raises InvalidInputError if it lacks a key."""
+def _parsed(text: str) -> Any:
+    """Return the value of a text of JSON. Raises InvalidInputError."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInputError(f"not JSON: {error}") from None
+
+
+def _with_keys(value: Any, *keys: str) -> dict[str, Any]:
+    """Return a value that must be a mapping with keys. Raises InvalidInputError."""
     missing = [key for key in keys if not isinstance(value, dict) or key not in value]
     if missing:
         raise InvalidInputError(f"the JSON of a compaction has no {missing[0]!r}")

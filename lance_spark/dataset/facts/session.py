@@ -84,8 +84,9 @@ def prewarm(
 
 def _read_btree(files: IndexFiles) -> None:
     pages = btree.cached_pages(files)
-    for number in range(0 if pages is None else len(pages.low)):
-        assert pages is not None
+    if pages is None:
+        return
+    for number in range(len(pages.low)):
         btree_search.page_of(files, pages, number)
 
 

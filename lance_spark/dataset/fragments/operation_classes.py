@@ -60,17 +60,6 @@ def makes(made: type) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     return decorate
 
 
-def instances(values: Iterable[_T], dtype: type[_T], argument: str, name: str) -> tuple[_T, ...]:
-    """Return the values of an argument, all of a type, which has a name for users."""
-    members = tuple(values)
-    for member in members:
-        if not isinstance(member, dtype):
-            raise InvalidInputError(
-                f"{argument} must be LanceOperation.{name}, not {type(member).__name__}"
-            )
-    return members
-
-
 def overlay_file(
     data_file: DataFile,
     offsets: Iterable[int] | Iterable[Iterable[int]],

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.arguments import instances
 from lance_spark.dataset.facts.lance_schema import LanceSchema
 from lance_spark.dataset.fragments.operation_classes import (
     OverlayGroup,
-    instances,
     makes,
     overlay_file,
     overlay_group,
@@ -214,8 +214,13 @@ class LanceOperation:
             A group or a segment has another type.
         """
         return Rewrite(
-            instances(groups, Group, "groups", "RewriteGroup"),
-            instances(rewritten_indices, IndexRewrite, "rewritten_indices", "RewrittenIndex"),
+            instances(groups, Group, "groups", "LanceOperation.RewriteGroup"),
+            instances(
+                rewritten_indices,
+                IndexRewrite,
+                "rewritten_indices",
+                "LanceOperation.RewrittenIndex",
+            ),
         )
 
     @makes(Update)

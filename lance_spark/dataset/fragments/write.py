@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
+from lance_spark.arguments import instances
 from lance_spark.dataset.changes.writing import plan_write
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.options.base_paths import with_base_params
@@ -131,11 +132,5 @@ def as_fragments(fragments: Iterable[Any]) -> Sequence[Fragment]:
     InvalidInputError
         An item is not a fragment.
     """
-    result = [getattr(item, "metadata", item) for item in fragments]
-    for item in result:
-        if not isinstance(item, Fragment):
-            raise InvalidInputError(
-                f"fragments must be Fragment (the metadata of a fragment), not "
-                f"{type(item).__name__}"
-            )
-    return result
+    metadata = [getattr(item, "metadata", item) for item in fragments]
+    return instances(metadata, Fragment, "fragments", "Fragment (the metadata of a fragment)")

@@ -27,6 +27,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.row_meta import DISTANCE, ROW_ADDRESS, SCORE
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import select, with_row_columns
 from lance_spark.spark.read.search_steps import Step
 from lance_spark.table.primary_key import primary_key
@@ -77,7 +78,7 @@ class Match:
                 "and the table has none whose columns are not nullable; search vectors and texts "
                 "one after the other"
             )
-        key = tuple(".".join(map(_quoted, (node.name for node in path))) for path in paths)
+        key = tuple(quoted(*(node.name for node in path)) for path in paths)
         if columns is None:
             return cls(key)
         wanted = select(with_row_columns(schema.to_arrow()), columns, table)
@@ -193,8 +194,8 @@ def candidates(names: Sequence[str]) -> list[str]:
     """Return the expressions of the columns of the joined rows, without relevance."""
     columns = []
     for name in names:
-        quoted = _quoted(name)
-        columns.append(f"coalesce({VECTORS}.{quoted}, {TEXTS}.{quoted}) AS {quoted}")
+        column = quoted(name)
+        columns.append(f"coalesce({VECTORS}.{column}, {TEXTS}.{column}) AS {column}")
     return [*columns, f"{VECTORS}.{DISTANCE.name}", f"{TEXTS}.{SCORE.name}"]
 
 
@@ -248,10 +249,6 @@ def num_candidates(candidates: int | None, wanted: int) -> int:
 def _all(column: str) -> str:
     """Return a partition of all rows. Spark warns of windows without a partition."""
     return f"PARTITION BY isnull({column})"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _scaled(column: str, value: str) -> str:

@@ -19,6 +19,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
+from lance_spark.spark.quoting import quoted
 from lance_spark.table.paths import BasePath
 
 if TYPE_CHECKING:
@@ -247,9 +248,7 @@ def _frame(table: LanceTable, source: str, names: Mapping[str, str] | None = Non
         frame = table.spark.table(source)
         if names is None:
             return frame
-        return frame.select(
-            *(frame["`" + old.replace("`", "``") + "`"].alias(new) for old, new in names.items())
-        )
+        return frame.select(*(frame[quoted(old)].alias(new) for old, new in names.items()))
     except AnalysisException as error:
         message = str(error).partition("\n")[0]
         raise InvalidInputError(f"source => {source!r}: {message}") from error

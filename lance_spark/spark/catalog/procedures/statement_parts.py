@@ -10,6 +10,7 @@ from lance_spark.scan.predicates.sql import SqlSettings
 from lance_spark.scan.predicates.sql.tokens import Token, TokenCursor
 from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.jvm.classes import CATALOG_CLASS, SESSION_CATALOG, SESSION_CATALOG_CLASS
+from lance_spark.spark.quoting import quoted
 
 #: First words of a query.
 _QUERY = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE")
@@ -107,7 +108,7 @@ class StatementCursor(TokenCursor):
         elif owner != CATALOG_CLASS:
             raise LeftToSparkError
         self._named = names
-        return CallArguments(quoted_name([self._catalog, *names]))
+        return CallArguments(quoted(self._catalog, *names))
 
     def _has_table(self, name: str) -> bool:
         """Return whether the current namespace has a table."""
@@ -213,17 +214,12 @@ class StatementCursor(TokenCursor):
             pass
         if self._current.category != "end":
             raise self._error("expected the end of the statement")
-        return f"CALL {quoted_name([self._catalog])}.system.{procedure}({arguments})"
+        return f"CALL {quoted(self._catalog)}.system.{procedure}({arguments})"
 
     def _error(
         self, message: str, offset: int | None = None, word_hint: bool = False
     ) -> StatementError:
         return StatementError(self._text, self._current, self._peek().offset, message)
-
-
-def quoted_name(parts: Sequence[str]) -> str:
-    """Return the text of a name in backticks."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def literal(text: str) -> str:

@@ -23,9 +23,9 @@ from lance_spark.spark.catalog.procedures.statement_parts import (
     StatementCursor,
     StatementError,
     literal,
-    quoted_name,
 )
 from lance_spark.spark.jvm.classes import SESSION_CATALOG_CLASS
+from lance_spark.spark.quoting import quoted
 
 #: Whether Spark asks catalogs for `CREATE TABLE ... LIKE`.
 _HAS_LIKE = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
@@ -176,7 +176,7 @@ class _StatementParser(StatementCursor):
             raise LeftToSparkError
         self.of_session["unless_table"] = [self._catalog, *self._named]
         missing = uuid.uuid4().hex
-        return f"UNCACHE TABLE IF EXISTS {quoted_name([self._catalog, missing, missing])}"
+        return f"UNCACHE TABLE IF EXISTS {quoted(self._catalog, missing, missing)}"
 
     def _create_like(self) -> str:
         """Refuse `CREATE TABLE t LIKE s` where Spark would not create a table.
@@ -251,7 +251,7 @@ class _StatementParser(StatementCursor):
             raise
         arguments.add_names("columns", names)
         source = self._parts("the name of a table or view")
-        arguments.add("source", literal(quoted_name(source)))
+        arguments.add("source", literal(quoted(*source)))
         return self._call("add_columns_from" if is_new else "update_columns_from", arguments)
 
     def _reference(self, is_new: bool, category: str, arguments: CallArguments) -> str:

@@ -20,6 +20,7 @@ from lance_spark.scan.fragment.row_meta import DISTANCE, ROW_ID
 from lance_spark.scan.vectors.columns import VectorType
 from lance_spark.scan.vectors.query import parse_nearest
 from lance_spark.spark.job import Job, parallelism
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.snapshot import snapshot_of
 from lance_spark.spark.table.dataframes import analysis_errors
 from lance_spark.spark.table.jobs import join_rows
@@ -27,7 +28,6 @@ from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.spark.table.jobs.join_rows import FIRST, NEIGHBORS, ROW, SECOND, SLOT, VECTOR
 from lance_spark.spark.table.jobs.join_steps import AssignQueries, Join, ReadRows, SearchSlots
 from lance_spark.spark.table.jobs.nearest_slots import Slots, ranges_of
-from lance_spark.spark.table.merge.clauses import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

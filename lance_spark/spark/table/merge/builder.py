@@ -21,10 +21,11 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.spark.job import Job
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.read.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.spark.table.dataframes import cast_to
-from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Action, Clause, Rows, quoted
+from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Action, Clause, Rows
 from lance_spark.spark.table.merge.join import expressions_of
 from lance_spark.spark.table.merge.plan import column_of
 from lance_spark.spark.table.merge.task import merge

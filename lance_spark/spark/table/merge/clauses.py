@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import Path, check_disjoint_paths, names_of, path_to
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.table.dataframes import cast_to, to_column
 
 if TYPE_CHECKING:
@@ -73,11 +74,6 @@ class TaskClause:
     action: Action
     names: tuple[str, ...]
     conditional: bool
-
-
-def quoted(*path: str) -> str:
-    """Return the path of a column or child in backticks, so that it can have any characters."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in path)
 
 
 def assigned_columns(

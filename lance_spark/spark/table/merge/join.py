@@ -25,8 +25,9 @@ from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
+from lance_spark.spark.quoting import quoted
 from lance_spark.spark.table.dataframes import analysis_errors, frame, named_columns, to_column
-from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Clause, Rows, quoted
+from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Clause, Rows
 from lance_spark.spark.types.mapping import spark_type_of
 
 if TYPE_CHECKING:
