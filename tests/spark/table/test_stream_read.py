@@ -510,3 +510,27 @@ def test_rows_of_all_types(spark: Any, tmp_path: Path, columnar: bool, by_name: 
         assert sorted(collected) == sorted(
             repr(tuple(row)) for row in change(expected).collect()
         ), name
+
+
+@pytest.mark.parametrize(("by_name", "feed"), [(False, True), (True, False)])
+def test_streams_share_no_environment(
+    spark: Any, tmp_path: Path, by_name: bool, feed: bool, pushed: None
+) -> None:
+    """Streams of Spark's own sources add variables to one map, which has no lock, when they start."""
+    make(str(tmp_path / "t.lance"))
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    shared = manager.lookupDataSource("lance").dataSourceCls().envVars()
+    added = ["SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"]
+    for name in added:
+        shared.remove(name)
+    reader = spark.readStream.format("lance").option("readChangeFeed", str(feed).lower())
+    if by_name:
+        lance_spark.enable(spark, "separate_streams", root=str(tmp_path))
+        frame = reader.table("separate_streams.t")
+    else:
+        frame = reader.load(str(tmp_path / "t.lance"))
+    writer = frame.writeStream.format("lance").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "c"))
+    assert writer.start(str(tmp_path / "copy.lance")).awaitTermination(60)
+    assert lance.dataset(str(tmp_path / "copy.lance")).count_rows() == 40
+    assert not any(shared.containsKey(name) for name in added)

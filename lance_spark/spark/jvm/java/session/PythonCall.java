@@ -83,7 +83,7 @@ final class PythonCall {
   }
 
   static PythonDataSourceV2 source() {
-    PythonDataSourceV2 source = new PythonDataSourceV2();
+    PythonDataSourceV2 source = new PythonSource();
     source.setShortName(FORMAT);
     return source;
   }

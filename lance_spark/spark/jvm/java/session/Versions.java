@@ -225,18 +225,22 @@ final class Versions {
     return (PartitionReaderFactory) make.newInstance(arguments.toArray());
   }
 
+  /** Returns a copy of a source whose Python function has another value of a field. */
+  static UserDefinedPythonDataSource withFunctionOf(
+      UserDefinedPythonDataSource original, String field, Object value)
+      throws ReflectiveOperationException {
+    Object function =
+        copy((Product) original.dataSourceCls(), new String[] {field}, new Object[] {value});
+    return original.copy((PythonFunction) function);
+  }
+
   /** A Python source whose tasks add values to an accumulator. */
   static class CountedSource extends PythonDataSourceV2 {
     private final UserDefinedPythonDataSource counted;
 
     CountedSource(PythonDataSourceV2 source, AccumulatorV2 accumulator)
         throws ReflectiveOperationException {
-      UserDefinedPythonDataSource original = source.source();
-      Product function = (Product) original.dataSourceCls();
-      counted =
-          original.copy(
-              (PythonFunction)
-                  copy(function, new String[] {"accumulator"}, new Object[] {accumulator}));
+      counted = withFunctionOf(source.source(), "accumulator", accumulator);
     }
 
     public UserDefinedPythonDataSource source() {

@@ -12,7 +12,6 @@ import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CreatableRelationProvider;
 import org.apache.spark.sql.sources.DataSourceRegister;
@@ -31,7 +30,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * all modes. createRelation starts the write again as an append or an overwrite, for which it gets
  * a table that takes batches. The Python writer makes sure that the table does not exist.
  */
-public class LanceSource extends PythonDataSourceV2
+public class LanceSource extends PythonSource
     implements DataSourceRegister, CreatableRelationProvider {
   /** The option of writes that create the table. */
   private static final String MUST_CREATE = "must_create";

@@ -1,0 +1,31 @@
+package org.lancespark;
+
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
+import scala.Product;
+
+/**
+ * Spark's source of a Python data source, with environment variables of its own.
+ *
+ * <p>All sources of Spark share one map of variables, to which each stream adds some without a lock
+ * when it starts. Streams that start at the same time can leave the map with a wrong size, and then
+ * no task that holds it can be serialized until the driver ends ("Illegal size 5 of collection").
+ */
+public class PythonSource extends PythonDataSourceV2 {
+  private UserDefinedPythonDataSource separate;
+
+  public synchronized UserDefinedPythonDataSource source() {
+    if (separate == null) {
+      UserDefinedPythonDataSource shared = super.source();
+      Map variables = (Map) Versions.field((Product) shared.dataSourceCls(), "envVars");
+      try {
+        separate = Versions.withFunctionOf(shared, "envVars", new HashMap(variables));
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException(e);
+      }
+    }
+    return separate;
+  }
+}
