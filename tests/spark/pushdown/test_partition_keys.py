@@ -22,8 +22,11 @@ ENABLED = f"{BUCKETING}.enabled"
 SHUFFLE = f"{BUCKETING}.shuffle.enabled"
 PARTIAL = f"{BUCKETING}.partiallyClusteredDistribution.enabled"
 PUSHED = f"{BUCKETING}.pushPartValues.enabled"
+#: The name in Spark 4.3, and the one before.
+SUBSET = f"{BUCKETING}.allowKeysSubsetOfPartitionKeys.enabled"
+OLD_SUBSET = f"{BUCKETING}.allowJoinKeysSubsetOfPartitionKeys.enabled"
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
-SETTINGS = (ENABLED, SHUFFLE, PARTIAL, PUSHED, BROADCAST)
+SETTINGS = (ENABLED, SHUFFLE, PARTIAL, PUSHED, SUBSET, OLD_SUBSET, BROADCAST)
 ROWS = 60
 
 
@@ -108,6 +111,16 @@ def check(spark: Any, query: Callable[[], Any], expected: int = 0) -> None:
     spark.conf.set(ENABLED, "true")
 
 
+def _keeps_rows(spark: Any) -> bool:
+    """Return whether Spark has the right rows with all settings."""
+    return str(spark.version) >= "4.3"
+
+
+def _skip_before_4_3(spark: Any) -> None:
+    if not _keeps_rows(spark):
+        pytest.skip("scans report no keys with this setting")
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("how", ["inner", "left", "full", "left_anti"])
 def test_joins(spark: Any, load: Callable[..., Any], how: str) -> None:
@@ -180,6 +193,8 @@ def test_arrays_and_rows(spark: Any, load: Callable[..., Any]) -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("key", ["day", "word", "date"])
 def test_one_side_is_shuffled(spark: Any, load: Callable[..., Any], key: str) -> None:
+    _skip_before_4_3(spark)
+
     def query() -> Any:
         other = load("unindexed").select(key, sf.col("value").alias("other"))
         return load("left").join(other, key).drop("vector")
@@ -193,13 +208,45 @@ def test_settings_of_spark(spark: Any, load: Callable[..., Any]) -> None:
     def query() -> Any:
         return load("left", target_rows_per_partition=30).join(load("right").drop("vector"), "day")
 
-    spark.conf.set(PARTIAL, "true")
-    check(spark, query)
-    spark.conf.set(PARTIAL, "false")
+    if _keeps_rows(spark):
+        spark.conf.set(PARTIAL, "true")
+        check(spark, query)
+        spark.conf.set(PARTIAL, "false")
     spark.conf.set(PUSHED, "false")
     # The tables have other days.
     assert shuffles(query()) > 0
     assert len(query().collect()) == 2 * 2 * ROWS**2 + 2 * ROWS**2
+
+
+@pytest.mark.parametrize("setting", [SHUFFLE, PARTIAL, OLD_SUBSET])
+def test_settings_with_wrong_rows_before_spark_4_3(
+    spark: Any, load: Callable[..., Any], setting: str
+) -> None:
+    def query() -> Any:
+        return load("left").join(load("right").drop("vector"), "day")
+
+    assert reported(query()) == ["day", "day"]
+    spark.conf.set(setting, "true")
+    assert reported(query()) == (["day", "day"] if _keeps_rows(spark) else [])
+    spark.conf.unset(setting)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_windows_by_some_of_the_keys(spark: Any, load: Callable[..., Any], partial: bool) -> None:
+    """Before a fix of Spark, each partition of the join had windows of its own."""
+    _skip_before_4_3(spark)
+    spark.conf.set(SUBSET, "true")
+    spark.conf.set(PARTIAL, str(partial).lower())
+
+    def query() -> Any:
+        left = load("left", target_rows_per_partition=30).select("day", "word", "id")
+        joined = left.join(load("right").select("day", "word").distinct(), ["day", "word"])
+        joined.createOrReplaceTempView("joined_days")
+        return spark.sql("SELECT word, id, sum(id) OVER (PARTITION BY word) AS n FROM joined_days")
+
+    rows = collected(query())
+    spark.conf.set(ENABLED, "false")
+    assert rows == collected(query())
 
 
 def test_filters(spark: Any, load: Callable[..., Any]) -> None:
@@ -398,10 +445,11 @@ def test_buckets(spark: Any, load: Callable[..., Any], tmp_path: Path) -> None:
         return spark.sql(text)
 
     check(spark, by_name)
-    # Rows of the other side go to the partition of their bucket.
-    spark.conf.set(SHUFFLE, "true")
-    unindexed = load("unindexed").select("id")
-    check(spark, lambda: load(tmp_path / "a.lance").join(unindexed, "id"), expected=1)
+    if _keeps_rows(spark):
+        # Rows of the other side go to the partition of their bucket.
+        spark.conf.set(SHUFFLE, "true")
+        unindexed = load("unindexed").select("id")
+        check(spark, lambda: load(tmp_path / "a.lance").join(unindexed, "id"), expected=1)
     other = tmp_path / "c.lance"
     bucketed(other, [3, 8], buckets=3)
     spark.conf.set(SHUFFLE, "false")

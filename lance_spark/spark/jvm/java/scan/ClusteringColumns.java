@@ -29,6 +29,16 @@ final class ClusteringColumns {
   /** Spark's setting: whether it asks scans for their partitioning. */
   private static final String ENABLED = "spark.sql.sources.v2.bucketing.enabled";
 
+  /**
+   * Settings with which Spark before 4.3 can give wrong rows where scans report keys
+   * (SPARK-53074, SPARK-55848, SPARK-58968, SPARK-58996, SPARK-59050).
+   */
+  private static final String[] UNSAFE = {
+    "spark.sql.sources.v2.bucketing.shuffle.enabled",
+    "spark.sql.sources.v2.bucketing.partiallyClusteredDistribution.enabled",
+    "spark.sql.sources.v2.bucketing.allowJoinKeysSubsetOfPartitionKeys.enabled"
+  };
+
   /** Option of tables, from the rule to the builder of the scan: JSON of lists of names. */
   private static final String MARK = "__lance_clustering";
 
@@ -40,10 +50,23 @@ final class ClusteringColumns {
    */
   static Map ofLeaves(LogicalPlan plan) {
     Map names = new IdentityHashMap();
-    if (Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "false"))) {
+    if (isOn(ENABLED) && isSafe()) {
       visit(plan, new ArrayList(), names);
     }
     return names;
+  }
+
+  private static boolean isSafe() {
+    for (int i = 0; i < UNSAFE.length; i++) {
+      if (!Versions.keepsRowsOfKeys() && isOn(UNSAFE[i])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static boolean isOn(String setting) {
+    return Boolean.parseBoolean(SQLConf.get().getConfString(setting, "false"));
   }
 
   static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options, String names) {

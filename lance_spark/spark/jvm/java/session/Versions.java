@@ -74,6 +74,11 @@ final class Versions {
     return spark().matches("4\\.[23]\\..*");
   }
 
+  /** Returns whether joins by the keys of partitions have the right rows with all settings. */
+  static boolean keepsRowsOfKeys() {
+    return spark().startsWith("4.3.");
+  }
+
   /** Returns whether Spark has joins with NEAREST BY. */
   static boolean joinsNearest() {
     return qualifiesFunctions();
