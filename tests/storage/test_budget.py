@@ -163,6 +163,25 @@ def operation(
         OPERATIONS[name] = ((_as_it_is, ours), (_as_it_is, theirs))
 
 
+def _built(opened: Callable[[Side], Any]) -> Callable[[Side], tuple[Any, list[Any]]]:
+    """Return a function that builds a segment of an index over each fragment."""
+
+    def build(side: Side) -> tuple[Any, list[Any]]:
+        dataset = opened(side)
+        parts = [
+            dataset.create_index_uncommitted("x", "BTREE", fragment_ids=[number])
+            for number in range(FRAGMENTS)
+        ]
+        return dataset, parts
+
+    return build
+
+
+def _commit_segments(built: tuple[Any, list[Any]]) -> None:
+    dataset, parts = built
+    dataset.commit_existing_index_segments("i", "x", parts)
+
+
 def _as_it_is(side: Side) -> Side:
     return side
 
@@ -186,6 +205,10 @@ operation("compact 10 fragments", lambda d: d.compact_files(), lambda d: d.optim
 operation("add a column of NULL", lambda d: d.add_columns(pa.field("n", pa.int64())), lambda d: d.add_columns(pa.field("n", pa.int64())))  # fmt: skip
 operation("add a column to 10 fragments", lambda d: d.add_columns(_doubled), lambda d: d.add_columns(_doubled, ["x"]))  # fmt: skip
 operation("drop a column", lambda d: d.drop_columns(["z"]), lambda d: d.drop_columns(["z"]))
+OPERATIONS["commit 10 segments of an index"] = (
+    (_built(Side.ours), _commit_segments),
+    (_built(Side.theirs), _commit_segments),
+)
 operation("make a tag", lambda d: d.tags.create("t", 2), lambda d: d.tags.create("t", 2))
 operation("list 1 tag", lambda d: d.tags.list(), lambda d: d.tags.list())
 operation("delete a tag", lambda d: d.tags.delete("first"), lambda d: d.tags.delete("first"))

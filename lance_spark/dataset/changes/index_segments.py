@@ -152,7 +152,8 @@ class SegmentMethods(HistoryMethods):
         Parameters
         ----------
         segments : sequence of Index
-            Segments of one column and type, which cover different fragments. They are not deleted.
+            Segments of one column and type, which cover different fragments. Those of vectors have
+            one metric, those of texts one tokenizer. They are not deleted.
 
         Returns
         -------
@@ -161,8 +162,8 @@ class SegmentMethods(HistoryMethods):
         Raises
         ------
         InvalidInputError
-            No segment is given, two cover the same fragment, or they are of several columns or
-            types.
+            No segment is given, two cover the same fragment, or they are of several columns,
+            types, metrics or tokenizers.
         CorruptTableError, CorruptFileError, StorageError
         """
         from lance_spark.mutations.indexes.uncommitted import merge_segments

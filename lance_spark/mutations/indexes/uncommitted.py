@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from pyroaring import BitMap
@@ -34,18 +35,22 @@ from lance_spark.mutations.indexes.create import (
     segment_tasks,
 )
 from lance_spark.mutations.indexes.optimize import can_merge, moved_rows, path_of, pieces_of
+from lance_spark.mutations.vectors.parameters import METRICS
 from lance_spark.proto import index_pb2, table_pb2
 from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.scan.text.files.layout import layout_of
-from lance_spark.scan.vectors.details import VECTOR, details_of
+from lance_spark.scan.vectors.details import VECTOR, details_of, index_type_of
+from lance_spark.scan.vectors.files.segment import open_segment
+from lance_spark.storage.parallel import read_all
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.history import transaction_of
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.paths import INDICES, TablePaths
 
 
 def build_segment(table: OpenTable, request: IndexRequest) -> table_pb2.IndexMetadata:
@@ -79,7 +84,7 @@ def merge_segments(
     Raises
     ------
     InvalidInputError
-        No segment is given, or they are of several columns or types.
+        No segment is given, or they are of several columns, types, metrics or tokenizers.
     LanceError
         Errors of the task.
     """
@@ -95,6 +100,7 @@ def merge_segments(
             "type of index that this release builds"
         )
     _check(table, segments)
+    _check_alike(table, segments)
     fragments = current_fragments(table)
     moved = moved_rows(table)
     parameters = builder.parameters_of(IndexFiles(table.paths, first))
@@ -214,9 +220,13 @@ def _check(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> Bit
 
 def _check_files(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> None:
     """Refuse segments of another table, of another branch, or of which files were deleted."""
-    for segment in segments:
+    folders = read_all(partial(_sizes, table.paths), segments, local=table.store.is_local)
+    for segment, sizes in zip(segments, folders, strict=True):
         files = IndexFiles(table.paths, segment)
         for file in segment.files:
+            if sizes.get(file.path) == file.size_bytes:
+                continue
+            # Some stores list a new file late, or without its size.
             try:
                 with closing(files.source(file.path)) as source:
                     size = source.size
@@ -232,6 +242,13 @@ def _check_files(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) 
                 )
 
 
+def _sizes(paths: TablePaths, segment: table_pb2.IndexMetadata) -> dict[str, int]:
+    """Return the sizes of the files of a segment, by one listing in place of a request for each."""
+    files = IndexFiles(paths, segment)
+    store, folder = paths.locate(files.base_id, INDICES, files.folder)
+    return dict(store.list(folder)) if segment.files else {}
+
+
 def _check_alike(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> None:
     """Refuse segments of one index whose answers mean different things."""
     if len(segments) < 2:
@@ -244,8 +261,8 @@ def _check_alike(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) 
             raise InvalidInputError(
                 f"{table.store.display}: segments of index {segment.name!r} must have one {name}, "
                 f"but {indexes.uuid_of(segments[0])} has {first[name]!r}, and "
-                f"{indexes.uuid_of(segment)} has {other.get(name)!r}; choose another name, or "
-                "build the segment as the others"
+                f"{indexes.uuid_of(segment)} has {other.get(name)!r}; build the segment as the "
+                "others, or commit it under another name"
             )
 
 
@@ -257,8 +274,14 @@ def _meaning(table: OpenTable, segment: table_pb2.IndexMetadata) -> dict[str, An
     dtype = indexes.type_of_index(segment)
     meaning: dict[str, Any] = {"type": dtype}
     if dtype == VECTOR:
-        metric = details_of(segment).metric_type
-        meaning["metric"] = index_pb2.VectorMetricType.Name(metric)
+        # The distances of quantizers have different scales.
+        meaning |= {"type": index_type_of(segment), "metric": details_of(segment).metric_type}
+        if not segment.index_details.value:
+            # Early releases of pylance recorded both in the files only.
+            opened = open_segment(IndexFiles(table.paths, segment))
+            if opened is not None:
+                meaning |= {"type": opened.index_type, "metric": METRICS[opened.metric]}
+        meaning["metric"] = index_pb2.VectorMetricType.Name(meaning["metric"])
     elif dtype == INVERTED:
         meaning |= asdict(layout_of(IndexFiles(table.paths, segment)).parameters)
     elif dtype == json_path.KIND:

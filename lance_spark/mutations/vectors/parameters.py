@@ -68,7 +68,8 @@ _OF_TYPES = {
     "ef_construction": HNSW,
     "max_level": HNSW,
 }
-_METRICS = {
+#: The number of each metric in the manifest.
+METRICS = {
     Metric.L2: index_pb2.L2,
     Metric.COSINE: index_pb2.Cosine,
     Metric.DOT: index_pb2.Dot,
@@ -154,7 +155,7 @@ class VectorParameters:
     def details(self) -> bytes:
         """Return the message in the manifest; see `lance_spark.scan.vectors.details`."""
         details = index_pb2.VectorIndexDetails(
-            metric_type=_METRICS[self.metric],
+            metric_type=METRICS[self.metric],
             target_partition_size=self.target_partition_size or 0,
             runtime_hints={_SAMPLE_RATE: str(self.sample_rate), _MAX_ITERS: str(self.max_iters)},
         )
@@ -227,9 +228,7 @@ def parse(index_type: str, options: Mapping[str, Any]) -> VectorParameters:
 def of_details(index_type: str, details: index_pb2.VectorIndexDetails) -> VectorParameters:
     """Return the parameters in the manifest; numbers that are out of range have their defaults."""
     options: dict[str, Any] = {
-        "metric": next(
-            (m for m, number in _METRICS.items() if number == details.metric_type), "l2"
-        ),
+        "metric": next((m for m, number in METRICS.items() if number == details.metric_type), "l2"),
         "target_partition_size": details.target_partition_size or None,
     }
     if isinstance(options["metric"], Metric):

@@ -19,6 +19,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.storage.store import ObjectStore
 
 ROWS = 60
 VECTORS = np.random.default_rng(3).standard_normal((ROWS, 4)).astype(np.float32)
@@ -177,6 +179,29 @@ def test_refused_segments(tmp_path: Path) -> None:
         dataset.commit_existing_index_segments("i", "word", [staged])
 
 
+def test_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing of each segment has the sizes of all its files. Some stores list files late."""
+    dataset = table(tmp_path / "t")
+    parts = [
+        dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[number])
+        for number in (0, 1, 2)
+    ]
+    opened = []
+    source = IndexFiles.source
+
+    def counted(files: IndexFiles, name: str) -> Any:
+        opened.append(name)
+        return source(files, name)
+
+    monkeypatch.setattr(IndexFiles, "source", counted)
+    dataset = dataset.commit_existing_index_segments("i", "id", parts[:2])
+    assert opened == []
+    monkeypatch.setattr(ObjectStore, "list", lambda store, folder: [])
+    dataset = dataset.commit_existing_index_segments("i", "id", parts[2:])
+    assert len(opened) == len(parts[2].files)
+    assert len(dataset.list_indices()) == 3
+
+
 def test_segments_of_another_table(tmp_path: Path) -> None:
     """pylance commits them, and then reads of the table fail."""
     dataset, other = table(tmp_path / "t"), table(tmp_path / "o")
@@ -199,6 +224,18 @@ def test_segments_of_another_table(tmp_path: Path) -> None:
         ("id", "type", ("BTREE", {}), ("ZONEMAP", {})),
         ("word", "stem", ("INVERTED", {}), ("INVERTED", {"stem": False})),
         (
+            "word",
+            "with_position",
+            ("INVERTED", {"with_position": True}),
+            ("INVERTED", {"with_position": False}),
+        ),
+        (
+            "v",
+            "type",
+            ("IVF_FLAT", {"ivf_centroids": CENTROIDS, "num_partitions": 2}),
+            ("IVF_SQ", {"ivf_centroids": CENTROIDS, "num_partitions": 2}),
+        ),
+        (
             "v",
             "metric",
             ("IVF_FLAT", {"ivf_centroids": CENTROIDS, "num_partitions": 2}),
@@ -213,12 +250,18 @@ def test_segments_that_are_not_alike(
     first: tuple[str, dict[str, Any]],
     second: tuple[str, dict[str, Any]],
 ) -> None:
-    """Under one name, they would give other answers than each other."""
+    """Under one name, or as one segment, they would give other answers than each other."""
     dataset = table(tmp_path / "t")
-    parts = [
-        dataset.create_index_uncommitted(column, index_type, fragment_ids=[number], **options)
-        for number, (index_type, options) in enumerate((first, second))
-    ]
+    for client in (lance.dataset(str(tmp_path / "t")), dataset):
+        parts = [
+            client.create_index_uncommitted(column, index_type, fragment_ids=[number], **options)
+            for number, (index_type, options) in enumerate((first, second))
+        ]
+        with pytest.raises((InvalidInputError, ValueError, RuntimeError)):
+            client.merge_existing_index_segments(parts)
+    if differing != "type" or column == "v":
+        with pytest.raises(InvalidInputError, match=f"must have one {differing}"):
+            dataset.merge_existing_index_segments(parts)
     with pytest.raises(InvalidInputError, match=f"must have one {differing}"):
         dataset.commit_existing_index_segments("i", column, parts)
     dataset = dataset.commit_existing_index_segments("i", column, parts[:1])
