@@ -138,10 +138,23 @@ class IndexSearch:
             Only rows with `lower` <= distance < `upper`.
         """
         if self._dtype.is_multi:
-            count = self._query.k * _MULTI_FACTOR
-            neighbors = self._nearest(count).best(count)
-            return _of_multivectors(neighbors, self._num_queries).within(lower, upper).best(k)
+            return self._nearest_multivectors(k, lower, upper)
         return self._nearest(k, lower, upper).best(k)
+
+    def _nearest_multivectors(self, k: int, lower: float | None, upper: float | None) -> Neighbors:
+        """Return the nearest rows of a query of several vectors; see `neighbors`."""
+        count = self._query.k * _MULTI_FACTOR
+        most = sum(int(segment.opened.ivf.lengths.sum()) for segment in self._segments)
+        if self._query.ef is not None:
+            # A graph finds no more rows.
+            most = min(most, self._query.ef)
+        while True:
+            vectors = self._nearest(count).best(count)
+            rows = _of_multivectors(vectors, self._num_queries).within(lower, upper).best(k)
+            if lower is None or len(rows) >= k or count >= most:
+                return rows
+            # The vectors so far can all be of rows that are too near.
+            count = min(_MULTI_FACTOR * count, most)
 
     def _nearest(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
         if self._live.passing is None:
@@ -347,8 +360,15 @@ def search_pairs(
                 measured.collect(queries, rows)
                 continue
             for query_number in queries.tolist():
+                # The nearest rows of a graph can all be out of the bounds.
                 rows, distances = graph.search(
-                    partition, vectors[query_number], k, ef=ef, passing=passing
+                    partition,
+                    vectors[query_number],
+                    k,
+                    ef=ef,
+                    passing=passing,
+                    lower=collector.lower,
+                    upper=collector.upper,
                 )
                 query_numbers = np.full(len(rows), query_number, np.int64)
                 collector.add_pairs(distances, query_numbers, rows, ids, places)

@@ -147,6 +147,7 @@ class Collector:
         For each query, a distance that no other of the nearest rows exceeds.
     is_full : bool array
         Whether a query has `k` rows.
+    lower, upper : float or None
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class Collector:
         upper: float | None = None,
         most_collected: int = _COLLECTED,
     ) -> None:
-        self._k, self._lower, self._upper = k, lower, upper
+        self._k, self.lower, self.upper = k, lower, upper
         self._most_collected = max(most_collected, 2 * k * num_queries)
         limit = np.inf if upper is None else upper
         self.limits = np.full(num_queries, limit, np.float32)
@@ -226,7 +227,7 @@ class Collector:
 
     def _leaves_out(self, num_rows: int) -> bool:
         """Return whether it is worthwhile to leave out rows before they are collected."""
-        return self._lower is None and num_rows >= _SCATTERED * self._k
+        return self.lower is None and num_rows >= _SCATTERED * self._k
 
     def add_pairs(
         self,
@@ -243,7 +244,7 @@ class Collector:
         row_ids = ids[rows]
         places = row_ids if addresses is ids else addresses[rows]
         part = Neighbors(queries.astype(np.int32), distances, row_ids, places)
-        part = part.within(self._lower, self._upper)
+        part = part.within(self.lower, self.upper)
         if not len(part):
             return
         self._parts.append(part)

@@ -155,6 +155,29 @@ def test_prefilters(tmp_path: Path) -> None:
             assert all(row % every == 0 for row in rows)
 
 
+def test_distance_ranges(tmp_path: Path) -> None:
+    """The rows that a graph finds are within the bounds, although nearer rows lead to them."""
+    vectors = data_set("uniform", ROWS)
+    uri = write(tmp_path / "t", vectors)
+    lance.dataset(uri).create_index("v", "IVF_HNSW_FLAT", num_partitions=1)
+    query = queries_of(vectors, 1)[0]
+    distances = ((vectors - query) ** 2).sum(axis=1)
+    # Between two distances, which both clients round.
+    ordered = np.sort(distances)
+    bounds = [float(ordered[place : place + 2].mean()) for place in (4, 300, 1_200)]
+    for lower, upper in ((bounds[1], bounds[2]), (bounds[2], None), (None, bounds[0])):
+        nearest = {"column": "v", "q": query, "k": K, "ef": EF, "distance_range": (lower, upper)}
+        is_within = distances >= (lower or 0)
+        is_within &= distances < (upper or np.inf)
+        expected = np.flatnonzero(is_within)
+        expected = expected[distances[expected].argsort()[:K]]
+        for client in CLIENTS.values():
+            rows = client(uri).to_table(columns=["i"], nearest=nearest)["i"].to_numpy()
+            assert len(rows) == len(expected)
+            assert is_within[rows].all()
+            assert len(np.intersect1d(rows, expected)) >= 0.8 * len(expected)
+
+
 @pytest.mark.parametrize("index_type", TYPES)
 def test_graphs_of_changed_tables(index_type: str, tmp_path: Path) -> None:
     """Graphs are built again of the codes that stay."""
