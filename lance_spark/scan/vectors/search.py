@@ -284,6 +284,9 @@ class VectorSearch:
         self, find_rows: FindRows, covered: Sequence[Fragment], passing: UInt64Array | None
     ) -> LiveRows:
         built_on = BitMap.union(BitMap(), *(segment.fragments for segment in self.segments))
+        # The files keep the rows of a fragment that the segment no longer covers.
+        num_rows = sum(part.physical_rows for part in covered if part.id in built_on)
+        has_others = self.num_rows > num_rows and not self.dtype.is_multi
         return LiveRows(
             find=find_rows,
             moved=self.moved,
@@ -292,6 +295,7 @@ class VectorSearch:
             passing=passing,
             hidden=RowSet(self.overlaid).words() if self.overlaid else None,
             all_live=not self.overlaid
+            and not has_others
             and self.covered.issuperset(built_on)
             and all(fragment.deletion_file is None for fragment in covered),
         )
@@ -307,7 +311,15 @@ class VectorSearch:
         ]
         k = query.k * (query.refine_factor or 1)
         search = IndexSearch(query, self.dtype, vectors, live, opened)
-        neighbors = search.neighbors(k, query.lower_bound, query.upper_bound)
+        scale = 1
+        if self.measures_again and self.metric is Metric.COSINE:
+            # The distances of other codes are twice those that the bounds are for.
+            scale = 1 if opened[0][0].quantizer.name == "FLAT" else 2
+        lower, upper = (
+            None if bound is None else scale * bound
+            for bound in (query.lower_bound, query.upper_bound)
+        )
+        neighbors = search.neighbors(k, lower, upper)
         if not self.measures_again:
             return neighbors
         again = measured_again(

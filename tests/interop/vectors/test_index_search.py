@@ -192,6 +192,50 @@ def test_multivectors(name: str, tmp_path: Path) -> None:
         check_equal(path, {"column": "v", "q": q[0], "k": 10, "nprobes": 4})
 
 
+@pytest.mark.parametrize("bounds", [(0.6, None), (None, 0.5)], ids=str)
+def test_ranges_of_multivectors(bounds: tuple[float | None, float | None], tmp_path: Path) -> None:
+    """The vectors that are searched first can all be of rows that are too near."""
+    rng = np.random.default_rng(12)
+    items = rng.normal(size=(2_400, 16)).astype(np.float32)
+    offsets = pa.array(range(0, 2_401, 2), pa.int32())
+    column = pa.ListArray.from_arrays(offsets, vector_list(items))
+    dataset = lance.write_dataset(pa.table({"id": range(1_200), "v": column}), tmp_path)
+    dataset.create_index("v", "IVF_FLAT", metric="cosine", num_partitions=2)
+    nearest = {"column": "v", "q": rng.normal(size=16).astype(np.float32), "k": 10, "nprobes": 2}
+    nearest |= {"metric": "cosine", "distance_range": bounds}
+    expected = lance.dataset(tmp_path).to_table(
+        columns=["id"], nearest={**nearest, "use_index": False}
+    )
+    assert len(expected) == 10
+    result = lance_spark.open_dataset(str(tmp_path)).to_table(["id"], nearest=nearest)
+    assert result["id"].to_pylist() == expected["id"].to_pylist()
+
+
+@pytest.mark.parametrize("bounds", [(0.4, 0.7), (0.6, None), (None, 0.5)], ids=str)
+def test_ranges_of_distances_that_are_measured_again(
+    bounds: tuple[float | None, float | None], tmp_path: Path
+) -> None:
+    """Distances of codes are twice as large. pylance compares both with the bounds."""
+    rng = np.random.default_rng(41)
+    dataset = lance.write_dataset(rows(rng, 0, 2_000), tmp_path)
+    dataset.create_index("v", "IVF_SQ", metric="cosine", num_partitions=2)
+    q = rng.normal(size=16).astype(np.float32)
+    nearest = {"column": "v", "q": q, "k": 10, "nprobes": 2, "metric": "cosine"}
+    nearest |= {"distance_range": bounds}
+    for options in ({"refine_factor": 8}, {}):
+        if not options:
+            # Their rows are measured, and so are those of the index again.
+            lance.write_dataset(rows(rng, 2_000, 5), tmp_path, mode="append")
+        expected = lance.dataset(tmp_path).to_table(
+            columns=["id"], nearest={**nearest, "use_index": False}
+        )
+        result = lance_spark.open_dataset(str(tmp_path)).to_table(
+            ["id"], nearest={**nearest, **options}
+        )
+        assert len(result) == len(expected) == 10
+        assert len({*result["id"].to_pylist()} & {*expected["id"].to_pylist()}) >= 6
+
+
 @pytest.mark.parametrize("damage", ["missing", "truncated", "codes", "version", "type"])
 def test_damaged_indexes_are_left_out(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
@@ -315,6 +359,26 @@ def test_shares_go_on_if_rows_were_deleted(tmp_path: Path) -> None:
     nearest_rows = merged(parts, 10)
     assert len(nearest_rows) == 10
     assert set(nearest_rows.ids.tolist()) <= set(order[2940:].tolist())
+
+
+def test_shares_go_on_if_the_index_has_rows_of_other_fragments(tmp_path: Path) -> None:
+    """The files of an index keep the rows of a fragment whose vectors were replaced."""
+    path = tmp_path / "t.lance"
+    table = rows(np.random.default_rng(33), 0, 3000)
+    q = np.full(16, 0.25, np.float32)
+    order = np.argsort(((np.stack(table["v"].to_numpy()) - q) ** 2).sum(axis=1))
+    dataset = lance.write_dataset(table.take(order), str(path), max_rows_per_file=2_940)
+    dataset.create_index("v", "IVF_FLAT", num_partitions=60)
+    opened = lance_spark.open_dataset(str(path))
+    opened = opened.update({"v": [9.0] * 16}, f"id = {order[0]}", mode="columns")
+    query = parse_nearest({"column": "v", "q": q})
+    search = opened._plan_nearest(query, fast_search=True)
+    assert list(search.covered) == [1]
+    shares = search.shares(1)
+    assert len(shares) > 4
+    schema = opened._nearest_schema(["id"], None)
+    parts = [_neighbors(opened._nearest_task(share, schema, (), ())) for share in shares]
+    assert len(merged(parts, 10)) == 10
 
 
 def test_any_number_of_rows(tmp_path: Path) -> None:
