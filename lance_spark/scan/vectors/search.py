@@ -106,6 +106,8 @@ class VectorSearch:
     moved : MovedRows
     stable_row_ids : bool
         Whether the table has them.
+    code_scale : int
+        How many times greater distances by the index are than those of vectors.
     """
 
     query: NearestQuery
@@ -118,6 +120,7 @@ class VectorSearch:
     measures_again: bool
     moved: MovedRows
     stable_row_ids: bool
+    code_scale: int = 1
 
     @property
     def num_queries(self) -> int:
@@ -129,6 +132,16 @@ class VectorSearch:
         """The metric of the distances."""
         assert self.query.metric is not None
         return self.query.metric
+
+    @property
+    def code_bounds(self) -> tuple[float | None, float | None]:
+        """The bounds of distances by the index, where those of the query are for vectors."""
+        lower, upper = self.query.lower_bound, self.query.upper_bound
+        scale = self.code_scale if self.measures_again else 1
+        return (
+            None if lower is None else scale * lower,
+            None if upper is None else scale * upper,
+        )
 
     @property
     def cost(self) -> int:
@@ -311,15 +324,7 @@ class VectorSearch:
         ]
         k = query.k * (query.refine_factor or 1)
         search = IndexSearch(query, self.dtype, vectors, live, opened)
-        scale = 1
-        if self.measures_again and self.metric is Metric.COSINE:
-            # The distances of other codes are twice those that the bounds are for.
-            scale = 1 if opened[0][0].quantizer.name == "FLAT" else 2
-        lower, upper = (
-            None if bound is None else scale * bound
-            for bound in (query.lower_bound, query.upper_bound)
-        )
-        neighbors = search.neighbors(k, lower, upper)
+        neighbors = search.neighbors(k, *self.code_bounds)
         if not self.measures_again:
             return neighbors
         again = measured_again(
@@ -369,6 +374,7 @@ def plan_vectors(
     dtype.query(query.vectors, metric)
     segments = tuple(segment for segment, _ in opened)
     built_on = [segment.fragments for segment in segments]
+    has_codes = bool(opened) and opened[0][1].quantizer.name != "FLAT"
     covered, uncovered, overlaid = version.coverage(path, built_on, moved, fast_search=fast_search)
     return VectorSearch(
         query=replace(query, metric=metric),
@@ -381,6 +387,8 @@ def plan_vectors(
         measures_again=bool(uncovered) or query.refine_factor is not None,
         moved=moved,
         stable_row_ids=version.stable_row_ids,
+        # The codes of `cosine` give the squared L2 distance of vectors of length 1.
+        code_scale=2 if has_codes and metric is Metric.COSINE else 1,
     )
 
 

@@ -108,3 +108,31 @@ def test_queries_of_one_partition_are_split(
         counts = counts[counts > 0]
         assert len(counts) == 8 // num_shares
         assert counts.max() < 1.2 * len(near) / len(counts)
+
+
+@pytest.mark.parametrize("bounds", [(0.5, 0.9), (None, 0.4)], ids=str)
+def test_bounds_of_candidates(tmp_path: Path, bounds: tuple[float | None, float | None]) -> None:
+    """Rows of a join are within the bounds by their vectors, whatever their codes say."""
+    from lance_spark.scan.vectors.neighbors import merged
+    from lance_spark.scan.vectors.query import parse_nearest
+
+    path = str(tmp_path / "t.lance")
+    column = pa.FixedSizeListArray.from_arrays(vectors(2_000, 1).ravel(), DIMENSION)
+    table = pa.table({"id": range(2_000), "v": column})
+    lance.write_dataset(table[:1_600], path)
+    lance.dataset(path).create_index("v", "IVF_SQ", num_partitions=2, metric="cosine")
+    # Rows without an index.
+    lance.write_dataset(table[1_600:], path, mode="append")
+    dataset = lance_spark.open_dataset(path)
+    nearest = {"column": "v", "q": vectors(8, 2), "k": K, "nprobes": 2, "metric": "cosine"}
+    nearest |= {"distance_range": bounds, "refine_factor": 3}
+    expected = dataset.to_table(["id"], nearest={**nearest, "use_index": False})
+    search = dataset._plan_nearest(parse_nearest(nearest))
+    slots = nearest_slots.Slots.of(search, dataset.fragments, 4, None)
+    searcher, queries = slots.searcher(dataset), search.dtype.query(nearest["q"], search.metric)
+    candidates = [searcher.neighbors(number, queries) for number in range(slots.count)]
+    neighbors = searcher.measured(queries, merged(candidates, slots.num_candidates)).best(K)
+    assert len(neighbors) == expected.num_rows > 0
+    np.testing.assert_allclose(
+        neighbors.distances, expected["_distance"].to_numpy(), rtol=0.02, atol=1e-3
+    )

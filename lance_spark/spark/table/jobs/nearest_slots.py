@@ -156,11 +156,15 @@ class Slots:
             for group in groups
         )
         measures_again = search.measures_again and bool(search.segments)
-        bounds: dict[str, Any] = {}
-        if measures_again:
-            # Distances by codes are not compared with the bounds.
-            bounds = {"lower_bound": None, "upper_bound": None}
-        whole = replace(query, is_batch=True, k=query.k * factor, refine_factor=None, **bounds)
+        lower, upper = search.code_bounds
+        whole = replace(
+            query,
+            is_batch=True,
+            k=query.k * factor,
+            refine_factor=None,
+            lower_bound=lower,
+            upper_bound=upper,
+        )
         return cls(
             replace(search, query=whole, measures_again=False),
             query.k,
@@ -190,8 +194,12 @@ class Slots:
 
     @property
     def num_candidates(self) -> int:
-        """Rows of a query that are measured again: as many of each segment as a search has."""
-        return self.search.query.k * max(1, len(self.search.segments))
+        """Rows of a query that are measured again: as many of each segment as a search has.
+
+        As many rows without an index do not take their places.
+        """
+        has_rows = bool(self.of_rows or self.of_overlaid)
+        return self.search.query.k * (len(self.search.segments) + has_rows)
 
     @cached_property
     def item_type(self) -> np.dtype[Any]:
@@ -309,6 +317,9 @@ class SlotSearcher:
         slots = self._slots
         whole = slots.search
         query = replace(whole.query, vectors=vectors)
+        if number >= len(slots.of_index):
+            # Rows without an index have no distances of codes.
+            query = replace(query, lower_bound=slots.lower, upper_bound=slots.upper)
         first_overlaid = len(slots.of_index) + len(slots.of_rows)
         if number < len(slots.of_index):
             slot = slots.of_index[number]
@@ -339,7 +350,12 @@ class SlotSearcher:
                 groups = narrowed([pieces], slots.allowed, 1 << 62)
                 pieces = groups[0] if groups else ()
             task = replace(task, slices=pieces)
-        return search.neighbors(self._rows(task))
+        neighbors = search.neighbors(self._rows(task))
+        if slots.measures_again and search.segments and search.code_scale > 1:
+            # They are compared with those of rows without an index.
+            distances = neighbors.distances / np.float32(search.code_scale)
+            neighbors = replace(neighbors, distances=distances)
+        return neighbors
 
     def measured(self, vectors: Vectors, neighbors: Neighbors) -> Neighbors:
         """Return candidates with their distances by their vectors.
