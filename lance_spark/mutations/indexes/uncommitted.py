@@ -68,6 +68,13 @@ def build_segment(table: OpenTable, request: IndexRequest) -> table_pb2.IndexMet
             f"{table.store.display}: give the fragments of the segment, fragment_ids"
         )
     (task,) = plan_index(table, replace(request, num_segments=1))
+    if request.train and request.fragment_ids and not task.fragments:
+        # pylance reads the files of all segments: one without files would end its searches.
+        raise InvalidInputError(
+            f"{table.store.display}: too few rows of the fragments {sorted(request.fragment_ids)} "
+            f"have a vector in column {request.column!r} to train an index with; leave these "
+            "fragments out, or build their segment together with others"
+        )
     segment = task.run()
     segment.name = request.name or f"{request.column}_idx"
     segment.dataset_version = table.version
@@ -165,7 +172,8 @@ def commit_built(
                 "or choose another name"
             )
         own = indexes.fragment_bitmap(existing)
-        (removed if own is None or own & covered else kept).append(existing)
+        # An empty segment, of an index without rows, may have no files, which pylance needs.
+        (removed if not own or own & covered else kept).append(existing)
     operation = CreateIndex(tuple(named), tuple(removed))
     built_on = min(segment.dataset_version for segment in named)
     base = _planned_on(table, operation, built_on)

@@ -179,6 +179,33 @@ def test_refused_segments(tmp_path: Path) -> None:
         dataset.commit_existing_index_segments("i", "word", [staged])
 
 
+def test_fragments_without_vectors(tmp_path: Path) -> None:
+    """pylance reads the files of all segments of an index, also of one that has no rows."""
+    column = pa.array([None] * 30 + VECTORS.tolist(), pa.list_(pa.float32(), 4))
+    data = pa.table({"id": range(len(column)), "v": column})
+    # An index without rows has no files.
+    dataset = lance_spark.write_dataset(data[:30], str(tmp_path / "t"))
+    dataset = dataset.create_index("v", "IVF_FLAT", "i")
+    dataset = dataset.insert(data[30:])
+    theirs = lance.dataset(str(tmp_path / "t"))
+    for client in (dataset, theirs):
+        with pytest.raises((InvalidInputError, RuntimeError)):
+            client.create_index_uncommitted(
+                "v", "IVF_FLAT", "i", fragment_ids=[0], num_partitions=2
+            )
+    part = dataset.create_index_uncommitted("v", "IVF_FLAT", fragment_ids=[1], num_partitions=2)
+    dataset = dataset.commit_existing_index_segments("i", "v", [part])
+    assert len(dataset.list_indices()) == 1
+    nearest = {"column": "v", "q": VECTORS[9], "k": 5, "nprobes": 2}
+    newest = lance.dataset(str(tmp_path / "t"))
+    assert matching_ids(dataset, nearest) == matching_ids(newest, nearest)
+
+
+def matching_ids(dataset: Any, nearest: dict[str, Any]) -> list[int]:
+    table: pa.Table = dataset.to_table(columns=["id"], nearest=nearest)
+    return table["id"].to_pylist()  # type: ignore[no-any-return]
+
+
 def test_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing of each segment has the sizes of all its files. Some stores list files late."""
     dataset = table(tmp_path / "t")
