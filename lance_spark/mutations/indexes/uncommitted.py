@@ -283,13 +283,14 @@ def _meaning(table: OpenTable, segment: table_pb2.IndexMetadata) -> dict[str, An
     meaning: dict[str, Any] = {"type": dtype}
     if dtype == VECTOR:
         # The distances of quantizers have different scales.
-        meaning |= {"type": index_type_of(segment), "metric": details_of(segment).metric_type}
-        if not segment.index_details.value:
+        details, dtype = details_of(segment), index_type_of(segment)
+        metric = details.metric_type
+        if details.WhichOneof("compression") is None:
             # Early releases of pylance recorded both in the files only.
             opened = open_segment(IndexFiles(table.paths, segment))
             if opened is not None:
-                meaning |= {"type": opened.index_type, "metric": METRICS[opened.metric]}
-        meaning["metric"] = index_pb2.VectorMetricType.Name(meaning["metric"])
+                metric, dtype = METRICS[opened.metric], opened.index_type
+        meaning = {"type": dtype, "metric": index_pb2.VectorMetricType.Name(metric)}
     elif dtype == INVERTED:
         meaning |= asdict(layout_of(IndexFiles(table.paths, segment)).parameters)
     elif dtype == json_path.KIND:
