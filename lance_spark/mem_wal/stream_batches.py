@@ -14,7 +14,8 @@ in a shard is an error: a crash repeats only the last one, so the checkpoint is 
 
 The stream does not claim a shard again as long as the newest version is its own. If another writer
 has claimed the shard since, the stream claims it, and first flushes the rows that this writer has
-acknowledged. With `LOG`, a process keeps its claims for the next batches.
+acknowledged. With `LOG`, a process keeps its claims for the next batches, until the MemWAL is
+disabled.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from lance_spark.scan.indexes.order import order_of
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, overtaken
-from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
+from lance_spark.table.indexes.sections import section_of
+from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec, find_index
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, read_latest, read_manifest
 from lance_spark.table.mem_wal.stream_progress import BATCH, QUERY_ID, progress_in, progress_of
 from lance_spark.table.open import OpenTable
@@ -54,8 +56,25 @@ _ATTEMPTS = 10
 _AT_ONCE = 16
 
 
-#: Writers of this process, by table, shard and stream, and the last batch that each has written.
-_WRITERS: dict[tuple[str, uuid.UUID, str], tuple[ShardWriter, int]] = {}
+@dataclass(frozen=True, slots=True)
+class _KeptWriter:
+    """A writer for the next batches of a stream.
+
+    Attributes
+    ----------
+    batch : int
+        The last batch that it has written.
+    index_id : bytes
+        The id of the table's entry `__lance_mem_wal` then. Each change of it gives it another id.
+    """
+
+    writer: ShardWriter
+    batch: int
+    index_id: bytes
+
+
+#: Writers of this process, by table, shard and stream.
+_WRITERS: dict[tuple[str, uuid.UUID, str], _KeptWriter] = {}
 
 
 class StreamMode(enum.Enum):
@@ -240,7 +259,7 @@ def _log_has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch
 
 def _numbers_in(entries: Sequence[Entry], batch: StreamBatch) -> list[int]:
     """Return the numbers of the batches of a stream that entries have."""
-    known = (progress_in(entry.properties, entry.writer_epoch) for entry in entries)
+    known = (progress_in(entry.properties) for entry in entries)
     return [
         progress.batch
         for progress in known
@@ -272,25 +291,35 @@ class _ShardOfStream:
 
     def _append(self) -> bool:
         """Append the rows to the log, unless the shard has them."""
-        number = self.batch.number
-        key = (self.table.store.uri, self.part.shard, self.batch.query_id)
+        store, number = self.table.store, self.batch.number
+        key = (store.uri, self.part.shard, self.batch.query_id)
+        index = find_index(section_of(self.table.manifest))
+        index_id = b"" if index is None else index.uuid.uuid
         # Only a writer that does not fail is used again.
-        writer, last = _WRITERS.pop(key, (None, -1))
-        if writer is None:
-            store = self.table.store
+        kept = _WRITERS.pop(key, None)
+        if kept is not None and (kept.index_id == index_id or kept.writer.has_claim()):
+            writer, last = kept.writer, kept.batch
+        else:
             newest = read_latest(store, self.part.shard)
             if newest is not None and (
                 has_batch(store, newest, self.batch) or _log_has_batch(store, newest, self.batch)
             ):
                 return False
             writer = self._writer()
-            last = max(_numbers_in(writer.entries, self.batch), default=-1)
-        is_new = not _is_repeated(self.table.store, last, self.batch)
+            last = self._last_batch(writer)
+        is_new = not _is_repeated(store, last, self.batch)
         if is_new:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
-        _WRITERS[key] = writer, number
+        _WRITERS[key] = _KeptWriter(writer, number, index_id)
         return is_new
+
+    def _last_batch(self, writer: ShardWriter) -> int:
+        """Return the last batch in the log that a writer has read; -1 if the log has none."""
+        numbers = _numbers_in(writer.entries, self.batch)
+        # A full log is flushed when it is read.
+        flushed = _number_in([read_latest(self.table.store, self.part.shard)], self.batch)
+        return max([*numbers, -1 if flushed is None else flushed])
 
     def _writer(self) -> ShardWriter:
         """Claim the shard."""
@@ -307,6 +336,9 @@ class _ShardOfStream:
         progress = None if newest is None else progress_of(newest, self.batch.query_id)
         if newest is None or progress is None or progress.writer_epoch != newest.writer_epoch:
             newest = self._claimed()
+            # The log can have had the batch, if the mode was `LOG` before.
+            if _is_repeated(store, _number_in([newest], self.batch), self.batch):
+                return False
         generation, epoch = newest.current_generation, newest.writer_epoch
         sstable = write_sstable(self.table, shard, generation, self.part.rows)
         recorded = table_pb2.StreamProgress(

@@ -6,8 +6,9 @@
    first free position of the log. The writer before, whose next entry has this position, learns
    that another writer has claimed the shard. Without sentinel its entry would be stored, and the
    new writer would not know it.
-3. The claimant reads the entries that no SSTable has yet. An entry of a later epoch shows that
-   another writer has claimed the shard since.
+3. The claimant reads the entries that no SSTable has yet, those before the sentinel first. An entry
+   of a later epoch shows that another writer has claimed the shard since. Then the claimant writes
+   no sentinel: it would take a position of that writer.
 
 A writer whose claim has ended must not write again (`fenced`).
 """
@@ -15,7 +16,7 @@ A writer whose claim has ended must not write again (`fenced`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lance_spark.errors import CommitConflictError, InvalidInputError, StorageError
@@ -90,6 +91,7 @@ def claim(
     check_store(store)
     manifest = _claimed(store, shard, spec_id, field_entries, compacted)
     entries = list(read_tail(store, shard, manifest.replay_after))
+    _check_newest(store, manifest, entries)
     position = manifest.replay_after + len(entries) + 1
     if manifest.writer_epoch > 1:
         sentinel = Entry(position, manifest.writer_epoch, is_sentinel=True)
@@ -97,12 +99,10 @@ def claim(
             # The writer before was faster.
             entry = read_entry(store, shard, position)
             if entry is not None:
+                _check_newest(store, manifest, [entry])
                 entries.append(entry)
                 position += 1
         position += 1
-    for entry in entries:
-        if entry.writer_epoch > manifest.writer_epoch:
-            raise fenced(store, shard, manifest.writer_epoch, entry.writer_epoch)
     return Claim(manifest, tuple(e for e in entries if not e.is_sentinel), position)
 
 
@@ -132,13 +132,19 @@ def change_status(
     Raises
     ------
     CommitConflictError
-        Another client changed the shard.
-    StorageError
+        Another client has claimed the shard, or changed its manifest many times.
+    CorruptFileError, StorageError
     """
-    new = replace(manifest, version=manifest.version + 1, status=status)
-    if not publish(store, new):
-        raise _overtaken(store, manifest.shard)
-    return new
+    newest: ShardManifest | None = manifest
+    for _ in range(_ATTEMPTS):
+        if newest is None or newest.writer_epoch != manifest.writer_epoch:
+            break
+        new = publish(store, replace(newest, version=newest.version + 1, status=status))
+        if new is not None:
+            return new
+        # A compaction removes SSTables from the manifest, and does not claim the shard.
+        newest = read_latest(store, manifest.shard)
+    raise _overtaken(store, manifest.shard)
 
 
 def check_store(store: ObjectStore) -> None:
@@ -195,10 +201,17 @@ def _claimed(
             break
         target = newest.writer_epoch + 1
         # A shard that exists without values may have rows with other values.
-        new = replace(newest, version=newest.version + 1, writer_epoch=target)
-        if publish(store, new):
+        new = publish(store, replace(newest, version=newest.version + 1, writer_epoch=target))
+        if new is not None:
             return new
     raise _overtaken(store, shard)
+
+
+def _check_newest(store: ObjectStore, manifest: ShardManifest, entries: Iterable[Entry]) -> None:
+    """Raise an error if an entry shows that another writer has claimed the shard since."""
+    for entry in entries:
+        if entry.writer_epoch > manifest.writer_epoch:
+            raise fenced(store, manifest.shard, manifest.writer_epoch, entry.writer_epoch)
 
 
 def _check_entries(store: ObjectStore, manifest: ShardManifest, entries: FieldEntries) -> None:

@@ -52,6 +52,7 @@ from lance_spark.mem_wal.writing.log import Log
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.publishing import publish_sstable
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
+from lance_spark.table.mem_wal.shard_manifest import read_manifest
 from lance_spark.table.mem_wal.stream_progress import progress_in
 from lance_spark.table.open import OpenTable
 from lance_spark.table.open import read_latest as read_latest_version
@@ -126,6 +127,7 @@ class ShardWriter:
                 field_entries=field_entries,
                 compacted=details.compacted.get(shard, 0),
             )
+            self._claimed = claimed.manifest
             self._epoch = claimed.epoch
             self._log = Log(table.store, shard, claimed.epoch, claimed.next_position, options)
             self._generation = claimed.manifest.current_generation
@@ -146,6 +148,22 @@ class ShardWriter:
     def entries(self) -> tuple[Entry, ...]:
         """The entries of the log whose rows are in memory, in order."""
         return tuple(self._memtable)
+
+    def has_claim(self) -> bool:
+        """Return whether the shard still has the manifest by which this writer claimed it.
+
+        It has not if the MemWAL was disabled since: then the files of the shard were deleted. The
+        shard may exist again.
+
+        Raises
+        ------
+        CorruptFileError, StorageError
+        """
+        claimed = self._claimed
+        manifest = read_manifest(self._table.store, self._shard, claimed.version)
+        return manifest is not None and (
+            manifest.message.publication_id == claimed.message.publication_id
+        )
 
     def put(self, data: Any, *, schema: pa.Schema | None = None) -> None:
         """Insert rows, or replace rows of the same keys.
@@ -428,7 +446,7 @@ class ShardWriter:
         table = OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
         rows = LogRows.of(store, self._shard, self._memtable).read(table.schema.fields)
         covered = self._memtable[-1].position
-        batches = [progress_in(entry.properties, entry.writer_epoch) for entry in self._memtable]
+        batches = [progress_in(entry.properties) for entry in self._memtable]
         progress = [batch for batch in batches if batch is not None]
         sstable = write_sstable(table, self._shard, self._generation, rows)
         try:

@@ -157,8 +157,8 @@ def read_latest(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
     return _newer(store, newest)
 
 
-def publish(store: ObjectStore, manifest: ShardManifest) -> bool:
-    """Create a version of a shard manifest; return False if the version exists.
+def publish(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
+    """Create a version of a shard manifest; return it as stored, or None if the version exists.
 
     Parameters
     ----------
@@ -174,19 +174,20 @@ def publish(store: ObjectStore, manifest: ShardManifest) -> bool:
     StorageError
         The store failed, and it is unknown whether the version was created.
     """
-    message = encode(manifest)
     try:
-        decode(message, manifest.shard, manifest.version, "the new shard manifest")
-    except CorruptFileError as error:
-        raise InvalidInputError(str(error)) from None
+        message = encode(manifest)
+        stored = decode(message, manifest.shard, manifest.version, "the new shard manifest")
+    except (CorruptFileError, ValueError) as error:
+        # Protobuf raises ValueError for a number of more than 64 bits.
+        raise InvalidInputError(f"{store.display}: shard {manifest.shard}: {error}") from None
     path = names.manifest_path(manifest.shard, manifest.version)
     if not store.put_if_absent(path, message):
-        return False
+        return None
     # The hint spares readers a listing. Without it they find the version, too.
     with suppress(StorageError):
         hint = b'{"version":%d}' % manifest.version
         store.write_bytes(names.hint_path(manifest.shard), hint, durable=False)
-    return True
+    return stored
 
 
 def encode(manifest: ShardManifest) -> bytes:

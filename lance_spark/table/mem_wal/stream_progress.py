@@ -2,6 +2,9 @@
 
 It is a part of shard manifests, so that it changes together with the rows. Other clients do not
 keep it in the versions that they write. Then it is searched in older versions.
+
+A batch that was written as an SSTable is recorded with the claim. As long as the shard has this
+claim, its log has no rows that are not flushed. A batch of the log is recorded without claim.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ def progress_of(manifest: ShardManifest, query_id: str) -> table_pb2.StreamProgr
     return None
 
 
-def progress_in(properties: Mapping[str, str], epoch: int) -> table_pb2.StreamProgress | None:
-    """Return the batch whose rows a WAL entry has, by its properties; None for other entries."""
+def progress_in(properties: Mapping[str, str]) -> table_pb2.StreamProgress | None:
+    """Return the batch whose rows a WAL entry has, by its properties; None for other entries.
+
+    It has no claim: later entries of the log can have rows of the same claim that are not flushed.
+    """
     query_id, number = properties.get(QUERY_ID), properties.get(BATCH, "")
     if not query_id or not (number.isascii() and number.isdecimal() and len(number) < 20):
         return None
-    return table_pb2.StreamProgress(query_id=query_id, batch=int(number), writer_epoch=epoch)
+    return table_pb2.StreamProgress(query_id=query_id, batch=int(number))
 
 
 def with_progress(

@@ -11,11 +11,13 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.errors import InvalidInputError
+import lance_spark
+from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mem_wal import stream_batches
 from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.mem_wal.snapshot import read_state
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
+from lance_spark.mem_wal.writing import writer
 from lance_spark.mem_wal.writing.flush import flush_logs
 from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
 from lance_spark.table.open import OpenTable, open_table
@@ -253,3 +255,63 @@ def test_refused_tables(tmp_path: Path) -> None:
         table = open_table(str(tmp_path / name))
         with pytest.raises(InvalidInputError, match=message):
             write_batch(table, rows, StreamBatch("q", 0))
+
+
+def _unsharded(root: Path, **options: int) -> None:
+    dataset = lance.write_dataset(some_rows([100], "base"), root)
+    dataset.initialize_mem_wal(unsharded=True, **options)
+
+
+def _names(root: Path) -> dict[int, str]:
+    """Return names by key, of SSTables and logs."""
+    return by_key(lance_spark.open_dataset(str(root)).fresh().to_table(["id", "name"]))
+
+
+def test_a_stream_changes_from_log_to_sstables(tmp_path: Path) -> None:
+    """Entries that no SSTable has stay, also if the log was flushed before by the same claim."""
+    root = tmp_path / "t"
+    _unsharded(root, max_memtable_rows=2)
+    for number in range(3):
+        write(root, number, [number], mode=StreamMode.LOG)
+    stream_batches._WRITERS.clear()
+    # The log has the batch.
+    assert write(root, 2, [2]) == []
+    write(root, 3, [3])
+    expected = {100: "base100"} | {number: f"s{number}.{number}" for number in range(4)}
+    assert _names(root) == expected
+    assert read(root) == expected
+
+
+def test_a_batch_that_is_flushed_by_the_next_claim_is_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "t"
+    _unsharded(root, max_memtable_rows=2)
+    write(root, 0, [0], mode=StreamMode.LOG)
+
+    def fail(*arguments: Any) -> None:
+        raise StorageError("the store is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write_sstable", fail)
+        with pytest.raises(StorageError):
+            write(root, 1, [1], mode=StreamMode.LOG)
+    stream_batches._WRITERS.clear()
+    assert write(root, 1, [1], mode=StreamMode.LOG) == []
+
+
+def test_a_stream_claims_the_shard_of_another_mem_wal(tmp_path: Path) -> None:
+    """The MemWAL is disabled and made again between two batches of one process."""
+    root = tmp_path / "t"
+    _unsharded(root)
+    for number in range(2):
+        write(root, number, [number], mode=StreamMode.LOG)
+    dataset = lance_spark.open_dataset(str(root)).disable_mem_wal()
+    dataset.initialize_mem_wal(unsharded=True)
+    write(root, 2, [2], mode=StreamMode.LOG)
+    assert _names(root)[2] == "s2.2"
+    # A compaction changes the entry of the MemWAL, and ends no claim.
+    lance_spark.open_dataset(str(root)).compact_mem_wal(flush=False)
+    kept = next(iter(stream_batches._WRITERS.values())).writer
+    write(root, 3, [3], mode=StreamMode.LOG)
+    assert next(iter(stream_batches._WRITERS.values())).writer is kept
