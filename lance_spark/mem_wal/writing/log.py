@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -59,22 +60,35 @@ class Log:
         entry = Entry(
             self._position, self._epoch, generation, rows=rows, properties=properties or {}
         )
+        while not self._put(entry):
+            entry = replace(entry, position=entry.position + 1)
+        self._position = entry.position + 1
+        return entry
+
+    def _put(self, entry: Entry) -> bool:
+        """Store an entry; return False if its position has the sentinel of an older claim."""
         for attempt in range(self._retries + 1):
             try:
-                if not write_entry(self._store, self._shard, entry):
-                    self._check_own(entry.position)
-                break
+                stored = write_entry(self._store, self._shard, entry)
+                return stored or self._is_own(entry.position)
             except StorageError:
                 if attempt == self._retries:
                     raise
                 time.sleep(self._delay * 2**attempt)
-        self._position += 1
-        return entry
+        raise AssertionError("the last attempt returns or raises")
 
-    def _check_own(self, position: int) -> None:
-        """Raise an error unless the entry at a taken position is the own one.
+    def _is_own(self, position: int) -> bool:
+        """Return whether the entry at a taken position is of this writer.
 
         A failed request may have created it before it was repeated. No other writer has the epoch.
+        It is not if it is the sentinel of an older claim. pylance writes its sentinel before it
+        looks for newer claims, and gives up then.
+
+        Raises
+        ------
+        CommitConflictError
+            It is the entry of another writer.
+        CorruptFileError, StorageError
         """
         existing = read_entry(self._store, self._shard, position)
         if existing is None:
@@ -84,6 +98,8 @@ class Log:
             )
         if existing.writer_epoch > self._epoch:
             raise fenced(self._store, self._shard, self._epoch, existing.writer_epoch)
+        if existing.writer_epoch < self._epoch and existing.is_sentinel:
+            return False
         if existing.writer_epoch < self._epoch:
             raise CommitConflictError(
                 f"{self._store.display}: position {position} of shard {self._shard} has an entry "
@@ -91,3 +107,4 @@ class Log:
                 f"(epoch {self._epoch}); stop that writer, and open a new one",
                 retryable=False,
             )
+        return True

@@ -73,8 +73,11 @@ def publish_sstable(
             current_generation=sstable.generation + 1,
             sstables=(*newest.sstables, sstable),
         )
-        if publish(store, with_progress(new, progress)):
-            return new
+        published = publish(store, with_progress(new, progress))
+        if published is not None:
+            return published
+    with suppress(StorageError):
+        delete_sstable(store, sstable_path(shard, sstable.folder))
     raise CommitConflictError(
         f"{store.display}: other clients changed the manifest of shard {shard} {_ATTEMPTS} times; "
         "open a new writer, which finds the rows in the log",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from lance_spark.mem_wal.entries import Entry, put_rows, write_entry
+from lance_spark.mem_wal.entries import Entry, put_rows, read_tail, write_entry
+from lance_spark.mem_wal.writing import claims, publishing
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal import names
 from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
@@ -293,3 +295,39 @@ def test_shards_are_listed(uri: str) -> None:
     assert list_shards(ObjectStore.from_uri(uri)) == []
     writer_of(uri, "own").close()
     assert list_shards(ObjectStore.from_uri(uri)) == [uuid.UUID(SHARD)]
+
+
+@pytest.mark.parametrize("client", ["own", "pylance"])
+def test_a_slow_claim_does_not_end_a_newer_one(
+    uri: str, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claimant finds the newer claim. pylance writes its sentinel before that."""
+    store, shard = ObjectStore.from_uri(uri), uuid.UUID(SHARD)
+    writer_of(uri, "own").close()
+    newer: list[Any] = []
+
+    def read_late(*arguments: Any) -> Iterator[Entry]:
+        monkeypatch.undo()
+        newer.append(writer_of(uri, "own"))
+        return read_tail(*arguments)
+
+    monkeypatch.setattr(claims, "read_tail", read_late)
+    with pytest.raises(CommitConflictError, match="fenced"):
+        claims.claim(store, shard)
+    (writer,) = newer
+    if client == "pylance":
+        assert write_entry(store, shard, Entry(2, 2, is_sentinel=True))
+    writer.put(rows([10], "a"))
+    writer.close()
+    assert ours(uri) == theirs(uri) == {1: "base", 2: "base", 3: "base", 10: "a"}
+
+
+def test_an_sstable_that_cannot_be_published_is_deleted(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(uri, "own")
+    writer.put(rows([10], "a"))
+    monkeypatch.setattr(publishing, "publish", lambda *arguments: None)
+    with pytest.raises(CommitConflictError, match="10 times"):
+        writer.close()
+    assert set(ObjectStore.from_uri(uri).list_folders(f"_mem_wal/{SHARD}")) == {"manifest", "wal"}
