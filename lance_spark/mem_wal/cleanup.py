@@ -101,7 +101,7 @@ def _clean_shard(store: ObjectStore, shard: uuid.UUID, cutoff: float) -> MemWalC
     for info in files:
         folders.setdefault(info.path[prefix:].partition("/")[0], []).append(info)
     listed = _files_of(folders, names.manifest_folder(shard))
-    manifests = [newest, *_in_use(store, shard, listed, newest.version, cutoff)]
+    manifests = [newest, *_in_use(store, newest, listed, cutoff)]
     kept = {part.folder for manifest in manifests for part in manifest.sstables}
     covered = min(manifest.replay_after for manifest in manifests)
 
@@ -138,15 +138,20 @@ def _files_of(folders: dict[str, list[FileInfo]], folder: str) -> list[FileInfo]
 
 
 def _in_use(
-    store: ObjectStore, shard: uuid.UUID, files: Iterable[FileInfo], newest: int, cutoff: float
+    store: ObjectStore, newest: ShardManifest, files: Iterable[FileInfo], cutoff: float
 ) -> list[ShardManifest]:
     """Return the older versions that were the newest one at some time since `cutoff`."""
     by_version = {names.number_of(info.path.rpartition("/")[2]): info for info in files}
-    versions = sorted(version for version in by_version if version is not None)
+    listed = [version for version in by_version if version and version < newest.version]
+    versions = [*sorted(listed), newest.version]
+    if newest.version not in by_version:
+        # Another client has created this version, and maybe others, since the files were listed.
+        since = range(max(listed, default=0) + 1, newest.version)
+        versions = sorted({*versions, *since})
     in_use = [
-        read_manifest(store, shard, version)
+        read_manifest(store, newest.shard, version)
         for version, following in pairwise(versions)
-        if version < newest and not _is_old(by_version[following], cutoff)
+        if following not in by_version or not _is_old(by_version[following], cutoff)
     ]
     return [manifest for manifest in in_use if manifest is not None]
 

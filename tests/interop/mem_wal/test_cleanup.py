@@ -12,10 +12,13 @@ import lance
 import pyarrow as pa
 import pytest
 
+import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.mem_wal.cleanup import clean_mem_wal
 from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.mem_wal.sstable import open_sstable, write_sstable
+from lance_spark.storage.listing import FileInfo
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.shard_manifest import read_latest
 from lance_spark.table.open import open_table
 from tests.interop.mem_wal.test_compaction import base, fresh, new_table, put, some_rows
@@ -134,3 +137,28 @@ def test_arguments(tmp_path: Path) -> None:
         clean_mem_wal(table)
     with pytest.raises(InvalidInputError, match="must not be negative"):
         clean_mem_wal(table, timedelta(seconds=-1))
+
+
+def test_files_of_a_version_that_is_replaced_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader can have read the shard manifest just before a compaction replaced it."""
+    root = tmp_path / "t"
+    new_table(root)
+    shard = str(uuid.uuid4())
+    put(root, shard, [[1], [2]])
+    age(root, 30)
+    table = open_table(str(root))
+    reader = lance_spark.open_dataset(str(root)).fresh()
+    original = ObjectStore.list_tree
+
+    def list_tree(store: ObjectStore, folder: str) -> list[FileInfo]:
+        files = original(store, folder)
+        if folder.endswith(shard):
+            monkeypatch.undo()
+            compact_mem_wal(table)
+        return files
+
+    monkeypatch.setattr(ObjectStore, "list_tree", list_tree)
+    assert clean_mem_wal(table, DAY).sstables_removed == 0
+    assert reader.to_table(["id"], filter="name = 'new0.1'").num_rows == 1
