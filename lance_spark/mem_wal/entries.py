@@ -38,11 +38,11 @@ from lance_spark.file.schema.schema import Schema, kept
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.align import align
-from lance_spark.table.mem_wal.names import wal_path
+from lance_spark.table.mem_wal import names
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
 
-TOMBSTONE = "_tombstone"
+TOMBSTONE = names.TOMBSTONE
 FIELD_ID = b"lance:field_id"
 _TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 _EPOCH, _GENERATION, _SENTINEL = b"writer_epoch", b"generation", b"fence_sentinel"
@@ -93,6 +93,11 @@ def log_schema(schema: Schema) -> pa.Schema:
     keys = {path[0].id for path in primary_key(schema)}
     columns = []
     for column in schema.fields:
+        if column.name == TOMBSTONE:
+            raise UnsupportedFeatureError(
+                f"column {TOMBSTONE!r} has the name by which a MemWAL marks deleted rows; rename "
+                "the column"
+            )
         if any(node.metadata.get(EXTENSION_NAME) == BLOB_V2 for node in column.walk()):
             raise UnsupportedFeatureError(
                 f"column {column.name!r} has blobs of version 2.2, which a MemWAL cannot hold"
@@ -153,17 +158,20 @@ def delete_rows(schema: Schema, keys: pa.Table) -> pa.Table:
     UnsupportedFeatureError
         The table has no primary key.
     """
-    names = [path[0].name for path in primary_key(schema)]
-    if not names:
-        raise UnsupportedFeatureError("the table has no primary key, so no row can be deleted")
-    missing = [name for name in names if name not in keys.column_names]
+    key_names = [path[0].name for path in primary_key(schema)]
+    if not key_names:
+        raise UnsupportedFeatureError(
+            "the table has no primary key, so no row can be deleted; set the metadata "
+            "lance-schema:unenforced-primary-key of its key columns before it has a MemWAL"
+        )
+    missing = [name for name in key_names if name not in keys.column_names]
     if missing:
         raise SchemaMismatchError(f"keys to delete do not have the column {missing[0]!r}")
     target = log_schema(schema)
-    arrow = pa.schema([schema.to_arrow().field(name) for name in names])
+    arrow = pa.schema([schema.to_arrow().field(name) for name in key_names])
     batches = []
-    for batch in keys.select(names).to_batches():
-        values = dict(zip(names, align(batch, arrow).columns, strict=True))
+    for batch in keys.select(key_names).to_batches():
+        values = dict(zip(key_names, align(batch, arrow).columns, strict=True))
         values[TOMBSTONE] = pa.repeat(True, batch.num_rows)
         columns = [
             values[node.name] if node.name in values else pa.nulls(batch.num_rows, node.type)
@@ -242,7 +250,7 @@ def read_entry(store: ObjectStore, shard: uuid.UUID, position: int) -> Entry | N
 
     Raises CorruptFileError, StorageError.
     """
-    path = wal_path(shard, position)
+    path = names.wal_path(shard, position)
     try:
         data = store.read_bytes(path)
     except MissingFileError:
@@ -260,7 +268,7 @@ def write_entry(store: ObjectStore, shard: uuid.UUID, entry: Entry) -> bool:
     """
     if not 0 < entry.position <= _MAX_NUMBER:
         raise InvalidInputError(f"a WAL position must be from 1 to 2^64 - 1, not {entry.position}")
-    return store.put_if_absent(wal_path(shard, entry.position), encode_entry(entry))
+    return store.put_if_absent(names.wal_path(shard, entry.position), encode_entry(entry))
 
 
 def read_tail(store: ObjectStore, shard: uuid.UUID, after: int) -> Iterator[Entry]:

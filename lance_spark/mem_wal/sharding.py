@@ -209,7 +209,7 @@ def num_buckets_of(part: ShardingField) -> int:
         The parameter is missing, or not a positive number of 32 bits.
     """
     text = part.parameters.get(NUM_BUCKETS, "")
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:11]) < 2**31):
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 0 < int(text) < 2**31):
         raise InvalidInputError(
             f"sharding field {part.field_id!r}: its parameter {NUM_BUCKETS} must be a positive "
             f"number, not {text!r}"

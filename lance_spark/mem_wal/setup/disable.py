@@ -1,17 +1,27 @@
 """Takes a MemWAL from a table.
 
 1. The rows of its shards are brought into the base table.
-2. The shards are sealed: no writer adds rows to them. If a writer was faster than step 1, the
-   shards are opened again, and the MemWAL stays.
+2. The shards are sealed: no writer adds rows to them.
 3. A commit removes the entry `__lance_mem_wal` from the index section.
 4. The files below `_mem_wal/` are deleted.
+
+If a writer was faster than step 1, or claims a shard during step 2, the shards are opened again,
+and the MemWAL stays. The same happens if the commit is refused.
 
 After an interruption, the function removes what is left.
 """
 
 from __future__ import annotations
 
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from collections.abc import Iterable
+from contextlib import suppress
+
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from lance_spark.mem_wal.compaction import compact_mem_wal
 from lance_spark.mem_wal.writing.claims import change_status, seal
 from lance_spark.mem_wal.writing.flush import flush_logs
@@ -49,49 +59,67 @@ def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool =
     store = table.store
     newest = at_version(table, read_latest(store))
     details = details_of(newest.manifest)
-    if details is None and not list_shards(store):
-        raise InvalidInputError(f"{store.display}: the table has no MemWAL")
+    if details is None and not (list_shards(store) or _files(store)):
+        raise InvalidInputError(
+            f"{store.display}: the table has no MemWAL, and no files of one; nothing is left to do"
+        )
     if details is not None:
         if compact and any(shards_with_fresh_rows(store, details.compacted)):
             flush_logs(newest)
             compact_mem_wal(newest, options)
             newest = at_version(table, read_latest(store))
             details = details_of(newest.manifest) or details
-        _seal_shards(store, details)
-        newest = change_schema(newest, _removal, options)
+        sealed: list[ShardManifest] = []
+        try:
+            _seal_shards(store, details, sealed)
+            newest = change_schema(newest, _removal, options)
+        except (CommitConflictError, UnsupportedFeatureError):
+            _open_again(store, sealed)
+            raise
     delete_files(store, names.FOLDER, _files(store), (), manifests_first=False)
+    if store.is_local:
+        _remove_folders(store, names.FOLDER)
     return newest
 
 
 def _removal(current: OpenTable) -> CreateIndex:
     index = find_index(section_of(current.manifest))
     if index is None:
-        raise InvalidInputError(f"{current.store.display}: another client disabled the MemWAL")
+        raise InvalidInputError(
+            f"{current.store.display}: another client has disabled the MemWAL at the same time; "
+            "disable it again to remove the files that are left"
+        )
     return CreateIndex((), (index,))
+
+
+def _remove_folders(store: ObjectStore, folder: str) -> None:
+    """Remove empty folders, which an interrupted deletion has left without their files."""
+    for name in store.list_folders(folder):
+        _remove_folders(store, f"{folder}/{name}")
+    store.remove_folder(folder)
 
 
 def _files(store: ObjectStore) -> list[str]:
     return [info.path for info in store.list_tree(names.FOLDER)]
 
 
-def _seal_shards(store: ObjectStore, details: MemWalDetails) -> None:
-    """Seal all shards; open them again if one has rows that are not compacted."""
-    sealed: list[ShardManifest] = []
-    fresh: ShardManifest | None = None
+def _seal_shards(store: ObjectStore, details: MemWalDetails, sealed: list[ShardManifest]) -> None:
+    """Seal all shards, and add them to `sealed`; refuse one with rows that are not compacted."""
     for shard in list_shards(store):
         manifest = seal(store, shard)
         if manifest is None:
             continue
         sealed.append(manifest)
         if has_fresh_rows(store, manifest, details.compacted.get(shard, 0)):
-            fresh = manifest
-            break
-    if fresh is None:
-        return
+            raise UnsupportedFeatureError(
+                f"{store.display}: the MemWAL cannot be disabled: shard {shard} has rows that are "
+                "not in the base table; stop its writers and compact it before "
+                "(Dataset.compact_mem_wal, LanceTable.compactMemWal)"
+            )
+
+
+def _open_again(store: ObjectStore, sealed: Iterable[ShardManifest]) -> None:
+    """Let shards take writers again. A shard that cannot be opened stays sealed."""
     for manifest in sealed:
-        change_status(store, manifest, ShardStatus.ACTIVE)
-    raise UnsupportedFeatureError(
-        f"{store.display}: the MemWAL cannot be disabled: shard {fresh.shard} has rows that are "
-        "not in the base table; stop its writers and compact it before (Dataset.compact_mem_wal, "
-        "LanceTable.compactMemWal)"
-    )
+        with suppress(CommitConflictError, StorageError):
+            change_status(store, manifest, ShardStatus.ACTIVE)

@@ -15,6 +15,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.sharding import (
     BUCKET,
     IDENTITY,
+    MAX_BUCKETS,
     UNSHARDED,
     FieldEntries,
     bucket_entries,
@@ -194,7 +195,8 @@ def entries_of_shard(spec: ShardingSpec, shard: uuid.UUID) -> FieldEntries:
         return ()
     part = spec.fields[0]
     count = num_buckets_of(part) if part.transform == BUCKET else 1
-    for number in range(count):
+    # A larger number is not of a writer: its buckets are not all tried.
+    for number in range(min(count, MAX_BUCKETS)):
         entries = bucket_entries(spec, number)
         if shard_uuid(spec, entries) == shard:
             return entries

@@ -125,10 +125,10 @@ def _parsed(text: str, default: bool | int) -> Any:
 
 
 def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:21]) <= _MAX_U64):
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _MAX_U64):
         raise InvalidOptionError(
-            f"the MemWAL of the table has the default {name}={text!r}, which is not a number; "
-            "initialize the MemWAL again"
+            f"the MemWAL of the table has the default {name}={text[:50]!r}, which is not a number "
+            "of 64 bits; disable the MemWAL, and initialize it again"
         )
     return int(text)
 
@@ -136,8 +136,8 @@ def _number(name: str, text: str) -> int:
 def _flag(name: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise InvalidOptionError(
-            f"the MemWAL of the table has the default {name}={text!r}, which is neither true nor "
-            "false; initialize the MemWAL again"
+            f"the MemWAL of the table has the default {name}={text[:50]!r}, which is neither true "
+            "nor false; disable the MemWAL, and initialize it again"
         )
     return text == "true"
 

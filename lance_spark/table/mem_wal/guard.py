@@ -9,7 +9,9 @@ reach these rows, and others would be undone by them:
 | delete, update, overlays, other values of existing columns | while a shard has rows that are not \
 in the base table |
 | overwrite, restore | while there are shards |
-| a new column with values, a column that becomes not nullable, another primary key | always |
+| a new column with values, a column that becomes not nullable or gets another type, another \
+primary key | always |
+| a column with the name `_tombstone` | always |
 | drop of a column of the key or of the sharding | always |
 | drop of the MemWAL | while a shard has rows that are not in the base table |
 
@@ -31,6 +33,7 @@ from lance_spark.table.indexes.sections import MEM_WAL, read_section
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.mem_wal.details import MemWalDetails, decode, find_index
 from lance_spark.table.mem_wal.fresh_rows import shards_with_fresh_rows
+from lance_spark.table.mem_wal.names import TOMBSTONE
 from lance_spark.table.mem_wal.shard_manifest import list_shards
 
 if TYPE_CHECKING:
@@ -166,7 +169,9 @@ def schema_refusal(store: ObjectStore, change: str) -> UnsupportedFeatureError:
     """Return the error for a change of the schema, for example "column 'a' cannot be cast"."""
     return UnsupportedFeatureError(
         f"{store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows "
-        "this change would not reach; compact its rows into the table and drop the index first"
+        "this change would not reach; disable the MemWAL before (Dataset.disable_mem_wal, "
+        "LanceTable.disableMemWal), which brings its rows into the table, and initialize it again "
+        "after the change"
     )
 
 
@@ -201,6 +206,11 @@ def _check_schema(
     added = after.keys() - before.keys()
     for number, field in after.items():
         old = before.get(number)
+        is_renamed = old is None or old.name != field.name
+        if field.name == TOMBSTONE and field.parent_id < 0 and is_renamed:
+            raise schema_refusal(store, f"no column can get the name {TOMBSTONE!r}")
+        if old is not None and old.logical_type != field.logical_type:
+            raise schema_refusal(store, f"column {field.name!r} cannot get another type")
         # Of a new struct, only the struct itself can be null in rows of shards.
         has_nulls = old.nullable if old is not None else field.parent_id not in added
         if has_nulls and not field.nullable:

@@ -17,6 +17,8 @@ import re
 import uuid
 
 FOLDER = "_mem_wal"
+#: Column of logs and SSTables, which a table with a MemWAL cannot have.
+TOMBSTONE = "_tombstone"
 _DIGITS = 64
 _NUMBER = re.compile(r"[01]{64}")
 _SSTABLE = re.compile(r"[A-Za-z0-9_.-]{1,255}")

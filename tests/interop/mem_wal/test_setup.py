@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,26 @@ import lance_spark
 from lance_spark.dataset import Dataset
 from lance_spark.errors import (
     CommitConflictError,
+    CorruptTableError,
     InvalidInputError,
+    InvalidOptionError,
     LanceError,
     StorageError,
     UnsupportedFeatureError,
 )
 from lance_spark.mem_wal.setup import disable
+from lance_spark.mem_wal.setup.shards import entries_of_shard
+from lance_spark.mem_wal.sharding import bucket_entries, num_buckets_of, shard_uuid
 from lance_spark.mem_wal.writing import claims
+from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.mem_wal.details import details_of
-from lance_spark.table.mem_wal.shard_manifest import list_shards, read_latest
+from lance_spark.table.mem_wal.details import ShardingField, ShardingSpec, details_of
+from lance_spark.table.mem_wal.shard_manifest import (
+    ShardStatus,
+    list_shards,
+    publish,
+    read_latest,
+)
 from tests.support.tables.damaged import files_below
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -368,13 +379,13 @@ def test_two_claims_at_once(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = claims.publish
     others: list[claims.Claim] = []
 
-    def publish(*arguments: Any) -> bool:
+    def publish_late(*arguments: Any) -> Any:
         if not others:
             monkeypatch.setattr(claims, "publish", original)
             others.append(claims.claim(store, shard))
         return original(*arguments)
 
-    monkeypatch.setattr(claims, "publish", publish)
+    monkeypatch.setattr(claims, "publish", publish_late)
     with pytest.raises(CommitConflictError, match="at the same time"):
         claims.claim(store, shard)
     newest = read_latest(store, shard)
@@ -434,3 +445,93 @@ def test_cleanups_of_versions_keep_the_files_of_a_mem_wal(uri: str) -> None:
     dataset.cleanup_old_versions(datetime.timedelta(), delete_unverified=True)
     assert files_below(Path(uri) / "_mem_wal") == before
     assert {1: "a", 2: "b"}.items() <= text(dataset.fresh()).items()
+
+
+def test_a_claim_during_the_end_opens_all_shards_again(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The MemWAL stays, so that no shard may stay sealed."""
+    dataset = lance_spark.open_dataset(uri).initialize_mem_wal(bucket_column="id", num_buckets=2)
+    for bucket in range(2):
+        dataset.mem_wal_writer(shard_values={"bucket": bucket}).close()
+    original = disable.seal
+    sealed: list[uuid.UUID] = []
+
+    def seal(store: ObjectStore, shard: uuid.UUID) -> Any:
+        if sealed:
+            raise CommitConflictError("claimed", retryable=True)
+        sealed.append(shard)
+        return original(store, shard)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disable, "seal", seal)
+        with pytest.raises(CommitConflictError):
+            dataset.disable_mem_wal()
+    assert [shard.status for shard in dataset.mem_wal_shards()] == ["active", "active"]
+    dataset.disable_mem_wal()
+
+
+def test_a_compaction_during_the_end(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It changes the shard manifest between the claim and the seal, and ends no claim."""
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    shard = uuid.UUID(upsert(uri, [1], "a"))
+    store = ObjectStore.from_uri(uri)
+    claimed = claims.claim(store, shard).manifest
+    drained = replace(claimed, version=claimed.version + 1, sstables=())
+    assert publish(store, drained)
+    sealed = claims.change_status(store, claimed, ShardStatus.SEALED)
+    assert (sealed.version, sealed.sstables) == (claimed.version + 2, ())
+
+
+def test_an_interrupted_deletion_leaves_no_folders(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    upsert(uri, [1], "a")
+
+    def remove_folder(store: ObjectStore, folder: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "remove_folder", remove_folder)
+        with pytest.raises(KeyboardInterrupt):
+            lance_spark.open_dataset(uri).disable_mem_wal()
+    lance_spark.open_dataset(uri).disable_mem_wal()
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+
+
+def test_a_column_with_the_name_of_the_tombstones_is_refused(uri: str) -> None:
+    """Its values would be read as the marks of deleted rows."""
+    data = pa.table({"a": [1], "_tombstone": [True]})
+    dataset = lance_spark.write_dataset(data, f"{uri}_2")
+    with pytest.raises(UnsupportedFeatureError, match="rename the column"):
+        dataset.initialize_mem_wal()
+    dataset = lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    with pytest.raises(UnsupportedFeatureError, match="_tombstone"):
+        dataset.add_columns(pa.field("_tombstone", pa.bool_()))
+    with pytest.raises(UnsupportedFeatureError, match="_tombstone"):
+        dataset.alter_columns({"path": "s", "name": "_tombstone"})
+
+
+def test_numbers_of_other_clients_are_bounded(uri: str) -> None:
+    """No number of a file makes this package count up to it."""
+    part = ShardingField("bucket", (0,), "bucket", parameters={"num_buckets": "2147483647"})
+    spec = ShardingSpec(1, (part,))
+    for bucket, known in ((1023, bucket_entries(spec, 1023)), (1024, ())):
+        assert entries_of_shard(spec, shard_uuid(spec, bucket_entries(spec, bucket))) == known
+    zeros = replace(part, parameters={"num_buckets": "0000000000" + "19" * 20})
+    with pytest.raises(InvalidInputError, match="positive number"):
+        num_buckets_of(zeros)
+    with pytest.raises(InvalidOptionError, match="64 bits"):
+        WriterOptions.from_text({"max_memtable_rows": "0" * 21 + "9" * 5000})
+    lance_spark.open_dataset(uri).initialize_mem_wal(unsharded=True)
+    shard = uuid.UUID(upsert(uri, [1], "a"))
+    store = ObjectStore.from_uri(uri)
+    newest = read_latest(store, shard)
+    assert newest is not None
+    assert publish(store, replace(newest, version=newest.version + 1, current_generation=2**62))
+    with pytest.raises(CorruptTableError, match="lacks the rows"):
+        lance_spark.open_dataset(uri).compact_mem_wal()
+    assert publish(store, replace(newest, version=newest.version + 2, writer_epoch=2**64 - 1))
+    with pytest.raises(InvalidInputError, match=str(shard)):
+        lance_spark.open_dataset(uri).mem_wal_writer()
