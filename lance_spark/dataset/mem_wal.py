@@ -295,7 +295,7 @@ stats_log_interval_ms, hnsw_params
         Raises
         ------
         InvalidInputError
-            The table has no MemWAL, or no primary key.
+            The table has no MemWAL.
         CommitConflictError, CorruptTableError, CorruptFileError, StorageError
 
         Examples

@@ -9,7 +9,7 @@
 
 Shard manifests are read first: a compaction of another client commits before it drains, so no
 SSTable is missed. A tombstone deletes the rows of its key. If the base table has several rows of a
-key, one row replaces them all.
+key, one row replaces them all. Without a primary key, all rows are new.
 
 A commit fails if another client has compacted one of the generations. Then the compaction is
 planned again, and has nothing left to do there. A crash before the commit leaves files that no
@@ -62,6 +62,8 @@ _FEW_KEYS = 1000
 #: Bytes of SSTables, as they were in memory, that a task reads at most, unless a shard has more.
 _TASK_BYTES = 256 * 1024 * 1024
 _BATCH_ROWS = 65_536
+#: What `_find` returns if no row has a fresh key.
+_NO_MATCHES = np.empty(0, np.int64), np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,12 @@ class MemWalTask:
         schema = table.schema
         names = schema.names
         rewriter = RowRewriter(table, schema, names, tag=self.tag, first=self.first)
-        keys = KeyFilter([path[-1].arrow_field.type for path in primary_key(schema)])
+        key = primary_key(schema)
+        keys = KeyFilter([path[-1].arrow_field.type for path in key])
         num_deleted = 0
         with naming(table.store.display), abort_on_error(rewriter.abort):
-            fresh = _newest_rows(table, self.shards)
-            rows, addresses = _find(table, fresh)
+            fresh = _newest_rows(table, self.shards) if key else _all_rows(table, self.shards)
+            rows, addresses = _find(table, fresh) if key else _NO_MATCHES
             is_deleted = fresh.rows.column(TOMBSTONE).to_numpy()
             values = fresh.rows.select(names)
             # Further rows of a key in the base table give way, too.
@@ -175,22 +178,23 @@ class MemWalTask:
             for part in _parts(len(new)):
                 chosen = values.take(pa.array(new[part]))
                 rewriter.insert(_batch(chosen))
-                columns = key_columns(schema, chosen)
-                names_of_keys = [str(number) for number in range(len(columns))]
-                keys.add(pa.RecordBatch.from_arrays(columns, names=names_of_keys))
+                if key:
+                    columns = key_columns(schema, chosen)
+                    names_of_keys = [str(number) for number in range(len(columns))]
+                    keys.add(pa.RecordBatch.from_arrays(columns, names=names_of_keys))
             return CompactedRows(rewriter.finish(), num_deleted, keys)
 
 
 @dataclass(frozen=True, slots=True)
 class _FreshRows:
-    """The newest row of each key.
+    """The newest row of each key; all rows without a primary key.
 
     Attributes
     ----------
     rows : pa.Table
         Columns of the base table, and `_tombstone`.
     keys : pa.Array
-        See `key_index.key_values`; distinct.
+        See `key_index.key_values`; distinct. Empty without a primary key.
     """
 
     rows: pa.Table
@@ -221,7 +225,7 @@ def compact_mem_wal(
     Raises
     ------
     InvalidInputError
-        The table has no MemWAL, or no primary key.
+        The table has no MemWAL.
     CommitConflictError
         Other clients changed the same rows in all attempts.
     CorruptTableError, CorruptFileError, UnsupportedFeatureError, StorageError
@@ -244,11 +248,6 @@ def _compact(table: OpenTable, options: CommitOptions, runner: Runner | None) ->
     if not shards:
         return MemWalCompaction(newest.version)
     check_rows_writable(newest, data_files=True)
-    if not primary_key(newest.schema):
-        raise InvalidInputError(
-            f"{newest.store.display}: the table has no primary key, so its SSTables cannot be "
-            "compacted by key"
-        )
     task_runner = runner_for(newest, runner)
     tasks = plan_tasks(newest, shards, task_runner.tag)
     results = task_runner.run(tasks, MemWalTask.run, partial(_undo, newest))
@@ -289,6 +288,7 @@ def commit_tasks(
     keys = results[0].keys
     for result in results[1:]:
         keys.merge(result.keys)
+    key = primary_key(table.schema)
     generations = {part.shard: part.generation for part in shards}
     manifest = commit_moved_rows(
         table,
@@ -297,7 +297,7 @@ def commit_tasks(
         updated + deleted,
         table.schema.names,
         options or CommitOptions(),
-        keys.inserted([path[-1].id for path in primary_key(table.schema)]) if inserted else None,
+        keys.inserted([path[-1].id for path in key]) if inserted and key else None,
         compacted_messages(generations),
     )
     num_sstables = sum(len(part.folders) for part in shards)
@@ -325,9 +325,8 @@ def plan_shards(table: OpenTable) -> tuple[OpenTable, list[ShardSsTables]]:
         sstables = [part for part in manifest.sstables if part.generation > compacted]
         if not sstables:
             continue
-        if [part.generation for part in sstables] != list(
-            range(compacted + 1, manifest.current_generation)
-        ):
+        # Generations of a manifest are distinct, in order, and below the current generation.
+        if len(sstables) != manifest.current_generation - 1 - compacted:
             raise CorruptTableError(
                 f"{store.display}: shard {manifest.shard} of the MemWAL lists the generations "
                 f"{[part.generation for part in sstables]}, but the table lacks the rows of all "
@@ -410,6 +409,16 @@ def _newest_rows(table: OpenTable, shards: Iterable[ShardSsTables]) -> _FreshRow
     return _FreshRows(
         pa.concat_tables(tables).combine_chunks(), pa.chunked_array(seen).combine_chunks()
     )
+
+
+def _all_rows(table: OpenTable, shards: Iterable[ShardSsTables]) -> _FreshRows:
+    """Return the rows of SSTables of a table without a primary key, in their order."""
+    tables = [
+        live_rows(table, open_sstable(table, part.shard, folder))
+        for part in shards
+        for folder in part.folders
+    ]
+    return _FreshRows(pa.concat_tables(tables).combine_chunks(), pa.nulls(0))
 
 
 def _find(table: OpenTable, fresh: _FreshRows) -> tuple[np.ndarray[Any, Any], UInt64Array]:

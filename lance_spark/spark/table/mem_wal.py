@@ -147,7 +147,7 @@ class MemWalMethods(TableBase):
         Raises
         ------
         InvalidInputError
-            The table has no MemWAL, or no primary key.
+            The table has no MemWAL.
         CommitConflictError, CorruptTableError, CorruptFileError, StorageError
         """
         table = self._writable("compact the MemWAL")

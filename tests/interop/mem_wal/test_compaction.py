@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from lance import CompactedSsTable
 
+import lance_spark
 from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
 from lance_spark.mem_wal import compaction
 from lance_spark.mem_wal.compaction import MemWalTask, compact_mem_wal, plan_shards, plan_tasks
-from lance_spark.mem_wal.drain import drain
 from lance_spark.mutations.runner import LocalRunner
 from lance_spark.table.commit.transaction import read_transaction
 from lance_spark.table.mem_wal.details import details_of
@@ -390,18 +390,29 @@ def test_a_restored_table_is_refused(tmp_path: Path) -> None:
         compact_mem_wal(open_table(str(root)))
 
 
-def test_tables_without_mem_wal_or_key(tmp_path: Path) -> None:
+def test_a_table_without_mem_wal(tmp_path: Path) -> None:
     lance.write_dataset(some_rows([1], ""), tmp_path / "t")
     with pytest.raises(InvalidInputError, match="no MemWAL"):
         compact_mem_wal(open_table(str(tmp_path / "t")))
-    rows = pa.table({"v": [1]})
-    dataset = lance.write_dataset(rows, tmp_path / "u")
+
+
+def test_a_table_without_key_gets_each_row_once(tmp_path: Path) -> None:
+    """pylance writes such SSTables, and has no compaction of them in Python."""
+    uri = str(tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"v": [1]}), uri)
     dataset.initialize_mem_wal(unsharded=True)
-    with dataset.mem_wal_writer(str(uuid.uuid4())) as writer:
-        writer.put(rows)
-    with pytest.raises(InvalidInputError, match="no primary key"):
-        compact_mem_wal(open_table(str(tmp_path / "u")))
-    assert not drain(open_table(str(tmp_path / "u")))
+    shard = str(uuid.uuid4())
+    for values in ([1, None], [1], [2]):
+        with lance.dataset(uri).mem_wal_writer(shard) as writer:
+            writer.put(pa.table({"v": pa.array(values, pa.int64())}))
+    done = compact_mem_wal(open_table(uri))
+    assert (done.num_inserted, done.num_updated, done.num_deleted) == (4, 0, 0)
+    assert lance.dataset(uri).to_table()["v"].to_pylist() == [1, 1, None, 1, 2]
+    assert compact_mem_wal(open_table(uri)).num_sstables == 0
+    writer = lance_spark.open_dataset(uri).mem_wal_writer(shard)
+    writer.put(pa.table({"v": [3]}))
+    lance_spark.open_dataset(uri).disable_mem_wal()
+    assert lance.dataset(uri).to_table()["v"].to_pylist() == [1, 1, None, 1, 2, 3]
 
 
 def test_random_generations(tmp_path: Path) -> None:
