@@ -155,6 +155,10 @@ def _require(field: Any) -> None:
     field.nullable = False
 
 
+def _widen(field: Any) -> None:
+    field.logical_type = field.logical_type.replace("string", "large_string")
+
+
 def _rename(field: Any) -> None:
     field.name = f"{field.name}_2"
 
@@ -176,6 +180,7 @@ RAW: dict[str, tuple[Callable[[Dataset], Operation], str]] = {
     "drop of the MemWAL": (_without_index, "MemWAL cannot be dropped"),
     "drop of the key": (_projection(lambda field: None, drops="id"), "key or sharding"),
     "not null": (_projection(_require), "not nullable"),
+    "another type": (_projection(_widen), "'s' cannot get another type.*disable the MemWAL"),
     "another key": (_key, "primary key cannot be changed"),
 }
 
