@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptTableError, InvalidInputError, naming
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -61,7 +62,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 _FEW_KEYS = 1000
 #: Bytes of SSTables, as they were in memory, that a task reads at most, unless a shard has more.
 _TASK_BYTES = 256 * 1024 * 1024
-_BATCH_ROWS = 65_536
+#: Rows, and bytes of rows, that are written at once.
+_BATCH_ROWS, _BATCH_BYTES = 65_536, 64 * 1024 * 1024
 #: What `_find` returns if no row has a fresh key.
 _NO_MATCHES = np.empty(0, np.int64), np.empty(0, np.uint64)
 
@@ -170,16 +172,14 @@ class MemWalTask:
             rewriter.mark_deleted(addresses[~is_moved])
             num_deleted += int((~is_moved).sum())
             moved, old = rows[is_moved], addresses[is_moved]
-            for part in _parts(len(moved)):
-                rewriter.move(old[part], _batch(values.take(pa.array(moved[part]))))
+            for part, batch in _parts(values, moved):
+                rewriter.move(old[part], batch)
             is_new = ~is_deleted
             is_new[rows] = False
-            new = np.flatnonzero(is_new)
-            for part in _parts(len(new)):
-                chosen = values.take(pa.array(new[part]))
-                rewriter.insert(_batch(chosen))
+            for _, batch in _parts(values, np.flatnonzero(is_new)):
+                rewriter.insert(batch)
                 if key:
-                    columns = key_columns(schema, chosen)
+                    columns = key_columns(schema, pa.Table.from_batches([batch]))
                     names_of_keys = [str(number) for number in range(len(columns))]
                     keys.add(pa.RecordBatch.from_arrays(columns, names=names_of_keys))
             return CompactedRows(rewriter.finish(), num_deleted, keys)
@@ -406,9 +406,7 @@ def _newest_rows(table: OpenTable, shards: Iterable[ShardSsTables]) -> _FreshRow
                 rows, values = rows.filter(is_new), values.filter(is_new)
             seen.append(values)
             tables.append(rows)
-    return _FreshRows(
-        pa.concat_tables(tables).combine_chunks(), pa.chunked_array(seen).combine_chunks()
-    )
+    return _FreshRows(pa.concat_tables(tables), pa.chunked_array(seen).combine_chunks())
 
 
 def _all_rows(table: OpenTable, shards: Iterable[ShardSsTables]) -> _FreshRows:
@@ -418,7 +416,7 @@ def _all_rows(table: OpenTable, shards: Iterable[ShardSsTables]) -> _FreshRows:
         for part in shards
         for folder in part.folders
     ]
-    return _FreshRows(pa.concat_tables(tables).combine_chunks(), pa.nulls(0))
+    return _FreshRows(pa.concat_tables(tables), pa.nulls(0))
 
 
 def _find(table: OpenTable, fresh: _FreshRows) -> tuple[np.ndarray[Any, Any], UInt64Array]:
@@ -467,14 +465,28 @@ def _conditions(paths: Sequence[tuple[Field, ...]], keys: pa.Array) -> tuple[Con
     )
 
 
-def _parts(count: int) -> Iterator[slice]:
-    for start in range(0, count, _BATCH_ROWS):
-        yield slice(start, start + _BATCH_ROWS)
+def _parts(values: pa.Table, numbers: RowNumbers) -> Iterator[tuple[slice, pa.RecordBatch]]:
+    """Yield rows with increasing numbers, in batches of a limited size.
 
-
-def _batch(rows: pa.Table) -> pa.RecordBatch:
-    (batch,) = rows.combine_chunks().to_batches()
-    return batch
+    Yields
+    ------
+    slice
+        The places of the numbers of the rows.
+    pa.RecordBatch
+        The rows.
+    """
+    row_bytes = values.nbytes // max(values.num_rows, 1)
+    step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(row_bytes, 1)))
+    for start in range(0, values.num_rows, step):
+        first, stop = np.searchsorted(numbers, (start, start + step)).tolist()
+        if first == stop:
+            continue
+        # Arrow joins all chunks of a column that it takes rows from, and cannot join strings of
+        # 2 GiB.
+        window = values.slice(start, step)
+        taken = window.take(pa.array(numbers[first:stop] - start))
+        (batch,) = taken.combine_chunks().to_batches()
+        yield slice(first, stop), batch
 
 
 def _undo(table: OpenTable, *results: CompactedRows) -> None:

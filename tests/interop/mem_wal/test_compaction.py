@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance import CompactedSsTable
@@ -388,6 +389,17 @@ def test_a_restored_table_is_refused(tmp_path: Path) -> None:
     lance.dataset(root, version=before).restore()
     with pytest.raises(CorruptTableError, match="restored to an older version"):
         compact_mem_wal(open_table(str(root)))
+
+
+def test_rows_of_more_than_2_gib() -> None:
+    """Arrow cannot join the strings of all SSTables of a shard then."""
+    size = 2**27
+    offsets = pa.py_buffer(np.array([0, size], np.int32))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(bytes(size))])
+    values = pa.table({"v": pa.chunked_array([value] * 17), "n": list(range(17))})
+    numbers = np.array([0, 3, 16])
+    parts = [(part, batch["n"].to_pylist()) for part, batch in compaction._parts(values, numbers)]
+    assert parts == [(slice(0, 1), [0]), (slice(1, 2), [3]), (slice(2, 3), [16])]
 
 
 def test_a_table_without_mem_wal(tmp_path: Path) -> None:
