@@ -330,8 +330,8 @@ def plan_shards(table: OpenTable) -> tuple[OpenTable, list[ShardSsTables]]:
             raise CorruptTableError(
                 f"{store.display}: shard {manifest.shard} of the MemWAL lists the generations "
                 f"{[part.generation for part in sstables]}, but the table lacks the rows of all "
-                f"from {compacted + 1} to {manifest.current_generation - 1}; an SSTable is lost, "
-                "or the table was restored to an older version"
+                f"from {compacted + 1} to {manifest.current_generation - 1}: an SSTable is lost, "
+                "or the table was restored to an older version; restore the newer version"
             )
         shards.append(
             ShardSsTables(

@@ -63,5 +63,6 @@ def _drain(store: ObjectStore, shard: uuid.UUID, compacted: int) -> int:
         backoff.wait()
     raise StorageError(
         f"{store.display}: shard {shard} of the MemWAL was changed {_ATTEMPTS} times while its "
-        "compacted SSTables were removed from its manifest; drain it again"
+        "compacted SSTables were removed from its manifest; their rows are in the table. Compact "
+        "the MemWAL again to remove them (Dataset.compact_mem_wal, LanceTable.compactMemWal)"
     )

@@ -100,7 +100,8 @@ def log_schema(schema: Schema) -> pa.Schema:
             )
         if any(node.metadata.get(EXTENSION_NAME) == BLOB_V2 for node in column.walk()):
             raise UnsupportedFeatureError(
-                f"column {column.name!r} has blobs of version 2.2, which a MemWAL cannot hold"
+                f"column {column.name!r} has blobs of version 2.2, which a MemWAL cannot hold; use "
+                "a column of the type large_binary"
             )
         paged = paged_json(column)
         logged = _with_ids(paged.arrow_field, paged)

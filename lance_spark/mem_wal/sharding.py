@@ -130,7 +130,7 @@ def split_by_shard(spec: ShardingSpec, schema: Schema, rows: pa.Table) -> list[S
         if column.null_count:
             raise InvalidInputError(
                 f"{column.null_count} rows have null as sharding field {name!r}, so that they "
-                "belong to no shard"
+                "belong to no shard; give them a value in the columns of the sharding"
             )
     # The names of sharding fields need not be different.
     names = [str(number) for number in range(values.num_columns)]

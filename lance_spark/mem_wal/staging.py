@@ -66,7 +66,8 @@ def read_staged(store: ObjectStore, paths: Sequence[str]) -> list[pa.Table]:
             rows.validate(full=True)
         except (ValueError, pa.ArrowException, OSError, MemoryError) as error:
             raise CorruptFileError(
-                f"{store.name(path)}: the staged rows cannot be read: {error}"
+                f"{store.name(path)}: the staged rows cannot be read: {error}; start the query "
+                "again, whose tasks stage them again"
             ) from error
         return rows
 

@@ -356,7 +356,7 @@ class _ShardOfStream:
         if manifest is None or manifest.writer_epoch != writer.epoch:
             raise CommitConflictError(
                 f"{self.table.store.display}: another writer has claimed shard {shard} at the same "
-                "time",
+                "time; stop the other writers of the shard, or start the query again later",
                 retryable=True,
             )
         return manifest

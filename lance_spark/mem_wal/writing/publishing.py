@@ -107,5 +107,7 @@ def _refusal(
 
 def _removed(store: ObjectStore, shard: uuid.UUID) -> InvalidInputError:
     return InvalidInputError(
-        f"{store.display}: shard {shard} was removed, because its MemWAL was disabled"
+        f"{store.display}: shard {shard} was removed, because its MemWAL was disabled; initialize "
+        "a MemWAL again (Dataset.initialize_mem_wal, LanceTable.initializeMemWal), and open a new "
+        "writer"
     )

@@ -43,7 +43,8 @@ def record_compacted(
     if index is None:
         raise InvalidInputError(
             f"{name}: the table has no index {MEM_WAL}, so the progress of a compaction cannot be "
-            "recorded; initialise a MemWAL first"
+            "recorded; initialize a MemWAL first (Dataset.initialize_mem_wal, "
+            "LanceTable.initializeMemWal)"
         )
     details = decode(index, name)
     tables = list(tables)
