@@ -534,3 +534,18 @@ def test_streams_share_no_environment(
     assert writer.start(str(tmp_path / "copy.lance")).awaitTermination(60)
     assert lance.dataset(str(tmp_path / "copy.lance")).count_rows() == 40
     assert not any(shared.containsKey(name) for name in added)
+
+
+def test_streams_of_one_frame_share_no_environment(
+    spark: Any, tmp_path: Path, pushed: None
+) -> None:
+    make(str(tmp_path / "t.lance"))
+    frame = spark.readStream.format("lance").load(str(tmp_path / "t.lance"))
+    table = frame._jdf.queryExecution().analyzed().collectLeaves().head().table()
+    field = table.getClass().getDeclaredField("source")
+    field.setAccessible(True)
+    source = field.get(table)
+    # Each stream asks the source of the frame for the function that it runs.
+    first, second = (source.source().dataSourceCls().envVars() for _ in range(2))
+    first["ADDED"] = "1"
+    assert "ADDED" not in second
