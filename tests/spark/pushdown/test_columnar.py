@@ -360,3 +360,17 @@ def test_rows_of_all_types_are_written(
     )
     for name in expected.column_names:
         assert rows[name].to_pylist() == expected[name].to_pylist(), name
+
+
+def test_functions_that_compute_written_rows_get_batches(
+    spark: Any, tmp_path: Path, pushed: None
+) -> None:
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch({"rows": pa.array([batch.num_rows], pa.int64())})
+
+    # The tasks that write compute the rows of both partitions while they write.
+    frame = spark.range(0, 1000, 1, 2).mapInArrow(sizes, "rows bigint").coalesce(1)
+    frame.write.format("lance").save(str(tmp_path / "t.lance"))
+    rows = lance.dataset(str(tmp_path / "t.lance")).to_table()["rows"]
+    assert rows.to_pylist() == [500, 500]

@@ -77,14 +77,16 @@ public class ColumnarWriterFactory implements DataWriterFactory, StreamingDataWr
     /** Sends each batch on its own: Spark would collect thousands of them. */
     public void writeAll(Iterator rows) throws IOException {
       // That of a task cannot be changed, nor cloned.
+      SQLConf ofTask = SQLConf.get();
       SQLConf conf = new SQLConf();
-      Iterator settings = CollectionConverters.asJava(SQLConf.get().getAllConfs()).entrySet().iterator();
+      Iterator settings = CollectionConverters.asJava(ofTask.getAllConfs()).entrySet().iterator();
       while (settings.hasNext()) {
         Map.Entry setting = (Map.Entry) settings.next();
         conf.setConfString((String) setting.getKey(), (String) setting.getValue());
       }
       conf.setConfString("spark.sql.execution.arrow.maxRecordsPerBatch", "1");
-      SQLConf$.MODULE$.withExistingConf(conf, new Sending(python, new BatchBuilder(rows, schema)));
+      Iterator batches = new OfTask(new BatchBuilder(rows, schema), ofTask);
+      SQLConf$.MODULE$.withExistingConf(conf, new Sending(python, batches));
     }
 
     public void write(Object row) throws IOException {
@@ -124,6 +126,47 @@ public class ColumnarWriterFactory implements DataWriterFactory, StreamingDataWr
         throw Errors.rethrow(e);
       }
       return BoxedUnit.UNIT;
+    }
+  }
+
+  /**
+   * Batches whose rows are computed with the settings of the task: functions in Python that compute
+   * them get batches, too.
+   */
+  static final class OfTask implements Iterator {
+    private final Iterator batches;
+    private final SQLConf conf;
+
+    OfTask(Iterator batches, SQLConf conf) {
+      this.batches = batches;
+      this.conf = conf;
+    }
+
+    public boolean hasNext() {
+      Object hasNext = SQLConf$.MODULE$.withExistingConf(conf, new Call(batches, false));
+      return ((Boolean) hasNext).booleanValue();
+    }
+
+    public Object next() {
+      return SQLConf$.MODULE$.withExistingConf(conf, new Call(batches, true));
+    }
+
+    public void remove() {
+      throw new UnsupportedOperationException();
+    }
+  }
+
+  static final class Call extends AbstractFunction0 {
+    private final Iterator batches;
+    private final boolean returnsNext;
+
+    Call(Iterator batches, boolean returnsNext) {
+      this.batches = batches;
+      this.returnsNext = returnsNext;
+    }
+
+    public Object apply() {
+      return returnsNext ? batches.next() : (Object) Boolean.valueOf(batches.hasNext());
     }
   }
 }
