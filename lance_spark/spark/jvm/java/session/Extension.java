@@ -24,26 +24,34 @@ public class Extension extends AbstractFunction1 {
     if (!Versions.isKnown()) {
       Log.once(
           "format(\"lance\") supports push-down in Spark 4.0 to 4.3, not in " + Versions.spark());
-    } else if (SEEN.add(extensions)) {
-      SparkSessionExtensions target = (SparkSessionExtensions) extensions;
-      target.injectPreCBORule(new RuleOfSession());
-      target.injectPreCBORule(new RowChangeRuleOfSession());
-      target.injectTableFunction(ChangesFunction.description());
-      SearchFunction.addTo(target);
-      target.injectCheckRule(new FunctionsOfSession());
-      if (Versions.leavesColumnsOut()) {
-        target.injectResolutionRule(new MissingColumnsOfSession());
+      return BoxedUnit.UNIT;
+    }
+    // Sessions share their extensions. Another thread must not go on with a part of the rules.
+    synchronized (SEEN) {
+      if (SEEN.add(extensions)) {
+        inject((SparkSessionExtensions) extensions);
       }
-      if (Versions.joinsNearest()) {
-        target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
-      }
-      target.injectPlannerStrategy(new SelectiveFilterOfSession());
-      target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
-      target.injectPlannerStrategy(new KeysStrategyOfSession());
-      target.injectPlannerStrategy(new PackedStrategyOfSession());
-      target.injectParser(new ParserOfSession());
     }
     return BoxedUnit.UNIT;
+  }
+
+  private static void inject(SparkSessionExtensions target) {
+    target.injectPreCBORule(new RuleOfSession());
+    target.injectPreCBORule(new RowChangeRuleOfSession());
+    target.injectTableFunction(ChangesFunction.description());
+    SearchFunction.addTo(target);
+    target.injectCheckRule(new FunctionsOfSession());
+    if (Versions.leavesColumnsOut()) {
+      target.injectResolutionRule(new MissingColumnsOfSession());
+    }
+    if (Versions.joinsNearest()) {
+      target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
+    }
+    target.injectPlannerStrategy(new SelectiveFilterOfSession());
+    target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
+    target.injectPlannerStrategy(new KeysStrategyOfSession());
+    target.injectPlannerStrategy(new PackedStrategyOfSession());
+    target.injectParser(new ParserOfSession());
   }
 
   /** Returns whether sessions with these extensions have the rule. */
