@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -132,8 +133,10 @@ def test_chains_of_conditions_are_flattened(call: Call, spark: Any) -> None:
     assert call("Forms", "isSent", deep)
     assert not call("Forms", "isSent", operation("not", operation("not", deep)))
     assert not call("Forms", "isSent", None)
-    assert call("Forms", "isSent", operation("in", *[a] * 10_000))
-    assert not call("Forms", "isSent", operation("in", *[a] * 10_001))
+    assert call("Forms", "isSent", operation("or", *[b] * 10_000))
+    assert not call("Forms", "isSent", operation("or", *[b] * 10_001))
+    assert call("Forms", "isSent", operation("in", a, *[b] * 10_000))
+    assert not call("Forms", "isSent", operation("in", a, *[b] * 10_001))
 
 
 def test_packed_columns(call: Call, dtype: Callable[[str], Any]) -> None:
@@ -156,3 +159,53 @@ def test_packed_columns(call: Call, dtype: Callable[[str], Any]) -> None:
 def test_the_narrowest_column_is_counted(call: Call, dtype: Callable[[str], Any]) -> None:
     columns = dtype("struct<s: string, n: bigint, b: boolean, i: int>")
     assert call("Forms", "narrowest", columns).catalogString() == "struct<b:boolean>"
+
+
+#: Extensions that stop while the first rule is added, and a thread that adds the rules.
+_SLOW = """
+public class Slow extends org.apache.spark.sql.SparkSessionExtensions implements Runnable {
+  public final java.util.concurrent.CountDownLatch reached =
+      new java.util.concurrent.CountDownLatch(1);
+  public final java.util.concurrent.CountDownLatch open =
+      new java.util.concurrent.CountDownLatch(1);
+  public scala.Function1 extension;
+
+  public void injectPreCBORule(scala.Function1 rule) {
+    reached.countDown();
+    try {
+      open.await();
+    } catch (InterruptedException e) {
+      throw new RuntimeException(e);
+    }
+    super.injectPreCBORule(rule);
+  }
+
+  public void run() {
+    extension.apply(this);
+  }
+}
+"""
+
+
+def test_no_session_goes_on_with_a_part_of_the_rules(spark: Any, call: Call) -> None:
+    jvm = spark.sparkContext._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(classes.loaded_extension(spark).getClassLoader())
+    compiler.cook(_SLOW)
+    slow = compiler.getClassLoader().loadClass("Slow")
+    extensions = slow.newInstance()
+    extension = classes.loaded_extension(spark).newInstance()
+    slow.getField("extension").set(extensions, extension)
+    reached, opened = (slow.getField(name).get(extensions) for name in ("reached", "open"))
+    first, second = (jvm.java.lang.Thread(extensions) for _ in range(2))
+    try:
+        first.start()
+        assert getattr(reached, "await")(10, jvm.java.util.concurrent.TimeUnit.SECONDS)
+        second.start()
+        while (state := second.getState().toString()) not in ("BLOCKED", "TERMINATED"):
+            time.sleep(0.01)
+    finally:
+        opened.countDown()
+    first.join()
+    second.join()
+    assert state == "BLOCKED"

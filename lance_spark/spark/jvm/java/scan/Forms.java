@@ -23,6 +23,8 @@ import scala.Option;
 final class Forms {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int MAX_DEPTH = 100;
+
+  /** Most parts of a condition, or values of an IN. */
   private static final int MAX_ARGUMENTS = 10000;
 
   private Forms() {}
@@ -80,7 +82,9 @@ final class Forms {
     if (arguments == null) {
       return true;
     }
-    if (depth > MAX_DEPTH || arguments.size() > MAX_ARGUMENTS) {
+    // The first argument of an IN is its column.
+    int values = arguments.size() - ("in".equals(((Map) form).get("op")) ? 1 : 0);
+    if (depth > MAX_DEPTH || values > MAX_ARGUMENTS) {
       return false;
     }
     for (int i = 0; i < arguments.size(); i++) {
