@@ -10,10 +10,12 @@ import pytest
 from pyspark.errors import IllegalArgumentException
 
 from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.settings import restored
 from tests.support.spark.versions import SPARK
 
 PASSES_OPTIONS = SPARK >= (4, 3)
 HAS_CHANGES = SPARK >= (4, 2)
+BUCKETING = "spark.sql.sources.v2.bucketing.enabled"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,20 @@ def test_options_that_change_the_columns(spark: Any, catalog: TestCatalog) -> No
     if PASSES_OPTIONS:
         assert spark.read.options(**options).table("queried.t").count() == 3
         assert spark.read.option("columns", "id").table("queried.t").columns == ["id"]
+
+
+@pytest.mark.skipif(not PASSES_OPTIONS, reason="a change feed by name needs Spark 4.3")
+@pytest.mark.parametrize("bucketing", ["false", "true"])
+def test_joins_and_groups_of_a_change_feed(
+    spark: Any, catalog: TestCatalog, bucketing: str, pushed: None
+) -> None:
+    options = {"readChangeFeed": "true", "startingVersion": "2"}
+    feed = spark.read.options(**options).table("queried.t")
+    with restored(spark, BUCKETING):
+        spark.conf.set(BUCKETING, bucketing)
+        joined = feed.join(spark.table("queried.t"), "id")
+        assert sorted(row.id for row in joined.collect()) == [1, 20]
+        assert feed.groupBy("_change_type").count().count() == 4
 
 
 def test_the_function_returns_the_change_feed(

@@ -191,6 +191,11 @@ public class NamedTable
     return false;
   }
 
+  /** Returns whether a query reads a change feed, whose reader takes no requests. */
+  boolean readsChanges(CaseInsensitiveStringMap query) {
+    return PushDownRule.readsChanges(with(query.asCaseSensitiveMap()));
+  }
+
   ScanBuilder scan(CaseInsensitiveStringMap all) {
     if (PushDownRule.readsChanges(all)) {
       return python().newScanBuilder(all);

@@ -89,9 +89,13 @@ public class PushDownRule extends Rule {
     }
 
     private boolean isMarkedByName(Object node) {
-      return (joined.contains(node) || clustering.containsKey(node))
-          && node instanceof DataSourceV2Relation
-          && ((DataSourceV2Relation) node).table() instanceof NamedTable;
+      if (!(node instanceof DataSourceV2Relation)
+          || !(joined.contains(node) || clustering.containsKey(node))) {
+        return false;
+      }
+      DataSourceV2Relation relation = (DataSourceV2Relation) node;
+      return relation.table() instanceof NamedTable
+          && !((NamedTable) relation.table()).readsChanges(relation.options());
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
