@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql.functions import col, expr, lit
@@ -130,6 +131,34 @@ def test_updates_of_the_same_rows_are_planned_again(spark: Any, root: Path) -> N
         update = f"UPDATE {table} SET v = v + 1 WHERE id < 3"
         list(pool.map(lambda _: spark.sql(update), range(6)))
     assert [row["v"] for row in read(root, "counter")] == [6, 6, 6, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {0} WHERE id < (SELECT max(id) FROM {0})",
+        "MERGE INTO {0} t USING (SELECT max(id) AS last FROM {0}) s ON t.id < s.last "
+        "WHEN MATCHED THEN DELETE",
+        "MERGE INTO {0} t USING (SELECT id FROM {0} ORDER BY id DESC LIMIT 1) s ON t.id = s.id "
+        "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    ],
+)
+def test_a_statement_reads_one_version_of_its_table(
+    spark: Any, root: Path, statement: str, pushed: None
+) -> None:
+    """Rows that another client appends after the statement has begun are not seen by parts of it."""
+    table = create(spark, "one_version", "id BIGINT", "SELECT id FROM range(5)")
+    try:
+        state = spark._jsparkSession.sessionState()
+        plan = state.sqlParser().parsePlan(statement.format(table))
+        query = state.executePlan(plan, getattr(state, "executePlan$default$2")())
+        query.analyzed()
+        new_rows = pa.table({"id": pa.array([10, 11], pa.int64())})
+        lance.write_dataset(new_rows, root / "one_version.lance", mode="append")
+        query.assertCommandExecuted()
+        assert [row["id"] for row in read(root, "one_version")] == [4, 10, 11]
+    finally:
+        spark.sql(f"DROP TABLE {table}")
 
 
 def test_rows_that_are_named_by_address_are_not_planned_again(spark: Any, root: Path) -> None:

@@ -264,6 +264,11 @@ public class NamedTable
         && withoutBlobs(((NamedTable) other).options).equals(withoutBlobs(options));
   }
 
+  /** Returns whether a scan with some options reads the table, in no version that it names. */
+  boolean isReadBy(CaseInsensitiveStringMap scanned) {
+    return withoutBlobs(scanned.asCaseSensitiveMap()).equals(withoutBlobs(options));
+  }
+
   private static Map withoutBlobs(Map options) {
     Map others = new HashMap(options);
     others.remove("blob_handling");

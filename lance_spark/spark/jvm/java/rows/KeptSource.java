@@ -102,6 +102,7 @@ final class KeptSource {
     if (session == null) {
       return null;
     }
+    Snapshot.useFor(RowChangeRule.changedTable());
     try {
       if (isProjection && firstRows(session, source, columns, maxRows + 1).length > maxRows) {
         return null;
@@ -121,6 +122,8 @@ final class KeptSource {
       throw new Failure(e.getCause());
     } catch (Exception e) {
       throw new Failure(e);
+    } finally {
+      Snapshot.useFor(null);
     }
   }
 
@@ -133,9 +136,7 @@ final class KeptSource {
 
   /** Returns the session that runs a statement that writes; null if the statement is explained. */
   private static SparkSession runningSession() {
-    String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
-    QueryExecution execution =
-        id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
+    QueryExecution execution = RowChangeRule.running();
     return execution != null && execution.analyzed() instanceof V2WriteCommand
         ? execution.sparkSession()
         : null;

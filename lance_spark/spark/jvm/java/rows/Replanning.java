@@ -1,12 +1,10 @@
 package org.lancespark;
 
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.QueryExecution;
-import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Function1;
 import scala.runtime.AbstractPartialFunction;
@@ -26,8 +24,7 @@ final class Replanning {
     }
     RowChange next =
         new RowChange(newest, change.command(), change.attempt + 1, change.counts);
-    String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
-    QueryExecution execution = SQLExecution.getQueryExecution(Long.parseLong(id));
+    QueryExecution execution = RowChangeRule.running();
     LogicalPlan plan = (LogicalPlan) execution.analyzed().transform(new Replacement(change, next));
     Versions.execute(execution.sparkSession(), plan);
     return true;

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.ProjectingInternalRow;
 import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -14,6 +15,8 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Function1;
@@ -41,6 +44,26 @@ public class RowChangeRule extends Rule {
     Object operation =
         ((RowLevelOperationTable) ((DataSourceV2Relation) relation).table()).operation();
     return operation instanceof RowChange ? (RowChange) operation : null;
+  }
+
+  /** Returns the query that this thread runs; null if it runs none. */
+  static QueryExecution running() {
+    String id = SparkContext.getOrCreate().getLocalProperty(SQLExecution.EXECUTION_ID_KEY());
+    return id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
+  }
+
+  /** Returns the table whose rows are changed by the statement that this thread runs, or null. */
+  static NamedTable changedTable() {
+    QueryExecution execution = running();
+    if (execution != null) {
+      for (Iterator i = execution.analyzed().collectLeaves().iterator(); i.hasNext(); ) {
+        RowChange change = changeOf(i.next());
+        if (change != null) {
+          return change.table;
+        }
+      }
+    }
+    return null;
   }
 
   static class Replacement extends AbstractPartialFunction {

@@ -4,18 +4,29 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 
 /**
  * The versions of the tables that one query reads. All scans of a table, as in a join or a
- * subquery, read the version that the reply to the first scan named.
+ * subquery, read the version that the reply to the first scan named. A DELETE, UPDATE or MERGE reads
+ * its table in the version whose rows it changes, also in subqueries and in its source.
  */
 final class Snapshot {
   private static final Map OF_QUERIES = new WeakHashMap();
 
+  /** The table that a statement changes, while this thread runs other queries for the statement. */
+  private static final ThreadLocal CHANGED = new ThreadLocal();
+
   private final Map tables = new HashMap();
 
-  private Snapshot() {}
+  /** The table whose rows the statement of the query changes, or null. */
+  private final NamedTable changed;
+
+  private Snapshot() {
+    Object table = CHANGED.get();
+    this.changed = table == null ? RowChangeRule.changedTable() : (NamedTable) table;
+  }
 
   /** Returns the snapshot of the query that this thread plans, which its subqueries share. */
   static Snapshot ofQuery() {
@@ -23,21 +34,41 @@ final class Snapshot {
     if (tracker.isEmpty()) {
       return new Snapshot();
     }
+    Snapshot known;
     synchronized (OF_QUERIES) {
-      Snapshot snapshot = (Snapshot) OF_QUERIES.get(tracker.get());
-      if (snapshot == null) {
-        snapshot = new Snapshot();
-        OF_QUERIES.put(tracker.get(), snapshot);
-      }
-      return snapshot;
+      known = (Snapshot) OF_QUERIES.get(tracker.get());
     }
+    if (known != null) {
+      return known;
+    }
+    // Without the lock: a new snapshot looks at the plan of the statement.
+    Snapshot made = new Snapshot();
+    synchronized (OF_QUERIES) {
+      known = (Snapshot) OF_QUERIES.get(tracker.get());
+      if (known == null) {
+        OF_QUERIES.put(tracker.get(), made);
+      }
+    }
+    return known == null ? made : known;
+  }
+
+  /**
+   * Lets the queries that this thread plans read a table in the version that a statement changes.
+   *
+   * @param table null for the end of the statement's queries
+   */
+  static void useFor(NamedTable table) {
+    CHANGED.set(table);
   }
 
   /** Returns the version of the table that options name. */
-  synchronized Version of(Object options) {
+  synchronized Version of(CaseInsensitiveStringMap options) {
     Version version = (Version) tables.get(options);
     if (version == null) {
       version = new Version();
+      if (changed != null && changed.isReadBy(options)) {
+        version.name = changed.version;
+      }
       tables.put(options, version);
     }
     return version;
