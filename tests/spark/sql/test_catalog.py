@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 
 import lance_spark
 from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.settings import LOCAL, restored
 
 
 @pytest.fixture(scope="module")
@@ -205,11 +206,37 @@ def test_versions_tags_and_branches(catalog: TestCatalog) -> None:
     for version in "1", "'1'", "'first'", "'side'":
         assert catalog.sql(f"SELECT * FROM CAT.h VERSION AS OF {version}") == [(1,)]
     assert len(catalog.sql("SELECT * FROM CAT.h TIMESTAMP AS OF current_timestamp()")) == 2
-    assert catalog.spark.read.option("versionAsOf", "1").table("named.h").count() == 1
+    spark = catalog.spark
+    for name in "versionAsOf", "VersionAsOf":
+        assert spark.read.option(name, "1").table("named.h").count() == 1
+    key = "spark.sql.timeTravelVersionKey"
+    with restored(spark, key):
+        spark.conf.set(key, "snapshotNumber")
+        assert spark.read.option("snapshotNumber", "1").table("named.h").count() == 1
     assert "has no version 99" in catalog.refusal("SELECT * FROM CAT.h VERSION AS OF 99")
     assert "'no' is not a version" in catalog.refusal("SELECT * FROM CAT.h VERSION AS OF 'no'")
     early = "SELECT * FROM CAT.h TIMESTAMP AS OF '2001-01-01'"
     assert "has no version as of" in catalog.refusal(early)
+
+
+def test_equal_scans_of_a_query_run_once(catalog: TestCatalog, pushed: None) -> None:
+    catalog.run(["CREATE TABLE CAT.twice AS SELECT 1 AS id", "INSERT INTO CAT.twice VALUES (2)"])
+    counts = "SELECT id, count(*) AS n FROM CAT.twice {} GROUP BY id"
+    query = "SELECT a.n FROM ({}) a JOIN ({}) b ON a.id = b.id"
+    spark, broadcast = catalog.spark, "spark.sql.autoBroadcastJoinThreshold"
+
+    def plan_of(*versions: str) -> str:
+        text = query.format(*(counts.format(version) for version in versions))
+        frame = spark.sql(text.replace("CAT.", "named."))
+        frame.collect()
+        return str(frame._jdf.queryExecution().executedPlan().toString())
+
+    with restored(spark, broadcast, LOCAL):
+        spark.conf.set(broadcast, "-1")
+        spark.conf.set(LOCAL, "false")
+        assert "Reused" in plan_of("", "")
+        assert "Reused" not in plan_of("", "VERSION AS OF 1")
+        assert "Reused" not in plan_of("VERSION AS OF 2", "VERSION AS OF 1")
 
 
 def test_hidden_columns(catalog: TestCatalog) -> None:

@@ -24,6 +24,7 @@ import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -38,8 +39,14 @@ public class NamedTable
         SupportsMetadataColumns,
         SupportsRowLevelOperations,
         SupportsDeleteV2 {
-  /** Options of a query that Spark has answered by the choice of the table. */
-  private static final String[] ANSWERED = {"versionAsOf", "timestampAsOf"};
+  /**
+   * Options of a query that Spark has answered by the choice of the table: Spark's settings of their
+   * names, and the names by default.
+   */
+  private static final String[][] ANSWERED = {
+    {"spark.sql.timeTravelVersionKey", "versionAsOf"},
+    {"spark.sql.timeTravelTimestampKey", "timestampAsOf"}
+  };
 
   /** Options of a query that choose the version or the columns of a table, in lower case. */
   static final Set STATE_OPTIONS =
@@ -157,9 +164,14 @@ public class NamedTable
   /** Returns the options of a query without those that the choice of the table has answered. */
   static Map unanswered(Map others) {
     Map all = new HashMap(others);
-    for (int i = 0; i < ANSWERED.length; i++) {
-      all.remove(ANSWERED[i]);
-      all.remove(ANSWERED[i].toLowerCase(java.util.Locale.ROOT));
+    Object[] names = others.keySet().toArray();
+    for (int i = 0; i < names.length; i++) {
+      for (int n = 0; n < ANSWERED.length; n++) {
+        String answered = SQLConf.get().getConfString(ANSWERED[n][0], ANSWERED[n][1]);
+        if (answered.equalsIgnoreCase((String) names[i])) {
+          all.remove(names[i]);
+        }
+      }
     }
     return all;
   }

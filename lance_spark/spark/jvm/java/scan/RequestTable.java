@@ -71,14 +71,21 @@ public class RequestTable implements Table, SupportsRead {
     return RequestScanBuilder.of(this, options);
   }
 
+  /**
+   * Equal tables with equal options have the same rows: Spark then reads equal scans of a query once.
+   * The options of a table of a catalog say where it is.
+   */
   public boolean equals(Object other) {
-    return other instanceof RequestTable
-        && ((RequestTable) other).python == python
-        && ((RequestTable) other).snapshot == snapshot;
+    if (!(other instanceof RequestTable) || ((RequestTable) other).snapshot != snapshot) {
+      return false;
+    }
+    RequestTable that = (RequestTable) other;
+    boolean areNamed = isNamed && that.isNamed;
+    return areNamed ? that.schema().equals(schema()) : that.python == python;
   }
 
   public int hashCode() {
-    return System.identityHashCode(python);
+    return System.identityHashCode(snapshot);
   }
 
   public String toString() {
