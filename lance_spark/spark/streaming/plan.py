@@ -197,8 +197,11 @@ class StreamPlan:
             yield self._cut(self._part(version, snapshot=False), first, stop)
 
     def forget(self, end: Position) -> None:
-        """Drop cached manifests before a position."""
+        """Drop cached manifests and operations before a position."""
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
+        self._operations = {
+            version: name for version, name in self._operations.items() if version >= end.version
+        }
 
     def same_field_ids(self, version: int, newest: int) -> bool:
         """Return whether field ids mean the same columns in two versions.
@@ -315,10 +318,22 @@ class StreamPlan:
         try:
             existing = seen(self._manifest(position.last))
         except VersionNotFoundError:
-            # A version may be removed after it was read.
+            # A version may be removed after it was read, but the first version of a clone or of a
+            # branch has no version before it that a stream could have read.
+            if self._is_clone(position.last + 1):
+                raise self._replaced(
+                    f"version {position.last}, but the first version is {position.last + 1}"
+                ) from None
             return
         if existing != position.seen:
             raise self._replaced(f"a version {position.last} that differs from the existing one")
+
+    def _is_clone(self, version: int) -> bool:
+        try:
+            transaction = read_transaction(self.table.store, self._manifest(version))
+        except VersionNotFoundError:
+            return False
+        return transaction is not None and transaction.operation.name == "clone"
 
     def _check_not_ahead(self, start: Position, newest: int) -> None:
         if start.version > newest + 1:

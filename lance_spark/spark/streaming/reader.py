@@ -295,12 +295,9 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
     def _changes(self, changes: list[VersionChanges], manifest: Manifest) -> list[ChangeTask]:
         """Return tasks for changes, with the columns of the newest or of their last version."""
         plan, last = self._planned(), changes[-1].after
-        existing = {field.name for field in manifest.schema.fields} | {
-            field.name for field in CHANGE_FIELDS
-        }
-        if any(
-            name not in existing and name not in META_FIELDS for name in self.spark_schema.names
-        ):
+        existing = [field.name for field in (*manifest.schema.fields, *CHANGE_FIELDS)]
+        existing += [name for name in META_FIELDS if name not in existing]
+        if any(find(existing, name) < 0 for name in self.spark_schema.names):
             manifest = last
         same_field_ids = plan.same_field_ids(last.version, manifest.version)
         return tasks_of(

@@ -264,6 +264,70 @@ def test_a_recreated_table_is_refused(tmp_path: Path, limit: Limit, feed: bool) 
     assert plan_of(uri, change_feed=feed).next(Position(3), 4, Limit()) == Position(5)
 
 
+@pytest.mark.parametrize("feed", [False, True])
+@pytest.mark.parametrize("branch", [None, "b"])
+def test_a_clone_in_place_of_the_table_is_refused(
+    tmp_path: Path, branch: str | None, feed: bool
+) -> None:
+    """Its first version can have the number that the stream reads next, and has older rows, too."""
+    source, uri = str(tmp_path / "s"), str(tmp_path / ("s" if branch else "t"))
+
+    def opened() -> StreamPlan:
+        return StreamPlan(open_table(uri, branch=branch), change_feed=feed)
+
+    make(source)
+    if branch:
+        lance.dataset(source).create_branch(branch)
+    else:
+        make(uri)
+    start = opened().next(BEGINNING, 1, Limit())
+    assert start == Position(2)
+    append(source, 40, 50)
+    if branch:
+        lance_spark.open_dataset(source).branches.delete(branch)
+        lance.dataset(source).create_branch(branch)
+    else:
+        shutil.rmtree(uri)
+        lance.dataset(source).shallow_clone(uri, 2)
+    assert newest(str(open_table(uri, branch=branch).store.uri)) == 2
+    with pytest.raises(VersionNotFoundError, match="the table was recreated"):
+        opened().next(start, 2, Limit())
+    with pytest.raises(VersionNotFoundError, match="the table was recreated"):
+        read(opened(), start, Position(3))
+    # Streams that begin with it read it.
+    assert read(opened(), BEGINNING, opened().next(BEGINNING, 2, Limit())) == [(2, 50)]
+    rows = 0 if branch else 50
+    assert read(opened(), Position(2), Position(3)) == [(2, rows)]
+
+
+def test_a_long_stream_of_changes_keeps_little_in_memory(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    plan = plan_of(uri, change_feed=True)
+    position = Position(1)
+    for number in range(40, 45):
+        append(uri, number, number + 1)
+        end = plan.next(position, newest(uri), Limit())
+        assert plan.same_field_ids(position.version, newest(uri))
+        plan.forget(end)
+        position = end
+    assert len(plan._operations) <= 1
+    assert len(plan._parts) <= 1
+
+
+def test_names_of_another_case_in_older_versions(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    append(uri, 40, 41)
+    lance.dataset(uri).alter_columns({"path": "id", "name": "number"})
+    options = ReadOptions.parse({"path": uri, "startingVersion": "2"})
+    for name in ("number", "NUMBER"):
+        schema = StructType([StructField(name, LongType())])
+        reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+        (part,) = reader.partitions(reader.initialOffset(), Position(3).to_json())
+        assert [batch.to_pydict() for batch in reader.read(part)] == [{name: [40]}]
+
+
 def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
