@@ -12,9 +12,10 @@ the WAL entry, and in the version of the shard manifest that adds an SSTable
 client has changed the shard since. Shards that have the batch are left as they are. A later batch
 in a shard is an error: a crash repeats only the last one, so the checkpoint is an old one.
 
-The stream does not claim a shard again as long as the newest version is its own. If another writer
-has claimed the shard since, the stream claims it, and first flushes the rows that this writer has
-acknowledged. With `LOG`, a process keeps its claims for the next batches, until the MemWAL is
+The stream does not claim a shard again as long as the newest version is its own. Otherwise it
+claims the shard, and first flushes the rows of its log, which are those of another writer or of its
+own earlier `LOG`. Then it looks for the batch once more: another driver of the query may have gone
+on meanwhile. With `LOG`, a process keeps its claims for the next batches, until the MemWAL is
 disabled.
 """
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -298,7 +299,8 @@ class _ShardOfStream:
         # Only a writer that does not fail is used again.
         kept = _WRITERS.pop(key, None)
         if kept is not None and (kept.index_id == index_id or kept.writer.has_claim()):
-            writer, last = kept.writer, kept.batch
+            writer = kept.writer
+            is_new = not _is_repeated(store, kept.batch, self.batch)
         else:
             newest = read_latest(store, self.part.shard)
             if newest is not None and (
@@ -306,20 +308,17 @@ class _ShardOfStream:
             ):
                 return False
             writer = self._writer()
-            last = self._last_batch(writer)
-        is_new = not _is_repeated(store, last, self.batch)
+            last = max(_numbers_in(writer.entries, self.batch), default=-1)
+            # The claim flushes a full log.
+            is_new = not (
+                _is_repeated(store, last, self.batch)
+                or self._has_batch_after(newest, read_latest(store, self.part.shard))
+            )
         if is_new:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
         _WRITERS[key] = _KeptWriter(writer, number, index_id)
         return is_new
-
-    def _last_batch(self, writer: ShardWriter) -> int:
-        """Return the last batch in the log that a writer has read; -1 if the log has none."""
-        numbers = _numbers_in(writer.entries, self.batch)
-        # A full log is flushed when it is read.
-        flushed = _number_in([read_latest(self.table.store, self.part.shard)], self.batch)
-        return max([*numbers, -1 if flushed is None else flushed])
 
     def _writer(self) -> ShardWriter:
         """Claim the shard."""
@@ -335,9 +334,8 @@ class _ShardOfStream:
             return False
         progress = None if newest is None else progress_of(newest, self.batch.query_id)
         if newest is None or progress is None or progress.writer_epoch != newest.writer_epoch:
-            newest = self._claimed()
-            # The log can have had the batch, if the mode was `LOG` before.
-            if _is_repeated(store, _number_in([newest], self.batch), self.batch):
+            before, newest = newest, self._claimed()
+            if self._has_batch_after(before, newest):
                 return False
         generation, epoch = newest.current_generation, newest.writer_epoch
         sstable = write_sstable(self.table, shard, generation, self.part.rows)
@@ -346,6 +344,19 @@ class _ShardOfStream:
         )
         publish_sstable(store, shard, epoch, sstable, newest.replay_after, [recorded])
         return True
+
+    def _has_batch_after(self, before: ShardManifest | None, newest: ShardManifest | None) -> bool:
+        """Return whether a version after `before` has the batch.
+
+        Raises
+        ------
+        InvalidInputError
+            It has a later batch.
+        """
+        if newest is None:
+            return False
+        added = newest.version - (0 if before is None else before.version)
+        return has_batch(self.table.store, newest, replace(self.batch, lookback=added))
 
     def _claimed(self) -> ShardManifest:
         """Claim the shard, and flush the rows of its log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,82 @@ def test_two_streams_in_turns(tmp_path: Path, mode: StreamMode) -> None:
         assert write(root, number, [3, 4], mode=mode, query="b") == []
     names = read(root)
     assert [names[key] for key in (1, 2, 3, 4)] == ["a2.1", "a2.2", "b2.3", "b2.4"]
+
+
+@pytest.mark.parametrize("change", ["table", "mem_wal"])
+@pytest.mark.parametrize("mode", MODES)
+def test_shards_that_were_made_again(tmp_path: Path, mode: StreamMode, change: str) -> None:
+    """They have the ids of the shards before, which this process has claimed."""
+    root = tmp_path / "t"
+    new_table(root, buckets=1)
+    for query in ("q", "other"):
+        write(root, 0, [1], mode=mode, query=query)
+        write(root, 1, [2], mode=mode, query=query)
+    if change == "table":
+        shutil.rmtree(root)
+        new_table(root, buckets=1)
+    else:
+        lance_spark.open_dataset(str(root)).disable_mem_wal()
+        lance.dataset(root).initialize_mem_wal(bucket_column="id", num_buckets=1)
+    for number, query in ((2, "other"), (2, "q"), (3, "other"), (3, "q")):
+        key = 10 * number + len(query)
+        assert write(root, number, [key], mode=mode, query=query, text=query)
+    names = read(root)
+    assert [names[key] for key in (21, 25, 31, 35)] == ["q2.21", "other2.25", "q3.31", "other3.35"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_stream_that_changes_its_mode(tmp_path: Path, restarts: bool) -> None:
+    root = tmp_path / "t"
+    dataset = lance.write_dataset(some_rows([1], "base"), root)
+    dataset.initialize_mem_wal(unsharded=True, max_memtable_rows=10)
+    for number in range(7):
+        write(root, number, list(range(4)), mode=StreamMode.LOG)
+    (state,) = read_state(open_table(str(root))).shards
+    assert (len(state.sstables), len(state.entries)) == (2, 1)
+    if restarts:
+        stream_batches._WRITERS.clear()
+    assert write(root, 7, [3], mode=StreamMode.SSTABLE)
+    assert fresh(root) == {0: "s6.0", 1: "s6.1", 2: "s6.2", 3: "s7.3"}
+    assert write(root, 8, [2], mode=StreamMode.LOG)
+    assert read(root) == {0: "s6.0", 1: "s6.1", 2: "s8.2", 3: "s7.3"}
+
+
+def test_a_checkpoint_that_was_set_back_with_another_mode(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    new_table(root, buckets=1)
+    for number in range(3):
+        write(root, number, [7], mode=StreamMode.LOG)
+    stream_batches._WRITERS.clear()
+    with pytest.raises(InvalidInputError, match=r"batch 1 .* has its batch 2: the check"):
+        write(root, 1, [7])
+    assert write(root, 2, [7]) == []
+    assert read(root)[7] == "s2.7"
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_driver_that_slept_before_its_claim(
+    tmp_path: Path, mode: StreamMode, flushed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver has repeated its batch, and gone on: the old rows must not come back."""
+    root = tmp_path / "t"
+    new_table(root, buckets=1)
+    real = stream_batches._ShardOfStream._writer
+
+    def slow(part: Any) -> Any:
+        monkeypatch.undo()
+        for number in range(3):
+            write(root, number, [5], mode=mode)
+        if flushed:
+            flush_logs(open_table(str(root)))
+        stream_batches._WRITERS.clear()
+        return real(part)
+
+    monkeypatch.setattr(stream_batches._ShardOfStream, "_writer", slow)
+    with pytest.raises(InvalidInputError, match=r"batch 0 .* has its batch 2: the check"):
+        write(root, 0, [5], mode=mode)
+    assert read(root)[5] == "s2.5"
 
 
 def _table(root: Path) -> OpenTable:
