@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
 from lance_spark.errors import SchemaMismatchError, UnsupportedError, naming
@@ -50,10 +51,9 @@ from lance_spark.table.manifest.versions import latest
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from lance_spark.change_feed.diff import VersionChanges
     from lance_spark.change_feed.tasks import ChangeTask
+    from lance_spark.file.schema.field import Field
     from lance_spark.spark.options.predicate_text import OptionText
     from lance_spark.table.manifest.manifest import Manifest
 
@@ -313,7 +313,9 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         """Return tasks for fragments, as of the version that added them."""
         if not part.fragments:
             return []
-        if not self._has_columns_of(newest, part.manifest):
+        if not _can_read_by_name(
+            self.spark_schema, newest.schema.fields, part.manifest.schema.fields
+        ):
             if self.options.filter is not None:
                 raise SchemaMismatchError(
                     f"table {display(self.options.path)}: version {part.manifest.version} lacks "
@@ -339,16 +341,38 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             fragment_ids=[fragment.id for fragment in part.fragments],
         )
 
-    def _has_columns_of(self, newest: Manifest, manifest: Manifest) -> bool:
-        """Return whether a version has the read columns with their present names and ids."""
-        ids = {field.name: field.id for field in manifest.schema.fields}
-        newest_ids = {field.name: field.id for field in newest.schema.fields}
-        for name in self.spark_schema.names:
-            index = find(list(newest_ids), name)
-            newest_name = name if index < 0 else list(newest_ids)[index]
-            if newest_name in newest_ids and ids.get(newest_name) != newest_ids[newest_name]:
-                return False
-        return True
+
+def _can_read_by_name(schema: StructType, newest: Sequence[Field], fields: Sequence[Field]) -> bool:
+    """Return whether an older version has columns under their present names.
+
+    It has not if a column, or a field of a struct, was renamed or added since. A column whose type
+    was changed since has another id, and the same name.
+
+    Parameters
+    ----------
+    newest, fields : sequence of Field
+        Columns of the newest and of the older version, or fields of a struct of both.
+    """
+    names = [field.name for field in newest]
+    by_name = {field.name: field for field in fields}
+    ids = {field.id for field in fields}
+    for column in schema:
+        position = find(names, column.name)
+        if position < 0:
+            # Dropped since, or a column such as `_rowid`.
+            continue
+        present = newest[position]
+        older = by_name.get(present.name)
+        if older is None or (older.id != present.id and present.id in ids):
+            return False
+        nested = column.dataType
+        if (
+            isinstance(nested, StructType)
+            and present.logical_type == older.logical_type == "struct"
+            and not _can_read_by_name(nested, present.children, older.children)
+        ):
+            return False
+    return True
 
 
 def _together(

@@ -14,12 +14,13 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 import lance_spark
 from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
+    SchemaMismatchError,
     UnsupportedError,
     VersionNotFoundError,
 )
@@ -326,6 +327,85 @@ def test_names_of_another_case_in_older_versions(tmp_path: Path) -> None:
         reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
         (part,) = reader.partitions(reader.initialOffset(), Position(3).to_json())
         assert [batch.to_pydict() for batch in reader.read(part)] == [{name: [40]}]
+
+
+def cast_to_long(uri: str) -> None:
+    lance.dataset(uri).alter_columns({"path": "n", "data_type": pa.int64()})
+
+
+def add_child(uri: str) -> None:
+    field = pa.field("p", pa.struct([("y", pa.int32())]))
+    lance_spark.open_dataset(uri).add_columns(pa.schema([field]))
+
+
+def rename_child(uri: str) -> None:
+    lance.dataset(uri).alter_columns({"path": "p.x", "name": "z"})
+
+
+@pytest.mark.parametrize(
+    ("change", "columns", "row"),
+    [
+        (cast_to_long, ["long", "x"], {"n": 1, "p": {"x": 1}}),
+        (add_child, ["integer", "x", "y"], {"n": 1, "p": {"x": 1, "y": None}}),
+        (rename_child, ["integer", "z"], {"n": 1, "p": {"z": 1}}),
+        (rename_child, ["integer", "x"], {"n": 1, "p": {"x": 1}}),
+    ],
+    ids=["cast", "new child", "renamed child", "old name of a child"],
+)
+def test_columns_that_changed_before_a_version_was_read(
+    tmp_path: Path, change: Callable[[str], None], columns: list[str], row: dict[str, Any]
+) -> None:
+    """A query that was started before, or after the change, reads the rows of versions before it."""
+    uri = str(tmp_path / "t")
+    fields = [("n", pa.int32()), ("p", pa.struct([("x", pa.int32())]))]
+    rows = pa.table({"n": [1], "p": [{"x": 1}]}, schema=pa.schema(fields))
+    lance.write_dataset(rows, uri)
+    change(uri)
+    options = ReadOptions.parse({"path": uri, "startingVersion": "1"})
+    dtype, *children = columns
+    nested = StructType([StructField(name, IntegerType()) for name in children])
+    schema = StructType().add("n", dtype).add("p", nested)
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    (part,) = reader.partitions(reader.initialOffset(), Position(2).to_json())
+    assert [batch.to_pylist() for batch in reader.read(part)] == [[row]]
+
+
+def test_a_query_stops_at_a_version_without_its_columns(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    append(uri, 40, 41)
+    lance.dataset(uri).alter_columns({"path": "id", "name": "number"})
+    lance.write_dataset(pa.table({"number": [41]}), uri, mode="append")
+    ends = [Position(version).to_json() for version in (2, 3, 4, 5)]
+
+    def reader(name: str, **settings: str) -> LanceStreamReader:
+        options = ReadOptions.parse({"path": uri, **settings})
+        schema = StructType([StructField(name, LongType())])
+        return LanceStreamReader(options, FeedOptions.parse(options), schema)
+
+    running = reader("id")
+    (part,) = running.partitions(ends[0], ends[1])
+    assert [batch.to_pydict() for batch in running.read(part)] == [{"id": [40]}]
+    with pytest.raises(SchemaMismatchError, match="no column id"):
+        running.partitions(ends[1], ends[3])
+    started = reader("number")
+    (part,) = started.partitions(ends[0], ends[3])
+    assert [batch.to_pydict()["number"] for batch in started.read(part)] == [[40], [41]]
+    with pytest.raises(SchemaMismatchError, match="remove the option filter"):
+        reader("number", filter="number > 0").partitions(ends[0], ends[3])
+
+
+def test_a_query_stops_at_a_version_with_a_wider_type(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    rows = pa.table({"n": pa.array([1], pa.int32())})
+    lance.write_dataset(rows, uri)
+    cast_to_long(uri)
+    lance.write_dataset(rows.cast(pa.schema([("n", pa.int64())])), uri, mode="append")
+    options = ReadOptions.parse({"path": uri})
+    schema = StructType([StructField("n", IntegerType())])
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    with pytest.raises(SchemaMismatchError, match="int64 in the table and cannot be read as int32"):
+        reader.partitions(Position(2).to_json(), Position(4).to_json())
 
 
 def test_spark_that_calls_latest_offset_only(tmp_path: Path) -> None:
