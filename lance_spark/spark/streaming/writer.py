@@ -172,7 +172,10 @@ class LanceStreamWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
         from lance_spark.spark.options.rare_options import OverwriteOptions
 
         effect = OverwriteOptions.parse(self.options, self.overwrite)
-        if effect.write_token is not None or effect.replaces_part:
+        # An append would ignore it, and add the rows to those that they should replace.
+        mode = self.options.overwrite.get("partition_overwrite_mode", "")
+        is_dynamic = mode.strip().lower() == "dynamic"
+        if effect.write_token is not None or effect.replaces_part or is_dynamic:
             raise InvalidOptionError(
                 "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode do not "
                 "apply to streams: a stream numbers its batches itself, and appends, or overwrites "

@@ -243,9 +243,13 @@ def test_a_task_without_a_result_is_no_commit(tmp_path: Path) -> None:
         writer.commit([None], 3)
     writer.commit([], 3)
     assert not (tmp_path / "t").exists()
-    options = WriteOptions.parse({"path": str(tmp_path / "t"), "txnAppId": "a", "txnVersion": "1"})
-    with pytest.raises(InvalidOptionError, match="numbers its batches itself"):
-        pickle.dumps(LanceStreamWriter(options, schema, False))
+    for given in (
+        {"txnAppId": "a", "txnVersion": "1"},
+        {"partitionOverwriteMode": " Dynamic ", "partitionBy": "id"},
+    ):
+        options = WriteOptions.parse({"path": str(tmp_path / "t"), **given})
+        with pytest.raises(InvalidOptionError, match="numbers its batches itself"):
+            pickle.dumps(LanceStreamWriter(options, schema, False))
 
 
 @pytest.mark.parametrize("complete", [False, True])
