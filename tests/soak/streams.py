@@ -58,7 +58,8 @@ class Streams:
         self.errors: list[str] = []
         if not (folder / "keyed.lance").exists():
             keyed = lance_spark.write_dataset(KEYED.empty_table(), folder / "keyed.lance")
-            keyed.initialize_mem_wal(bucket_column="key", num_buckets=2)
+            # Logs are flushed by size, too, before a query changes its mode.
+            keyed.initialize_mem_wal(bucket_column="key", num_buckets=2, max_memtable_batches=20)
 
     def stream(self, name: str, deadline: float) -> None:
         """Run a stream, stopping it at any time, until a deadline."""

@@ -96,7 +96,15 @@ def test_the_function_returns_the_change_feed(
     )
     assert (row.id, row._commit_version) == (3, 5)
     since = row._commit_timestamp.isoformat(sep=" ")
-    assert catalog.sql(f"SELECT count(*) FROM lance_changes('queried.t', '{since}')") == [(1,)]
+    for bound, count in (
+        (f"'{since}'", 1),
+        (f"TIMESTAMP'{since}+00:00'", 1),
+        (f"TIMESTAMP_NTZ'{since}'", 1),
+        ("DATE'2100-01-01'", 0),
+        ("5S", 1),
+    ):
+        query = f"SELECT count(*) FROM lance_changes('queried.t', {bound})"
+        assert catalog.sql(query) == [(count,)], bound
     spark.sql("DECLARE OR REPLACE VARIABLE first INT DEFAULT 5")
     assert catalog.sql("SELECT count(*) FROM lance_changes('queried.t', first)") == [(1,)]
     spark.sql("USE queried")
@@ -114,6 +122,8 @@ def test_the_function_returns_the_change_feed(
         ("lance_changes('queried.t', NULL)", "a bound is null"),
         ("lance_changes('queried.t', 2, 77)", "77"),
         ("lance_changes('queried.t', 77)", "startingVersion is 77"),
+        ("lance_changes('queried.t', 1.5D)", "startingTimestamp must be a time"),
+        ("lance_changes('queried.t', INTERVAL 1 DAY)", "startingTimestamp must be a time"),
         ("lance_changes('queried.t', 3, 1)", "starts at version 3 and ends at version 1"),
         ("lance_changes('queried.t', start => 2)", "a constant without a name, not start => 2"),
         ("lance_changes('queried.t', (SELECT 2))", "a constant without a name"),

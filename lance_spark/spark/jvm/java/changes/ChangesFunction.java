@@ -1,5 +1,8 @@
 package org.lancespark;
 
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -15,6 +18,11 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.IntegralType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
 import scala.Option;
 import scala.Tuple3;
 import scala.collection.Seq;
@@ -50,7 +58,7 @@ public class ChangesFunction extends AbstractFunction1 {
                 + NAME
                 + "('table', start[, end]), where start and end are versions or timestamps");
       }
-      values.add(value == null || value instanceof Number ? value : String.valueOf(value));
+      values.add(value == null ? null : constant(expression.dataType(), value));
     }
     String text = values.isEmpty() ? "" : String.valueOf(values.get(0));
     Map arguments = ofTable(text);
@@ -63,6 +71,19 @@ public class ChangesFunction extends AbstractFunction1 {
     }
     ChangesTable table = new ChangesTable(NAME + "(" + text + ")", reply);
     return DataSourceV2Relation.create(table, Option.empty(), Option.empty());
+  }
+
+  /** Returns a whole number, or the text of a name, a time or another constant. */
+  private static Object constant(DataType type, Object value) {
+    // Spark's values of dates and times are numbers, which are no versions.
+    if (type instanceof DateType) {
+      return LocalDate.ofEpochDay(((Number) value).longValue()).toString();
+    }
+    if (type instanceof TimestampType || type instanceof TimestampNTZType) {
+      Instant time = Instant.EPOCH.plus(((Number) value).longValue(), ChronoUnit.MICROS);
+      return time.toString();
+    }
+    return type instanceof IntegralType ? value : String.valueOf(value);
   }
 
   /** Returns what calls of Python say of a table, by its name in SQL or its path. */
