@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.take import parse_positions, take_addresses, take_rows
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.planning import Columns
     from lance_spark.scan.text.queries import QueryLike
     from lance_spark.scan.text.search import TextSearch
 
@@ -59,7 +60,7 @@ class ScanMethods(NearestMethods):
     def take(
         self,
         indices: Sequence[int],
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         *,
         blob_handling: str | None = None,
     ) -> pa.Table:
@@ -71,7 +72,7 @@ class ScanMethods(NearestMethods):
         ----------
         indices : sequence of int, or integer array
             Positions from 0 on, in any order, possibly repeated.
-        columns : sequence of str, optional
+        columns : sequence of str or mapping, optional
             As in `to_batches`. A hidden column, such as ``_rowid``, is returned as often as it is
             named, other columns once.
         blob_handling : str, optional
@@ -88,6 +89,13 @@ class ScanMethods(NearestMethods):
             A position is out of range, or a column does not exist.
         CorruptTableError, CorruptFileError, StorageError
         """
+        computed = None
+        if isinstance(columns, Mapping):
+            from lance_spark.dataset.scanning.computed import parse_computed
+
+            computed = parse_computed(columns, self._table.schema)
+            # A column that is not read says how many rows constants have.
+            columns = computed.read or [row_meta.ROW_ADDRESS.name]
         names = row_meta.without_repeats(columns)
         schema = row_meta.of_take(self._select(names, blob_handling))
         positions = parse_positions(indices, self.count_rows())
@@ -96,7 +104,8 @@ class ScanMethods(NearestMethods):
         unique, inverse = np.unique(positions, return_inverse=True)
         batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
         table = pa.Table.from_batches(batches, schema.to_arrow())
-        table = extended_table(row_meta.with_repeats(table, columns))
+        table = row_meta.with_repeats(table, columns)
+        table = extended_table(table if computed is None else computed.of_table(table))
         if np.array_equal(inverse, np.arange(len(unique))):
             return table
         return table.take(pa.array(inverse))

@@ -20,6 +20,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import deletion_path
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lance_spark.dataset.planning import Columns, Filter
     from lance_spark.dataset.scanning.methods import ScannerMethods
     from lance_spark.dataset.scanning.scanner import Scanner
@@ -38,9 +40,16 @@ class DatasetFragment:
     >>> kept = [fragment for fragment in changed if fragment is not None]
     """
 
-    def __init__(self, dataset: ScannerMethods, fragment: Fragment) -> None:
+    def __init__(self, dataset: ScannerMethods, fragment: Fragment | int) -> None:
+        if isinstance(fragment, int):
+            numbers = {member.id: member for member in dataset.fragments}
+            if fragment not in numbers:
+                raise InvalidInputError(f"fragment {fragment} not found in {dataset!r}")
+            fragment = numbers[fragment]
         self._dataset = dataset
         self._fragment = fragment
+        #: Columns of `take` by default.
+        self._taken: Columns | None = None
 
     def __repr__(self) -> str:
         return f"DatasetFragment(id={self.fragment_id}, physical_rows={self.physical_rows})"
@@ -103,9 +112,28 @@ class DatasetFragment:
 
         return fragment_of_file(dataset._table, filename, fragment_id)
 
-    def open_session(self) -> DatasetFragment:
-        """Return this fragment, whose `take` keeps files open, as a session of pylance does."""
-        return self
+    def open_session(
+        self, columns: Columns | None = None, with_row_address: bool | None = None
+    ) -> DatasetFragment:
+        """Return the fragment, whose `take` keeps files open, as a session of pylance does.
+
+        Parameters
+        ----------
+        columns : sequence of str or mapping, optional
+            What `take` of the result reads by default; all columns by default.
+        with_row_address : bool, optional
+            Whether `take` of the result appends the column ``_rowaddr``.
+        """
+        if columns is None and not with_row_address:
+            return self
+        if columns is None:
+            columns = self._dataset.schema.names
+        if with_row_address:
+            name = row_meta.ROW_ADDRESS.name
+            columns = {**columns, name: name} if isinstance(columns, Mapping) else [*columns, name]
+        session = DatasetFragment(self._dataset, self._fragment)
+        session._taken = columns
+        return session
 
     @property
     def fragment_id(self) -> int:
@@ -153,11 +181,19 @@ class DatasetFragment:
         filter: Filter | None = None,
         limit: int | None = None,
         offset: int | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
         **arguments: Any,
     ) -> pa.Table:
         """Return the rows as an Arrow table; the parameters are those of `Dataset.scanner`."""
         return self.scanner(
-            columns, filter=filter, limit=limit, offset=offset, **arguments
+            columns,
+            filter=filter,
+            limit=limit,
+            offset=offset,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+            **arguments,
         ).to_table()
 
     def to_batches(self, **arguments: Any) -> Iterator[pa.RecordBatch]:
@@ -165,10 +201,32 @@ class DatasetFragment:
         yield from self.scanner(**arguments).to_batches()
 
     def to_pandas(
-        self, columns: Columns | None = None, filter: Filter | None = None, **arguments: Any
-    ) -> Any:
-        """Return the rows as a DataFrame of pandas; the parameters are those of `to_table`."""
-        return self.to_table(columns, filter, **arguments).to_pandas()
+        self,
+        columns: Columns | None = None,
+        filter: Filter | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        batch_size: int | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """Return the rows as a DataFrame; the parameters are those of `Dataset.to_pandas`."""
+        from lance_spark.dataset.rows.frames import parted
+
+        scan, others = parted(options, self._dataset.scanner)
+        scanner = self.scanner(
+            columns,
+            filter=filter,
+            limit=limit,
+            offset=offset,
+            batch_size=batch_size,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+            **scan,
+        )
+        return scanner.to_pandas(blob_mode=blob_mode, **others)
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first rows as an Arrow table."""
@@ -185,7 +243,7 @@ class DatasetFragment:
         ----------
         indices : sequence of int, or integer array
             Positions from 0 on, in any order, possibly repeated.
-        columns : sequence of str, optional
+        columns : sequence of str or mapping, optional
             As in `Dataset.take`.
 
         Raises
@@ -193,10 +251,9 @@ class DatasetFragment:
         InvalidInputError
             A position is out of range, or a column does not exist.
         """
-        if isinstance(columns, Mapping):
-            raise InvalidInputError("columns of take must be a list of names, not expressions")
         first = row_meta.first_positions(self._dataset.fragments)[self.fragment_id]
         positions = parse_positions(indices, self._fragment.num_rows)
+        columns = self._taken if columns is None else columns
         return self._dataset.take(list(positions + first), columns)
 
     def validate(self) -> None:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.scan.predicates.tree import Column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lance_spark.dataset.scanning.methods import ScannerMethods
-
 _MODES = ("lazy", "bytes", "descriptions")
 
 
-def to_pandas(dataset: ScannerMethods, options: Mapping[str, Any], blob_mode: str) -> pd.DataFrame:
-    """Return rows as a DataFrame; see `Dataset.to_pandas`.
+def to_pandas(scanner: Any, options: Mapping[str, Any], blob_mode: str) -> pd.DataFrame:
+    """Return the rows of a scan as a DataFrame; see `Dataset.to_pandas`.
 
     Parameters
     ----------
+    scanner : Scanner
+        The class imports this module.
     options : mapping
-        Arguments of `Dataset.to_table` and of `pyarrow.Table.to_pandas`.
+        Arguments of `pyarrow.Table.to_pandas`.
     """
     try:
         import pandas  # noqa: F401 - the conversion of pyarrow needs it
@@ -31,35 +33,48 @@ def to_pandas(dataset: ScannerMethods, options: Mapping[str, Any], blob_mode: st
         raise InvalidInputError("to_pandas needs the package pandas; install it") from None
     if blob_mode not in _MODES:
         raise InvalidInputError(f"blob_mode must be one of {', '.join(_MODES)}, not {blob_mode!r}")
-    names = inspect.signature(dataset.scanner).parameters
-    scan = {name: value for name, value in options.items() if name in names}
-    others = {name: value for name, value in options.items() if name not in names}
     if blob_mode == "bytes":
-        return dataset.to_table(**{**scan, "blob_handling": "all_binary"}).to_pandas(**others)
-    blobs = _blob_columns(dataset, scan) if blob_mode == "lazy" else []
+        table = _changed(scanner, blob_handling="all_binary").to_table()
+        return table.to_pandas(**options)
+    blobs = _blob_columns(scanner) if blob_mode == "lazy" else {}
     if not blobs:
-        return dataset.to_table(**scan).to_pandas(**others)
-    is_wanted = bool(scan.get("with_row_address")) or ROW_ADDRESS.name in (
-        scan.get("columns") or ()
-    )
-    table = dataset.to_table(**scan if is_wanted else {**scan, "with_row_address": True})
+        return scanner.to_table().to_pandas(**options)
+    is_wanted = ROW_ADDRESS.name in scanner.projected_schema.names
+    table = (scanner if is_wanted else _changed(scanner, with_row_address=True)).to_table()
     addresses = table[ROW_ADDRESS.name].to_numpy()
     order = [name for name in table.column_names if is_wanted or name != ROW_ADDRESS.name]
-    frame = table.select([name for name in order if name not in blobs]).to_pandas(**others)
-    for name in blobs:
-        files = dataset.take_blobs(name, addresses=addresses)
+    frame = table.select([name for name in order if name not in blobs]).to_pandas(**options)
+    for name, column in blobs.items():
+        files = scanner._dataset.take_blobs(column, addresses=addresses)
         frame.insert(order.index(name), name, files)
     return frame
 
 
-def _blob_columns(dataset: ScannerMethods, scan: Mapping[str, Any]) -> list[str]:
-    """Return the blob columns of a scan, which are top-level columns."""
-    schema = dataset._table.schema
-    names = scan.get("columns")
-    if isinstance(names, Mapping):
-        names = [name for name, text in names.items() if name == text]
-    return [
-        field.name
-        for field in schema.fields
+def parted(
+    options: Mapping[str, Any], scan: Callable[..., Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return those arguments that are of a function that scans, and the others."""
+    names = inspect.signature(scan).parameters
+    own = {name: value for name, value in options.items() if name in names}
+    return own, {name: value for name, value in options.items() if name not in names}
+
+
+def _changed(scanner: Any, **arguments: Any) -> Any:
+    return type(scanner)(scanner._dataset, replace(scanner._request, **arguments))
+
+
+def _blob_columns(scanner: Any) -> dict[str, str]:
+    """Return the blob columns of a scan, which are top-level columns, by their names in it."""
+    request = scanner._request
+    if request.computed is not None:
+        return {
+            name: value.path[0].name
+            for name, value in request.computed.values.items()
+            if isinstance(value, Column) and len(value.path) == 1 and value.path[0].is_blob
+        }
+    names = request.columns
+    return {
+        field.name: field.name
+        for field in scanner._dataset._table.schema.fields
         if field.is_blob and (names is None or field.name in names)
-    ]
+    }

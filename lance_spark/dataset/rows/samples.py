@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,7 +44,7 @@ class SampleMethods(ScannerMethods):
     def sample(
         self,
         num_rows: int,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         randomize_order: bool = True,
         **options: Any,
     ) -> pa.Table:
@@ -56,7 +56,7 @@ class SampleMethods(ScannerMethods):
         ----------
         num_rows : int
             Number of rows.
-        columns : sequence of str, optional
+        columns : sequence of str or mapping, optional
             As in `take`.
         randomize_order : bool
             Whether the order of the rows is random, too. The table's order is read faster.
@@ -104,6 +104,9 @@ class SampleMethods(ScannerMethods):
         columns: Columns | None = None,
         filter: Filter | None = None,
         limit: int | None = None,
+        offset: int | None = None,
+        nearest: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
         *,
         blob_mode: str = "lazy",
         **options: Any,
@@ -112,7 +115,7 @@ class SampleMethods(ScannerMethods):
 
         Parameters
         ----------
-        columns, filter, limit
+        columns, filter, limit, offset, nearest, batch_size
             As in `to_table`.
         blob_mode : str
             Content of blob columns: ``lazy`` (`BlobFile` objects, see `take_blobs`), ``bytes`` or
@@ -130,11 +133,11 @@ class SampleMethods(ScannerMethods):
         --------
         >>> frame = dataset.to_pandas(["id", "name"], filter="id > 5", split_blocks=True)
         """
-        from lance_spark.dataset.rows.frames import to_pandas
+        from lance_spark.dataset.rows.frames import parted
 
-        return to_pandas(
-            self, {"columns": columns, "filter": filter, "limit": limit, **options}, blob_mode
-        )
+        scan, others = parted(options, self.scanner)
+        scanner = self.scanner(columns, filter, limit, offset, nearest, batch_size, **scan)
+        return scanner.to_pandas(blob_mode=blob_mode, **others)
 
     def sql(self, sql: str) -> SqlQueryBuilder:
         """Query this version in SQL. Needs DuckDB: ``lance-spark[sql]``.

@@ -72,6 +72,12 @@ class ComputedColumns:
             return batch.select([])
         return pa.RecordBatch.from_arrays([*arrays, *others], schema=schema)
 
+    def of_table(self, table: pa.Table) -> pa.Table:
+        """Return the columns for the rows of a table, which has the columns of `read`."""
+        schema = pa.schema(self.fields())
+        batches = table.combine_chunks().to_batches()
+        return pa.Table.from_batches([self.of_batch(batch, schema) for batch in batches], schema)
+
 
 def parse_computed(columns: Mapping[str, str], schema: Schema) -> ComputedColumns:
     """Parse the columns of a scan.

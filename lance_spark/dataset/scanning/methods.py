@@ -11,7 +11,12 @@ import pyarrow as pa
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
 from lance_spark.dataset.scan import ScanMethods
 from lance_spark.dataset.scanning.ordered import parse_order
-from lance_spark.dataset.scanning.request import ScanRequest, check_hints, check_refused
+from lance_spark.dataset.scanning.request import (
+    ScanRequest,
+    check_hints,
+    check_refused,
+    condition_of,
+)
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.fragments.fragment import Fragment
 
@@ -79,7 +84,8 @@ class ScannerMethods(ScanMethods):
             Read only rows that satisfy this condition: the text of a ``WHERE`` clause in Spark's
             SQL, with Spark's meaning of null and NaN (`lance_spark.scan.predicates.sql`), or an
             expression of Arrow, with Arrow's meaning. No session time zone is assumed: a timestamp
-            literal for a column with a time zone must name its zone.
+            literal for a column with a time zone must name its zone. As in pylance, a mapping with
+            the key ``expr_filter`` is taken, too.
         limit : int, optional
             Maximum number of rows. Filters come first.
         offset : int, optional
@@ -174,6 +180,7 @@ late_materialization : optional
                 io_buffer_size,
                 late_materialization,
             )
+        filter = condition_of(filter)
         computed = None
         if isinstance(columns, Mapping):
             from lance_spark.dataset.scanning.computed import parse_computed
@@ -217,6 +224,10 @@ late_materialization : optional
         offset: int | None = None,
         nearest: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
+        batch_size_bytes: int | None = None,
+        batch_readahead: int | None = None,
+        fragment_readahead: int | None = None,
+        scan_in_order: bool | None = None,
         **arguments: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in the table's order.
@@ -236,7 +247,17 @@ late_materialization : optional
             )
             filter, batch_size = None, filter
         yield from self.scanner(
-            columns, filter, limit, offset, nearest, batch_size, **arguments
+            columns,
+            filter,
+            limit,
+            offset,
+            nearest,
+            batch_size,
+            batch_size_bytes,
+            batch_readahead,
+            fragment_readahead,
+            scan_in_order,
+            **arguments,
         ).to_batches()
 
     def to_table(
@@ -247,6 +268,10 @@ late_materialization : optional
         offset: int | None = None,
         nearest: Mapping[str, Any] | None = None,
         batch_size: int | None = None,
+        batch_size_bytes: int | None = None,
+        batch_readahead: int | None = None,
+        fragment_readahead: int | None = None,
+        scan_in_order: bool | None = None,
         **arguments: Any,
     ) -> pa.Table:
         """Return the rows as an Arrow table.
@@ -254,7 +279,17 @@ late_materialization : optional
         The parameters and errors are those of `scanner`.
         """
         return self.scanner(
-            columns, filter, limit, offset, nearest, batch_size, **arguments
+            columns,
+            filter,
+            limit,
+            offset,
+            nearest,
+            batch_size,
+            batch_size_bytes,
+            batch_readahead,
+            fragment_readahead,
+            scan_in_order,
+            **arguments,
         ).to_table()
 
     def arrow_dataset(self) -> ArrowDataset:

@@ -125,6 +125,30 @@ def check_refused(arguments: Mapping[str, Any]) -> None:
             raise UnsupportedFeatureError(f"{name} is not supported; {advice}")
 
 
+def condition_of(filter: Any) -> Any:
+    """Return the condition of a filter. A filter of pylance can be a mapping with a search, too.
+
+    Raises
+    ------
+    InvalidInputError
+        A key is unknown.
+    UnsupportedFeatureError
+        The mapping has a search.
+    """
+    if not isinstance(filter, Mapping):
+        return filter
+    unknown = filter.keys() - {"expr_filter", "search_filter"}
+    if unknown:
+        raise InvalidInputError(
+            f"the keys of filter must be expr_filter and search_filter, not {min(unknown)!r}"
+        )
+    if filter.get("search_filter") is not None:
+        raise UnsupportedFeatureError(
+            "search_filter of filter is not supported; give nearest or full_text_query"
+        )
+    return filter.get("expr_filter")
+
+
 def check_hints(
     names: Iterable[str],
     batch_readahead: int | None,

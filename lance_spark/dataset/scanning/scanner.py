@@ -30,6 +30,8 @@ from lance_spark.scan.task import ScanTask
 from lance_spark.scan.top_rows import sorted_rows
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lance_spark.dataset.scan import ScanMethods
 
 _LOG = logging.getLogger(__name__)
@@ -116,9 +118,25 @@ class Scanner:
             return self.to_table().to_reader(max_chunksize=self._request.batch_size)
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
-    def to_pandas(self, **kwargs: Any) -> Any:
-        """Return the rows as a DataFrame of pandas; `kwargs` are those of `Table.to_pandas`."""
-        return self.to_table().to_pandas(**kwargs)
+    def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> pd.DataFrame:
+        """Return the rows as a DataFrame of pandas.
+
+        Parameters
+        ----------
+        blob_mode : str
+            As in `Dataset.to_pandas`.
+        **kwargs
+            Arguments of `pyarrow.Table.to_pandas`.
+
+        Raises
+        ------
+        InvalidInputError
+            `blob_mode` is unknown, or pandas is not installed.
+        CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.dataset.rows.frames import to_pandas
+
+        return to_pandas(self, kwargs, blob_mode)
 
     def scan_batches(self) -> list[pa.RecordBatch]:
         """Return all record batches."""
