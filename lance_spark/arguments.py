@@ -10,18 +10,20 @@
 | `Sequence[...]`, `Collection[...]`, `Iterable[...]` | iterables, but not a string |
 
 `| None` may follow. Arguments with any other annotation are not checked.
+
+`takes_keywords` adds keywords that only pylance has: another name, no effect, or a clear refusal.
 """
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -62,6 +64,8 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
 _MINIMUMS = {"conflict_retries": 0, "max_retries": 0}
 #: Errors show values of these types. Other values can be long or contain secrets.
 _SHOWN_TYPES = (bool, int, float)
+#: The attribute of a function with the keywords of `takes_keywords`.
+_KEYWORDS = "_keywords_of_pylance"
 
 
 def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -101,6 +105,94 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         return function(*args, **kwargs)
 
     return call
+
+
+#: What calls may give besides None without an effect, and why other values are refused.
+Refusals = Mapping[str, tuple[Collection[object], str]]
+
+
+class Keywords(NamedTuple):
+    """Keywords that a function takes besides its parameters; see `takes_keywords`."""
+
+    renamed: Mapping[str, str]
+    unused: Collection[str]
+    refused: Collection[str]
+
+
+def takes_keywords(
+    renamed: Mapping[str, str] | None = None,
+    unused: Collection[str] = (),
+    refused: Refusals | None = None,
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Return a decorator of functions and classes for keywords that pylance has in addition.
+
+    They are not in the signature, which stays as it is. `keywords_of` returns their names.
+
+    Parameters
+    ----------
+    renamed : mapping of str to str
+        Names here, by the names in pylance.
+    unused : collection of str
+        Keywords that only choose how pylance works. They have no effect.
+    refused : mapping of str to (values, reason)
+        Keywords of which None and some other values change nothing. Other values are an error.
+
+    Raises
+    ------
+    InvalidInputError
+        The decorated function was called with both names of a parameter.
+    UnsupportedFeatureError
+        The decorated function was called with a refused value.
+    """
+    renamed, refused = renamed or {}, refused or {}
+
+    def resolved(given: dict[str, Any]) -> dict[str, Any]:
+        if renamed.keys().isdisjoint(given) and keywords.isdisjoint(given):
+            return given
+        result = {}
+        for name, value in given.items():
+            if name in renamed:
+                own_name = renamed[name]
+                if own_name in given:
+                    raise InvalidInputError(
+                        f"give {own_name}, and not {name}, its name in pylance, too"
+                    )
+                result[own_name] = value
+            elif name in refused:
+                harmless, reason = refused[name]
+                if value is not None and not any(value is item for item in harmless):
+                    raise UnsupportedFeatureError(f"{name} is not supported; {reason}")
+            elif name not in unused:
+                result[name] = value
+        return result
+
+    keywords = frozenset({*unused, *refused})
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        is_class = inspect.isclass(function)
+        wrapped: Callable[..., Any] = function.__init__ if is_class else function
+
+        @wraps(wrapped)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return wrapped(*args, **resolved(kwargs))
+
+        setattr(call, _KEYWORDS, Keywords(renamed, unused, refused.keys()))
+        if is_class:
+            setattr(function, "__init__", call)  # noqa: B010 - mypy refuses the assignment
+            return function
+        return call
+
+    return decorate
+
+
+def keywords_of(function: Any) -> Keywords:
+    """Return the keywords that `takes_keywords` gave a function."""
+    while function is not None:
+        keywords: Keywords | None = getattr(function, "__dict__", {}).get(_KEYWORDS)
+        if keywords is not None:
+            return keywords
+        function = getattr(function, "__wrapped__", None)
+    return Keywords({}, (), ())
 
 
 def instances(values: Iterable[Any], dtype: type[_R], argument: str, name: str) -> tuple[_R, ...]:

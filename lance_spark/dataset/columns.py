@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.table.commit.options import CommitOptions
 
@@ -43,6 +44,7 @@ class ColumnMethods(HistoryMethods):
         metadata = self._table.manifest.schema_metadata
         return {key: value.decode(errors="replace") for key, value in metadata.items()}
 
+    @takes_keywords(renamed={"reader_schema": "output_schema"})
     def add_columns(
         self,
         transforms: Any,

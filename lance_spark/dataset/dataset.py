@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.changes.index_segments import SegmentMethods
 from lance_spark.dataset.changes.merging import MergeMethods
 from lance_spark.dataset.changes.whole_table import WholeTableMethods
@@ -69,6 +70,7 @@ class Dataset(
 
         return DatasetOptimizer(self)
 
+    @takes_keywords(renamed={"predicate": "filters"})
     def delete(
         self,
         filters: str | pc.Expression | Iterable[Sequence[Any]] | None = None,
@@ -136,6 +138,10 @@ class Dataset(
         )
         return self._committed(table)
 
+    @takes_keywords(
+        renamed={"where": "filters"},
+        refused={"data_storage_version": ((), "new files have the file version of the table")},
+    )
     def update(
         self,
         updates: Mapping[str, Any],
@@ -208,6 +214,17 @@ class Dataset(
         return self._committed(table)
 
 
+@takes_keywords(
+    renamed={"asof": "timestamp"},
+    unused=(
+        "block_size",
+        "index_cache_size",
+        "index_cache_size_bytes",
+        "metadata_cache_size_bytes",
+        "read_params",
+    ),
+    refused={"default_scan_options": ((), "give the options to each scan")},
+)
 @names_table_at
 def open_dataset(
     uri: str | os.PathLike[str] | None = None,

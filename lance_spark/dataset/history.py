@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from lance_spark.arguments import check_least, checks_arguments
+from lance_spark.arguments import check_least, checks_arguments, takes_keywords
 from lance_spark.errors import naming
 from lance_spark.namespace import table_entry
 from lance_spark.storage.commit.lock import CommitLock, with_lock
@@ -192,6 +192,18 @@ class HistoryMethods:
         return type(self)(self._at(version, options), options)
 
     @classmethod
+    @takes_keywords(
+        refused={
+            "enable_v2_manifest_paths": (
+                (True,),
+                "manifests of new tables have names of scheme V2",
+            ),
+            "namespace_client_managed_versioning": (
+                (False,),
+                "versions are recorded beside the table",
+            ),
+        }
+    )
     @checks_arguments
     def commit(
         cls,

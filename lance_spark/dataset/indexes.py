@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from lance_spark.arguments import Refusals, takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.commit.options import CommitOptions
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from lance_spark.mutations.indexes.check import IndexCheck
     from lance_spark.mutations.indexes.create import IndexConfig
     from lance_spark.mutations.indexes.existing import IndexDescription
+
+_REFUSED: Refusals = {"index_uuid": ((), "each segment gets an id of its own")}
+REFUSED_OF_VECTORS: Refusals = {
+    **_REFUSED,
+    "ivf_centroids_file": ((), "give ivf_centroids"),
+    "precomputed_partition_dataset": ((), "give ivf_centroids: vectors are assigned to them"),
+}
 
 
 class IndexMethods(HistoryMethods):
@@ -46,6 +54,7 @@ class IndexMethods(HistoryMethods):
 
         return describe_indices(self._table)
 
+    @takes_keywords(renamed={"index_name": "name"})
     def index_statistics(self, name: str) -> dict[str, Any]:
         """Return numbers about an index, in the form of pylance.
 
@@ -114,6 +123,10 @@ class IndexMethods(HistoryMethods):
 
         return check_index(self._table, name)
 
+    @takes_keywords(
+        unused=("progress_callback",),
+        refused={**_REFUSED, "format_version": ((), "indexes are written in the newest form")},
+    )
     def create_scalar_index(
         self,
         column: str,
@@ -223,6 +236,7 @@ class IndexMethods(HistoryMethods):
         )
         return self._committed(create_index(self._table, request, commit_options))
 
+    @takes_keywords(refused=REFUSED_OF_VECTORS)
     def create_index(
         self,
         column: str | Sequence[str],

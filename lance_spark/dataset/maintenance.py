@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
+from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.table.commit.options import CommitOptions
 
@@ -13,10 +14,23 @@ if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.table.cleanup.run import CleanupStats
 
+#: Options of a compaction of pylance that choose how it copies. They have no effect.
+WITHOUT_EFFECT = (
+    "batch_size",
+    "binary_copy_read_batch_bytes",
+    "compaction_mode",
+    "io_buffer_size",
+    "max_rows_per_group",
+)
+
 
 class MaintenanceMethods(HistoryMethods):
     """Methods of `Dataset` for maintenance."""
 
+    @takes_keywords(
+        unused=WITHOUT_EFFECT,
+        refused={"data_storage_version": ((), "new files have the file version of the table")},
+    )
     def compact_files(
         self,
         *,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
+from lance_spark.arguments import takes_keywords
+from lance_spark.dataset.changes.write_keywords import REFUSED, UNUSED
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_at
 from lance_spark.namespace import table_entry
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from lance_spark.table.commit.write_job import Mode
 
 
+@takes_keywords(renamed={"data_obj": "data"}, unused=UNUSED, refused=REFUSED)
 @names_table_at
 def write_dataset(
     data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],

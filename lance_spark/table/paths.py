@@ -46,18 +46,31 @@ class BasePath:
     Attributes
     ----------
     id : int
+        0 if the table assigns it.
     path : str
-        Absolute path or URI.
+        Absolute path or URI. Needed.
     is_dataset_root : bool
         Whether the folder has the layout of a table: files are in its folders data/ and
         _deletions/. Otherwise the files are directly in it.
     name : str, optional
     """
 
-    id: int
-    path: str
-    is_dataset_root: bool
+    id: int = 0
+    path: str = ""
+    is_dataset_root: bool = False
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        # pylance's class has the path first, and then the name.
+        for name, dtype in (("id", int), ("path", str), ("name", str | None)):
+            value = getattr(self, name)
+            if not isinstance(value, dtype):
+                raise InvalidInputError(
+                    f"{name} of a base path must not be of type {type(value).__name__}; give "
+                    "path, name, is_dataset_root and id by their names"
+                )
+        if not self.path:
+            raise InvalidInputError("a base path needs a path")
 
     @classmethod
     def from_proto(cls, proto: table_pb2.BasePath) -> BasePath:

@@ -6,7 +6,9 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from lance_spark.arguments import takes_keywords
 from lance_spark.dataset.history import HistoryMethods
+from lance_spark.dataset.indexes import REFUSED_OF_VECTORS
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class SegmentMethods(HistoryMethods):
 
         prewarm(self._table, name, index_segments, with_position=with_position)
 
+    @takes_keywords(refused=REFUSED_OF_VECTORS)
     def create_index_uncommitted(
         self,
         column: str | Sequence[str],

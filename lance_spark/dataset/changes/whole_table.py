@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from lance_spark.arguments import checks_arguments
+from lance_spark.arguments import checks_arguments, takes_keywords
+from lance_spark.dataset.changes.write_keywords import REFUSED, UNUSED
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import (
     CorruptTableError,
@@ -21,6 +22,7 @@ from lance_spark.storage.store import ObjectStore
 class WholeTableMethods(HistoryMethods):
     """Methods of `Dataset` that change a whole table."""
 
+    @takes_keywords(unused=UNUSED, refused=REFUSED)
     def insert(
         self,
         data: Any,

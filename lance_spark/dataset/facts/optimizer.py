@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lance_spark.dataset.maintenance import WITHOUT_EFFECT
 from lance_spark.table.cleanup.automatic import PREFIX, cleanup_config
 
 if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
-
-_WITHOUT_EFFECT = frozenset(
-    {
-        "batch_size",
-        "binary_copy_read_batch_bytes",
-        "compaction_mode",
-        "io_buffer_size",
-        "max_rows_per_group",
-    }
-)
 
 
 class DatasetOptimizer:
@@ -83,5 +74,5 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in options.items()
-        if value is not None and name not in _WITHOUT_EFFECT
+        if value is not None and name not in WITHOUT_EFFECT
     }

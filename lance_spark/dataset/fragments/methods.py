@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from lance_spark.arguments import checks_arguments
+from lance_spark.arguments import checks_arguments, takes_keywords
 from lance_spark.dataset.scanning.methods import ScannerMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.storage.commit.lock import CommitLock
@@ -59,6 +59,14 @@ class FragmentMethods(ScannerMethods):
         return None
 
     @classmethod
+    @takes_keywords(
+        refused={
+            "enable_v2_manifest_paths": (
+                (True,),
+                "manifests of new tables have names of scheme V2",
+            )
+        }
+    )
     @checks_arguments
     def commit_batch(
         cls,

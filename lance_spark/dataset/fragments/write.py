@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
-from lance_spark.arguments import instances
+from lance_spark.arguments import instances, takes_keywords
+from lance_spark.dataset.changes.write_keywords import REFUSED, UNUSED
 from lance_spark.dataset.changes.writing import plan_write
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.options.base_paths import with_base_params
@@ -44,6 +45,7 @@ def write_fragments(
 ) -> Transaction: ...
 
 
+@takes_keywords(unused=UNUSED, refused=REFUSED)
 def write_fragments(
     data: Rows,
     dataset_uri: str | os.PathLike[str] | ScannerMethods,
