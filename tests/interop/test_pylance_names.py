@@ -7,6 +7,7 @@ from collections.abc import Callable
 import lance
 import pytest
 
+from lance_spark.arguments import takes_keywords
 from tests.support.pylance_names import page
 from tests.support.pylance_names.names import Name
 from tests.support.pylance_names.signatures import differences
@@ -42,7 +43,8 @@ def test_a_method_that_is_added_here_shows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_parameter_of_pylance_that_is_missing_shows() -> None:
     remarks = {row.name.path: row.remark for row in page.rows()[0]}
-    assert "without `data_storage_version`" in remarks["lance.LanceDataset.update"]
+    assert "without `row_id_meta`" in remarks["lance.FragmentMetadata"]
+    assert "refused: `data_storage_version`" in remarks["lance.LanceDataset.update"]
 
 
 def _theirs(rows: object, uri: str, /, mode: str = "create", *, lock: object = None) -> None: ...
@@ -74,4 +76,23 @@ def _other(rows: object, uri: str, *, mode: str = "append", more: int) -> None: 
     ],
 )
 def test_differences_of_parameters(own: Callable[..., None], expected: list[str]) -> None:
-    assert list(differences(Name("f", "", _theirs), own, {})) == expected
+    assert list(differences(Name("f", "", _theirs), own)) == expected
+
+
+#: Classes whose objects `Fragment.from_json` and `LanceFileSession.open_writer` make in full.
+_WITHOUT = {"lance.FragmentMetadata", "lance.lance.LanceFileWriter"}
+
+
+def test_each_parameter_is_taken_or_refused_by_name() -> None:
+    """`lance_spark.arguments.takes_keywords` takes those that a function does not have."""
+    lacking = {row.name.path for row in page.rows()[0] if "without `" in row.remark}
+    assert lacking == _WITHOUT
+
+
+@takes_keywords(renamed={"uri": "path"}, unused=("mode",), refused={"lock": ((), "no locks")})
+def _with_keywords(rows: object, path: str) -> None: ...
+
+
+def test_keywords_are_no_missing_parameters() -> None:
+    expected = ["no effect: `mode`", "refused: `lock`"]
+    assert list(differences(Name("f", "", _theirs), _with_keywords)) == expected

@@ -35,6 +35,7 @@ class Client:
     FragmentMetadata: Any
     ColumnOrdering: Any
     DataFile: Any
+    BasePath: Any
     #: Names of `lance.optimize`.
     optimize: Any
     #: Names of `lance.file`.
@@ -61,6 +62,7 @@ PYLANCE = Client(
     lance.FragmentMetadata,
     _DATASET.ColumnOrdering,
     lance.fragment.DataFile,
+    lance.DatasetBasePath,
     _OPTIMIZE,
     import_module("lance.file"),
     lance,
@@ -78,6 +80,7 @@ OURS = Client(
     ours.Fragment,
     ours.ColumnOrdering,
     ours.DataFile,
+    lance_spark.BasePath,
     ours,
     ours,
     ours,

@@ -57,5 +57,19 @@ EXPECTED: dict[str, tuple[str, str]] = {
         "the file may have some of the columns, for an operation",
     ),
     "sources: index of a replaced column": ("more", "the index is planned again"),
+    "arguments: default options of scans": ("refused", "each scan has its options"),
+    "arguments: old names of manifests": (
+        "refused",
+        "new tables have manifests with names of scheme V2",
+    ),
+    "arguments: index with an id": ("refused", "each segment gets an id of its own"),
+    "arguments: compaction, another file version": (
+        "refused",
+        "a compaction keeps the file version",
+    ),
+    "arguments: take of expressions in a fragment": (
+        "more",
+        "as `take` of the table; pylance raises TypeError",
+    ),
     "filters: expression cast": ("more", "pylance cannot pass a safe cast on"),
 }

@@ -6,6 +6,8 @@ A test reports decisions that are missing, and those that are no longer needed.
 
 from __future__ import annotations
 
+from tests.support.pylance_names import namespaces
+
 #: The class, or module, of this package whose members are compared with those of pylance's.
 COUNTERPARTS = {
     "lance": "lance_spark",
@@ -90,7 +92,7 @@ REMARKS = {
     "lance.file.LancePageMetadata.encoding": "the bytes of the message; pylance has a text",
     "lance.LanceDataset.session": "one for the process; a variable sets its size",
     "lance.LanceDataset.prewarm_index": "positions are read by each search, and not kept",
-    "lance.LanceFragment.open_session": "returns the fragment",
+    "lance.LanceFragment.open_session": "returns a fragment",
     "lance.LanceOperation.CreateIndex.new_indices": "messages of segments in a transaction",
     "lance.LanceOperation.CreateIndex.removed_indices": "messages of segments in a transaction",
     "lance.LanceOperation.Delete.updated_fragments": "by fragment id",
@@ -99,6 +101,9 @@ REMARKS = {
     "lance.LanceOperation.RewrittenIndex.new_id": "bytes",
     "lance.lance.Compaction.commit": "returns the new version and the metrics",
     "lance.lance.Compaction.execute": "returns the new version and the metrics",
+    "lance.LanceDataset.scanner": "refuses `index_segments`, lists of addresses, and a search as the filter",
+    "lance.ScanStatistics.all_counts": "counters of this package",
+    "lance.fragment.DeletionFile.file_type": "a `DeletionFileType`; pylance has `'array'` or `'bitmap'`",
     "lance.LanceDataset": "made by `open_dataset` and `write_dataset`",
     "lance.LanceScanner": "made by `Dataset.scanner`",
     "lance.write_dataset": "a text in the place of the schema is the mode",
@@ -123,31 +128,13 @@ REMARKS = {
     "lance.MergeInsertBuilder.data_storage_version": "only the version of the table",
 }
 
-#: Parameters of names that are the same here, if they have other names.
-RENAMED = {
-    "lance.LanceDataset.add_columns": {"reader_schema": "output_schema"},
-    "lance.LanceDataset.delete": {"predicate": "filters"},
-    "lance.LanceDataset.index_statistics": {"index_name": "name"},
-    "lance.LanceDataset.update": {"where": "filters"},
-    "lance.lance.LanceFileSession": {"uri_or_path": "base_path"},
-    "lance.write_dataset": {"data_obj": "data"},
-}
-
-#: Classes of namespaces, and the compiled classes behind them.
-_NAMESPACES = (
-    "namespace.DirectoryNamespace",
-    "namespace.RestNamespace",
-    "lance.PyDirectoryNamespace",
-    "lance.PyRestNamespace",
-)
-
 #: What the page says if the name is here under another name, or not here: the other name or None,
 #: and a remark.
 DECISIONS: dict[str, tuple[str | None, str]] = {
     # Opening and writing.
     "lance.dataset": (
-        "`open_dataset`",
-        "`timestamp` for `asof`; `session` has no effect; without the sizes of caches",
+        "`lance_spark.open_dataset`",
+        "`asof` is a datetime; `session` has no effect",
     ),
     "lance.LanceDataset.filter": (None, "`to_table(filter=...)`; pylance's own fails"),
     "lance.LanceDataset.partition_expression": (None, "a table has no partitions; pylance refuses"),
@@ -164,6 +151,18 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         "with `dry_run=True`",
     ),
     "lance.CleanupExplanation": ("`lance_spark.dataset.CleanupStats`", "of a dry run"),
+    "lance.CleanupExplanation.candidate_files": ("`CleanupStats.files`", ""),
+    "lance.CleanupExplanation.candidate_file_limit": (None, "`CleanupStats.files` has all files"),
+    "lance.CleanupExplanation.candidate_files_truncated": (
+        None,
+        "`CleanupStats.files` has all files",
+    ),
+    "lance.CleanupExplanation.read_version": ("`Dataset.version`", "of the object that was asked"),
+    "lance.CleanupExplanation.referenced_branches": (
+        None,
+        "files that branches need are not in the result",
+    ),
+    "lance.CleanupExplanation.warnings": (None, "a dry run has the errors of the cleanup"),
     "lance.CleanupReferencedBranch": (None, "files that branches need are not in the result"),
     # Indexes.
     "lance.LanceDataset.merge_index_metadata": (
@@ -210,7 +209,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "`scanner` takes no lists of addresses; `take_rows` reads rows by their ids",
     ),
-    "lance.dataset.VectorSearchQuery": ("`dict`", "`nearest` takes a mapping"),
+    "lance.dataset.VectorSearchQuery": (
+        None,
+        "filters a full-text query; a search of its own is `nearest`",
+    ),
     "lance.FFILanceTableProvider": (
         None,
         "an interface of DataFusion in Rust; DuckDB and Polars read a `Dataset` by Arrow",
@@ -313,15 +315,15 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.LanceOperation.RewrittenIndex.new_details_type_url": (
         "`RewrittenIndex.details`",
-        "the message of the segment has it",
+        "`index_details.type_url` of this message",
     ),
     "lance.LanceOperation.RewrittenIndex.new_details_value": (
         "`RewrittenIndex.details`",
-        "the message of the segment has it",
+        "`index_details.value` of this message",
     ),
     "lance.LanceOperation.RewrittenIndex.new_index_version": (
         "`RewrittenIndex.details`",
-        "the message of the segment has it",
+        "`index_version` of this message",
     ),
     "lance.lance.StorageOptionsAccessor": (
         "`Dataset.latest_storage_options`",
@@ -341,14 +343,6 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.lance_metrics_catalog": (None, "as `lance.otel`"),
     "lance.lance.register_lance_metrics_recorder": (None, "as `lance.otel`"),
     "lance.lance.snapshot_lance_metrics": (None, "as `lance.otel`"),
-    "lance.lance.PyRestAdapter": (
-        None,
-        "a server for namespaces; `lance_spark.namespace.connect` is a client",
-    ),
-    "lance.namespace.RestAdapter": (
-        None,
-        "a server for namespaces; `lance_spark.namespace.connect` is a client",
-    ),
     "lance.lance.BitmapIterator": ("`pyroaring.BitMap`", "`iter` of it"),
     "lance.lance.RowIdSequenceIterator": (None, "as `RowIdSequence`"),
     "lance.lance.language_model_home": (
@@ -394,6 +388,14 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.dataset.ScannerBuilder.row_addr_prefilter": (
         None,
         "`scanner` takes no lists of addresses; `take_rows` reads rows by their ids",
+    ),
+    "lance.dataset.ScannerBuilder.with_index_segments": (
+        None,
+        "a search reads all segments of an index; `scanner` refuses `index_segments`",
+    ),
+    "lance.dataset.ScannerBuilder.filter": (
+        "`Dataset.scanner`",
+        "by its argument; a filter that is a search is refused",
     ),
     "lance.dataset.ScannerBuilder.minhash_search": (
         None,
@@ -502,7 +504,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
         None,
         "a compaction keeps the file version: write the rows again for another one",
     ),
-    "lance.optimize.CompactionOptions": ("`Dataset.compact_files`", "its arguments"),
+    "lance.optimize.CompactionOptions": (
+        "`Dataset.compact_files`",
+        "its arguments; those that choose how pylance copies have no effect",
+    ),
     "lance.lance.LanceSchema.unenforced_clustering_key": (None, "not used by tables of pylance"),
     "lance.lance.LanceBlobFile": ("`lance_spark.dataset.BlobFile`", ""),
     "lance.lance.LanceBlobFile.set_buffer_size": (
@@ -512,7 +517,10 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance.LanceBlobFile.is_closed": ("`BlobFile.closed`", ""),
     "lance.lance.LanceBlobFile.read_into": ("`BlobFile.readinto`", ""),
     "lance.lance.PyFullTextQuery": ("`lance_spark.query.FullTextQuery`", "and its classes"),
-    "lance.lance.PySearchFilter": ("`Dataset.to_table`", "`nearest` and `full_text_query`"),
+    "lance.lance.PySearchFilter": (
+        None,
+        "filters another search; a search of its own is `nearest` or `full_text_query`",
+    ),
     "lance.lance.list_transactions": ("`Dataset.get_transactions`", "returns objects, not texts"),
     "lance.lance.format_fragment": ("`lance_spark.inspect`", ""),
     "lance.lance.format_manifest": ("`lance_spark.inspect`", ""),
@@ -520,40 +528,14 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     "lance.lance": (None, "a module of the compiled code"),
     # Loaders.
     "lance.hf": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
-    "lance.sampler.maybe_sample": ("`Dataset.sample`", ""),
+    "lance.sampler.maybe_sample": (
+        "`Dataset.sample`",
+        "one table, not batches; refuses more rows than there are; filters: `to_table` first",
+    ),
     "lance.sampler": (
         "`lance_spark.loaders`",
         "loaders share fragments among ranks and workers, shuffled by seed and epoch",
     ),
     "lance.torch": ("`lance_spark.loaders`", "[other engines](../howto/other-engines.md)"),
-    # Namespaces.
-    **{
-        f"lance.{place}": (
-            "`lance_spark.namespace.connect`",
-            "lists, creates, renames and drops tables and namespaces; operations on a table are "
-            "methods of `Dataset`. As `namespace_client`, objects of the package lance-namespace "
-            "are taken, too",
-        )
-        for place in _NAMESPACES
-    },
-    **{
-        f"lance.{place}.{name}": (None, "only servers of other makers implement it")
-        for place in _NAMESPACES
-        for name in (
-            "alter_table_backfill_columns",
-            "alter_transaction",
-            "batch_delete_table_versions",
-            "create_materialized_view",
-            "create_table_version",
-            "describe_transaction",
-            "refresh_materialized_view",
-            "reset_ops_metrics",
-            "retrieve_ops_metrics",
-        )
-    },
-    "lance.namespace.DynamicContextProvider": (
-        None,
-        "headers of requests are the option `headers.NAME` of `lance_spark.namespace.connect`",
-    ),
-    "lance.namespace": (None, "a part of servers of namespaces, and of pylance's own clients"),
+    **namespaces.DECISIONS,
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 import lance
 
-from tests.support.pylance_names.decisions import COUNTERPARTS, DECISIONS, REMARKS, RENAMED
+from tests.support.pylance_names.decisions import COUNTERPARTS, DECISIONS, REMARKS
 from tests.support.pylance_names.names import INTERNAL, Name, public_names
 from tests.support.pylance_names.signatures import differences
 
@@ -29,9 +29,11 @@ Every public name of pylance {release}, and what this package has. A test inspec
 that the page is complete. [Migrate from pylance](../howto/from-pylance.md) is the short form.
 
 - **same**: the name is here, with the same meaning, parameters and defaults, if the remark says
-  nothing else. "Without" lists parameters of pylance that it does not have, "by name" those that
-  have another position or must be given by name. A method that changes a table returns the new
-  version; pylance changes the object. Filters are [Spark's SQL](predicates.md).
+  nothing else. "Without" lists parameters of pylance that it does not have; "no effect" and
+  "refused" those that a call may have all the same: only some values of the latter, such as None,
+  are no error. "By name" lists those that have another position or must be given by name, "by
+  place" those that must not. A method that changes a table returns the new version; pylance changes
+  the object. Filters are [Spark's SQL](predicates.md).
 - a name: the same under another name.
 - **no**: not here, with the reason.
 
@@ -78,7 +80,7 @@ def stale_decisions() -> list[str]:
     owners = {name.owner for name in names.values()}
     known = names.keys() | owners
     stale = [f"{path}: not in pylance" for path in DECISIONS.keys() | REMARKS if path not in known]
-    stale += [f"{path}: not in pylance" for path in (*COUNTERPARTS, *RENAMED) if path not in known]
+    stale += [f"{path}: not in pylance" for path in COUNTERPARTS if path not in known]
     stale += [
         f"{path}: the same name is here"
         for path in DECISIONS
@@ -189,7 +191,15 @@ def _row(name: Name) -> Row | None:
     if value is not None:
         return Row(name, SAME, "same", "; ".join(_remarks(name, value)))
     if name.path in DECISIONS:
-        return _decided(name, *DECISIONS[name.path])
+        here, remark = DECISIONS[name.path]
+        place = _PLACES.fullmatch(here or "")
+        # Methods of pylance's namespaces have one argument, a request.
+        is_request = name.path.startswith("lance.namespace.")
+        is_same = place and place[1].endswith(f".{name.name}") and not is_request
+        if place and (is_same or name.path == "lance.dataset"):
+            found = differences(name, _named_object(place[1]))
+            remark = "; ".join(filter(None, [remark, *found]))
+        return _decided(name, here, remark)
     if name.path in COUNTERPARTS:
         place = COUNTERPARTS[name.path]
         same = place.rpartition(".")[2] == name.name
@@ -254,7 +264,7 @@ def _named_object(place: str) -> Any:
 def _remarks(name: Name, value: Any) -> Iterator[str]:
     if name.path in REMARKS:
         yield REMARKS[name.path]
-    yield from differences(name, value, RENAMED.get(name.path, {}))
+    yield from differences(name, value)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 | difference | on the page |
 | --- | --- |
 | this package lacks a parameter | "without" |
+| a call may have it, and it changes nothing | "no effect" |
+| a call may have it, if its value changes nothing | "refused" |
 | it has another position, or is given by name only | "by name" |
+| it is given by place only | "by place" |
 | another default | the default here |
 | a parameter that pylance does not have must be given | "needs" |
 """
@@ -12,9 +15,10 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lance_spark.arguments import keywords_of
 from tests.support.pylance_names.names import Name
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -25,7 +29,7 @@ MADE = ("lance.LanceDataset", "lance.LanceScanner")
 _INNER = {"_raw", "dataset", "delta", "query", "builder", "inner", "inner_builder", "plan"}
 
 
-def differences(name: Name, value: Any, renamed: Mapping[str, str]) -> Iterator[str]:
+def differences(name: Name, value: Any) -> Iterator[str]:
     """Yield the differences between a function or class of pylance and its namesake here.
 
     Parameters
@@ -34,31 +38,39 @@ def differences(name: Name, value: Any, renamed: Mapping[str, str]) -> Iterator[
         The name in pylance.
     value : object
         What has the name here.
-    renamed : mapping of str to str
-        Names of parameters here, by those in pylance.
     """
     own = getattr(value, "__func__", value)
-    if not callable(name.value) or not (inspect.isfunction(own) or inspect.isclass(own)):
+    if not callable(name.value) or not callable(own):
         return
     if name.path in MADE:
         return
     theirs, ours = _parameters(name.value), _parameters(own)
     if not theirs or ours is None or (inspect.isclass(own) and theirs[0].name in _INNER):
         return
-    for parameter, other in renamed.items():
-        yield f"`{other}` for `{parameter}`"
+    keywords = keywords_of(own.__init__ if inspect.isclass(own) else own)
+    renamed = keywords.renamed
     own_names = {parameter.name: parameter for parameter in ours}
     takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in ours)
     places = [parameter.name for parameter in ours if parameter.kind in _POSITIONAL]
-    missing, by_name, defaults = [], [], []
+    missing, unused, refused, by_name, by_place, defaults = [], [], [], [], [], []
     for place, parameter in enumerate(theirs):
         if parameter.kind in _VARIABLE or parameter.name.startswith("_"):
             continue
         own_name = renamed.get(parameter.name, parameter.name)
+        if ours[place:] and ours[place].kind is inspect.Parameter.POSITIONAL_ONLY:
+            if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+                by_place.append(parameter.name)
+            continue
         own_signature = own_names.get(own_name)
         if own_signature is None:
-            if not takes_others:
+            if own_name in keywords.unused:
+                unused.append(parameter.name)
+            elif own_name in keywords.refused:
+                refused.append(parameter.name)
+            elif not takes_others:
                 missing.append(parameter.name)
+            elif parameter.kind in _POSITIONAL:
+                by_name.append(parameter.name)
             continue
         if parameter.kind in _POSITIONAL and places[place : place + 1] != [own_name]:
             by_name.append(own_name)
@@ -74,10 +86,17 @@ def differences(name: Name, value: Any, renamed: Mapping[str, str]) -> Iterator[
         parameter.name
         for parameter in ours
         if parameter.default is parameter.empty
-        and parameter.kind not in _VARIABLE
+        and parameter.kind not in (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
         and parameter.name not in known
     ]
-    for label, found_names in (("without", missing), ("by name:", by_name), ("needs", needed)):
+    for label, found_names in (
+        ("without", missing),
+        ("no effect:", unused),
+        ("refused:", refused),
+        ("by name:", by_name),
+        ("by place:", by_place),
+        ("needs", needed),
+    ):
         if found_names:
             yield f"{label} {', '.join(f'`{found_name}`' for found_name in found_names)}"
     if defaults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.interop.shadow.cases import (
+    arguments,
     blobs,
     datasets,
     evolution,
@@ -32,4 +33,5 @@ CASES = [
     *indexes.CASES,
     *operations.CASES,
     *sources.CASES,
+    *arguments.CASES,
 ]
