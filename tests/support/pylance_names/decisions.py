@@ -357,23 +357,23 @@ DECISIONS: dict[str, tuple[str | None, str]] = {
     ),
     "lance.vector.find_duplicate_pairs": (
         "`LanceTable.nearestJoin`",
-        "finds near rows by distance; there are no hashes",
+        "with `distance_range`: up to `k` rows for each row, which is one of them",
     ),
     "lance.vector.find_duplicate_pairs_in_partition": (
         "`LanceTable.nearestJoin`",
-        "finds near rows by distance; there are no hashes",
+        "with `distance_range`: up to `k` rows for each row, which is one of them",
     ),
     "lance.vector.hamming_clustering_for_ivf_partition": (
         "`LanceTable.nearestJoin`",
-        "finds near rows by distance; there are no hashes",
+        "with `metric='hamming'`: up to `k` rows for each row; they are not clustered",
     ),
     "lance.vector.hamming_clustering_for_range": (
         "`LanceTable.nearestJoin`",
-        "finds near rows by distance; there are no hashes",
+        "with `metric='hamming'`: up to `k` rows for each row; they are not clustered",
     ),
     "lance.vector.hamming_clustering_for_sample": (
         "`LanceTable.nearestJoin`",
-        "finds near rows by distance; there are no hashes",
+        "with `metric='hamming'`: up to `k` rows for each row; they are not clustered",
     ),
     "lance.vector.get_ivf_partition_info": (
         "`Dataset.index_statistics`",
