@@ -1,36 +1,54 @@
 """The task of a vector search of a version and of the rows of its MemWAL.
 
-The version is searched as without MemWAL, hidden rows left out before. All vectors of SSTables and
-logs are measured, in batches of which only the nearest rows are kept. If there are any, the rows
-that an index finds are measured again, so that all distances can be compared.
+The version is searched as without MemWAL, but for hidden rows. An index finds some rows more than
+are wanted, of which only the keys are read. If too few of them are not hidden, the keys of all rows
+are read, and the index is searched again without hidden rows; also if it has graphs, which would
+find other rows.
+
+All vectors of SSTables and logs are measured, in batches of which only the nearest rows are kept.
+If there are any, the rows that an index finds are measured again, so that all distances can be
+compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.errors import LanceError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.fresh.found_rows import FreshTable, together
+from lance_spark.mem_wal.fresh.key_sets import KeySet
+from lance_spark.mem_wal.fresh.tasks import Unshadowed
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.search_task import OpenedRows
 from lance_spark.scan.task import READ_AHEAD, ScanTask
 from lance_spark.scan.vectors.flat import FlatSearch
+from lance_spark.scan.vectors.index_search import LateCondition
 from lance_spark.scan.vectors.neighbors import Neighbors
-from lance_spark.scan.vectors.search import VectorSearch
+from lance_spark.scan.vectors.search import Passing, VectorSearch
 from lance_spark.scan.vectors.task import VectorScanTask
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: The key of one of so many rows costs as much as the keys of all of them.
+_ALL_FOR_ONE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshNearestTask(VectorScanTask):
     """A task that searches fragments, and rows of a MemWAL.
+
+    `prefilter` is `Unshadowed` if rows of the version are hidden.
 
     Attributes
     ----------
@@ -131,6 +149,44 @@ class FreshNearestTask(VectorScanTask):
             return
         rows = self.nearest_rows(metrics, self.opened())
         yield from rows.combine_chunks().to_batches(self.batch_size)
+
+    def _passing(
+        self, metrics: ScanMetrics, table: OpenedRows, fragments: Sequence[Fragment]
+    ) -> Passing:
+        """Return which rows meet the prefilter; whether they are hidden is looked up later."""
+        # `super()` without arguments does not work in a dataclass with slots.
+        every = partial(super(FreshNearestTask, self)._passing, metrics, table, fragments)
+        (unshadowed,) = self.prefilter if len(self.prefilter) == 1 else (None,)
+        is_known = self.passing is not None
+        if is_known or not isinstance(unshadowed, Unshadowed) or unshadowed.keys is None:
+            return every()
+        others = replace(self, prefilter=unshadowed.conditions)
+        try:
+            addresses, _ = super(FreshNearestTask, others)._passing(metrics, table, fragments)
+        except LanceError:
+            # The value of a hidden row may have caused the error.
+            return every()
+        num_rows = sum(fragment.physical_rows for fragment in fragments)
+        meet = partial(self._are_visible, metrics, table, unshadowed.keys, num_rows)
+        return addresses, LateCondition(meet, lambda: every()[0])
+
+    def _are_visible(
+        self,
+        metrics: ScanMetrics,
+        table: OpenedRows,
+        keys: KeySet,
+        num_rows: int,
+        addresses: UInt64Array,
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which of some rows have none of some keys; None if they are many of all rows."""
+        unique, places = np.unique(addresses, return_inverse=True)
+        if not len(unique):
+            return np.ones(len(addresses), np.bool_)
+        if len(unique) * _ALL_FOR_ONE > num_rows:
+            return None
+        columns = Schema.of_paths(keys.paths)
+        (rows,) = self._take(table, columns, unique, metrics).combine_chunks().to_batches()
+        return ~keys.has(rows)[places]
 
     def _nearest_fresh(self, metrics: ScanMetrics) -> tuple[FreshTable, Neighbors]:
         """Return the nearest rows of the MemWAL; ids are the numbers of rows in the table."""

@@ -2,13 +2,14 @@
 
 A partition is measured for all queries that search it at once. Row ids of the nearest vectors are
 looked up afterwards: rows can be deleted, or have another vector now. If too few rows remain, or if
-rows must meet a prefilter, the rows of a partition are looked up before they are measured.
+rows must meet a prefilter, the rows of a partition are looked up before they are measured. A late
+condition, too, is evaluated on the nearest rows first, and on all rows if too few of these meet it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,23 @@ _MULTI_FACTOR = 10
 
 
 @dataclass(frozen=True, slots=True)
+class LateCondition:
+    """A condition that costs much for all rows, and little for the rows that an index finds.
+
+    Attributes
+    ----------
+    meet : callable
+        Returns which of some rows, by their addresses, meet it; None if it costs less to evaluate
+        it on all rows.
+    passing : callable
+        Returns the increasing addresses of all rows that meet it and the prefilter.
+    """
+
+    meet: Callable[[UInt64Array], npt.NDArray[np.bool_] | None]
+    passing: Callable[[], UInt64Array]
+
+
+@dataclass(frozen=True, slots=True)
 class LiveRows:
     """The rows of segments that are live, and their addresses.
 
@@ -53,9 +71,11 @@ class LiveRows:
     passing : uint64 array or None
         Increasing addresses of the rows that meet the prefilter.
     all_live : bool
-        Whether the version has all rows of the segments.
+        Whether all rows of the segments are live, and none is left out by a late condition.
     hidden : uint64 array or None
         Addresses of rows that the segments have old vectors of.
+    late : LateCondition or None
+        What rows must meet, too. `addresses` does not evaluate it.
     """
 
     find: FindRows
@@ -65,6 +85,13 @@ class LiveRows:
     passing: UInt64Array | None
     all_live: bool = False
     hidden: UInt64Array | None = None
+    late: LateCondition | None = None
+
+    def complete(self) -> LiveRows:
+        """Return the rows that may be found, with the late condition evaluated on all rows."""
+        if self.late is None:
+            return self
+        return replace(self, passing=self.late.passing(), late=None)
 
     def addresses(
         self, ids: UInt64Array, fragments: BitMap
@@ -157,15 +184,19 @@ class IndexSearch:
             count = min(_MULTI_FACTOR * count, most)
 
     def _nearest(self, k: int, lower: float | None = None, upper: float | None = None) -> Neighbors:
-        if self._live.passing is None:
+        late = self._live.late
+        # A graph finds other rows if some are left out before.
+        is_exact = late is None or not any(part.opened.has_graphs for part in self._segments)
+        if is_exact and (late is not None or self._live.passing is None):
             count = k if self._live.all_live else _MORE_FACTOR * k + _MORE_ROWS
             neighbors, is_complete = self._looked_up(k, count, lower, upper)
             if is_complete:
                 return neighbors
+        live = self._live.complete()
         collector = Collector(self._num_queries, k, lower, upper)
         for segment in self._segments:
-            segment.search_first(collector, self._live, k)
-        self._search_later(collector, k)
+            segment.search_first(collector, live, k)
+        self._search_later(collector, live, k)
         return collector.neighbors()
 
     def _looked_up(
@@ -173,35 +204,47 @@ class IndexSearch:
     ) -> tuple[Neighbors, bool]:
         """Return the live rows among the nearest vectors, and whether there are enough."""
         parts = []
-        is_complete = np.ones(self._num_queries, np.bool_)
-        num_live = np.zeros(self._num_queries, np.int64)
         num_searched = np.zeros(self._num_queries, np.int64)
         counted = self._live.all_live and lower is None and upper is None
+        measured = None if self._live.passing is None else self._live
         for segment in self._segments:
             collector = Collector(self._num_queries, count, lower, upper)
-            segment.search_first(collector, None, k)
-            alive, may_lack = _looked_up(
-                collector.neighbors(),
-                self._num_queries,
-                segment.opened,
-                segment.fragments,
-                self._live,
-                count,
+            segment.search_first(collector, measured, k)
+            parts.append(
+                _looked_up(
+                    collector.neighbors(),
+                    self._num_queries,
+                    segment.opened,
+                    segment.fragments,
+                    self._live,
+                    count,
+                )
             )
+            num_searched += segment.has_more(counted)
+        rows = [alive for alive, _ in parts]
+        if self._live.late is not None:
+            meets = self._live.late.meet(np.concatenate([part.addresses for part in rows]))
+            if meets is None:
+                return Neighbors.none(), False
+            ends = np.cumsum([len(part) for part in rows])
+            rows = [
+                part.at(flags) for part, flags in zip(rows, np.split(meets, ends[:-1]), strict=True)
+            ]
+        is_complete = np.ones(self._num_queries, np.bool_)
+        num_live = np.zeros(self._num_queries, np.int64)
+        for alive, (_, may_lack) in zip(rows, parts, strict=True):
             counts = np.bincount(alive.queries, minlength=self._num_queries)
             is_complete &= ~may_lack | (counts >= k)
             num_live += counts
-            num_searched += segment.has_more(counted)
-            parts.append(alive)
         enough = is_complete & ((num_live >= k) | (num_searched == 0))
-        return joined(parts), bool(enough.all())
+        return joined(rows), bool(enough.all())
 
-    def _search_later(self, collector: Collector, k: int) -> None:
+    def _search_later(self, collector: Collector, live: LiveRows, k: int) -> None:
         """Search further partitions while queries have too few rows."""
         while True:
             lacking = collector.counts() < k
             searched = [
-                segment.search_next(collector, self._live, lacking, k) for segment in self._segments
+                segment.search_next(collector, live, lacking, k) for segment in self._segments
             ]
             if not any(searched):
                 return

@@ -34,7 +34,7 @@ from lance_spark.scan.vectors.details import VECTOR
 from lance_spark.scan.vectors.files.searched import SearchedSegment, open_segments
 from lance_spark.scan.vectors.files.segment import VectorSegment
 from lance_spark.scan.vectors.flat import FlatSearch, measured_again
-from lance_spark.scan.vectors.index_search import IndexSearch, LiveRows
+from lance_spark.scan.vectors.index_search import IndexSearch, LateCondition, LiveRows
 from lance_spark.scan.vectors.ivf import Vectors
 from lance_spark.scan.vectors.metric import Metric
 from lance_spark.scan.vectors.neighbors import Neighbors, merged
@@ -61,6 +61,10 @@ ReadVectors = Callable[
 ]
 
 
+#: The addresses of the rows that meet a prefilter, and a condition that they have to meet, too.
+Passing = tuple[UInt64Array | None, LateCondition | None]
+
+
 @dataclass(frozen=True, slots=True)
 class VectorRows:
     """The rows that a search looks at.
@@ -73,14 +77,14 @@ class VectorRows:
     read_vectors : callable
     passing : callable
         Returns the addresses of the rows of some fragments that meet the prefilter, increasing;
-        None without one.
+        None without one. And a condition that these rows have to meet, too, or None.
     """
 
     paths: TablePaths
     fragments: Sequence[Fragment]
     find_rows: FindRows
     read_vectors: ReadVectors
-    passing: Callable[[Sequence[Fragment]], UInt64Array | None]
+    passing: Callable[[Sequence[Fragment]], Passing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +241,7 @@ class VectorSearch:
             counts = [len(rows.bitmaps.get(fragment.id) or ()) for fragment in covered]
             if counts == [fragment.physical_rows for fragment in covered]:
                 return True
-        live = self._live_rows(find_rows, covered, None)
+        live = self._live_rows(find_rows, covered, (None, None))
         is_live = [live.addresses(ids.words(), built_on)[1] for ids, built_on in row_sets]
         wanted = sum(fragment.num_rows for fragment in covered)
         return sum(int(np.count_nonzero(rows)) for rows in is_live) == wanted
@@ -294,20 +298,23 @@ class VectorSearch:
         return rows * self.num_queries // _CODES_OF_A_VECTOR // segment.share[1]
 
     def _live_rows(
-        self, find_rows: FindRows, covered: Sequence[Fragment], passing: UInt64Array | None
+        self, find_rows: FindRows, covered: Sequence[Fragment], passing: Passing
     ) -> LiveRows:
         built_on = BitMap.union(BitMap(), *(segment.fragments for segment in self.segments))
         # The files keep the rows of a fragment that the segment no longer covers.
         num_rows = sum(part.physical_rows for part in covered if part.id in built_on)
         has_others = self.num_rows > num_rows and not self.dtype.is_multi
+        addresses, late = passing
         return LiveRows(
             find=find_rows,
             moved=self.moved,
             covered=self.covered,
             stable_row_ids=self.stable_row_ids,
-            passing=passing,
+            passing=addresses,
             hidden=RowSet(self.overlaid).words() if self.overlaid else None,
-            all_live=not self.overlaid
+            late=late,
+            all_live=late is None
+            and not self.overlaid
             and not has_others
             and self.covered.issuperset(built_on)
             and all(fragment.deletion_file is None for fragment in covered),

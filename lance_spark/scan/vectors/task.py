@@ -25,7 +25,7 @@ from lance_spark.scan.search_task import OpenedRows, SearchTask
 from lance_spark.scan.take import take_addresses
 from lance_spark.scan.task import READ_AHEAD, FragmentSlice
 from lance_spark.scan.vectors.neighbors import Neighbors
-from lance_spark.scan.vectors.search import VectorRows, VectorSearch
+from lance_spark.scan.vectors.search import Passing, VectorRows, VectorSearch
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -178,14 +178,14 @@ class VectorScanTask(SearchTask):
 
     def _passing(
         self, metrics: ScanMetrics, table: OpenedRows, fragments: Sequence[Fragment]
-    ) -> UInt64Array | None:
+    ) -> Passing:
         if not self.prefilter:
-            return None
+            return None, None
         fragment_ids = BitMap(fragment.id for fragment in fragments)
         if self.passing is not None:
-            return self.passing.of_fragments(fragment_ids).words()
+            return self.passing.of_fragments(fragment_ids).words(), None
         slices = [piece for piece in self.slices if piece.fragment.id in fragment_ids]
-        return self._addresses(metrics, table, slices, self.prefilter)
+        return self._addresses(metrics, table, slices, self.prefilter), None
 
     def _addresses(
         self,

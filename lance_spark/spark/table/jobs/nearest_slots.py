@@ -382,7 +382,7 @@ class SlotSearcher:
             fragments=list({piece.fragment.id: piece.fragment for piece in task.slices}.values()),
             find_rows=opened.find,
             read_vectors=partial(task._read_vectors, ScanMetrics(), opened),
-            passing=self._passing,
+            passing=lambda fragments: (self._passing(fragments), None),
         )
 
     def _passing(self, fragments: Sequence[Fragment]) -> UInt64Array | None:
