@@ -336,8 +336,7 @@ class LsmVectorSearchPlanner:
             Whether rows that an index finds are measured by their vectors. They are, if SSTables
             have rows.
         overfetch_factor : float
-            At least 1. Ignored: hidden rows are left out before the search, so that they take no
-            place of other rows.
+            At least 1. Ignored: hidden rows take no place of other rows.
 
         Raises
         ------

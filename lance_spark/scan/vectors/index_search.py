@@ -49,11 +49,11 @@ class LateCondition:
         Returns which of some rows, by their addresses, meet it; None if it costs less to evaluate
         it on all rows.
     passing : callable
-        Returns the increasing addresses of all rows that meet it and the prefilter.
+        Returns the increasing addresses of all rows that meet it and the prefilter; None if all do.
     """
 
     meet: Callable[[UInt64Array], npt.NDArray[np.bool_] | None]
-    passing: Callable[[], UInt64Array]
+    passing: Callable[[], UInt64Array | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,10 @@ class IndexSearch:
     def _looked_up(
         self, k: int, count: int, lower: float | None, upper: float | None
     ) -> tuple[Neighbors, bool]:
-        """Return the live rows among the nearest vectors, and whether there are enough."""
+        """Return the live rows among the nearest vectors, and whether there are enough.
+
+        They meet the late condition. No rows are returned if it is to be evaluated on all rows.
+        """
         parts = []
         num_searched = np.zeros(self._num_queries, np.int64)
         counted = self._live.all_live and lower is None and upper is None

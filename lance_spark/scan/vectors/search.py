@@ -60,7 +60,6 @@ ReadVectors = Callable[
     Iterator[tuple[pa.Array, UInt64Array, UInt64Array]],
 ]
 
-
 #: The addresses of the rows that meet a prefilter, and a condition that they have to meet, too.
 Passing = tuple[UInt64Array | None, LateCondition | None]
 
@@ -76,8 +75,8 @@ class VectorRows:
     find_rows : callable
     read_vectors : callable
     passing : callable
-        Returns the addresses of the rows of some fragments that meet the prefilter, increasing;
-        None without one. And a condition that these rows have to meet, too, or None.
+        Returns the increasing addresses of the rows of some fragments that meet the prefilter, or
+        None without one; and the condition that these rows have to meet, too, or None.
     """
 
     paths: TablePaths
