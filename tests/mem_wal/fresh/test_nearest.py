@@ -21,6 +21,8 @@ from tests.support.cells import number_of
 
 ROWS, DIMENSION = 3000, 8
 KEYS = ("integer", "string", "pair")
+#: Parts of the rows that are changed: with most, too few rows that an index finds are not hidden.
+SHARES = (0.002, 0.1, 0.95)
 INDEXES: Sequence[Mapping[str, Any]] = (
     {"index_type": "IVF_FLAT"},
     {"index_type": "IVF_PQ", "num_sub_vectors": 4},
@@ -36,6 +38,7 @@ class RandomTable:
         self.path = str(path / "t.lance")
         self.random = np.random.default_rng(seed)
         self._shard = str(uuid.uuid4())
+        self._share = SHARES[seed // 2 % len(SHARES)]
         self._key = KEYS[seed % len(KEYS)]
         self._cells = self.random.normal(size=(12, DIMENSION)).astype(np.float32)
         dataset = lance_spark.write_dataset(
@@ -84,13 +87,12 @@ class RandomTable:
 
     def change(self) -> None:
         """Give some rows new values, insert and delete others, in a log and in SSTables."""
-        share = self.random.choice([0.004, 0.1, 0.95])
-        shard = self._shard
-        for _ in range(self.random.integers(1, 4)):
-            count = max(2, int(ROWS * share / 2))
-            writer = self.dataset.mem_wal_writer(shard)
+        deleted = self.random.permutation(ROWS)[: int(ROWS * self._share)]
+        for part in np.array_split(deleted, self.random.integers(1, 4)):
+            writer = self.dataset.mem_wal_writer(self._shard)
+            writer.delete(self.keys(part))
+            count = len(part) // 8 + 2
             writer.put(self.rows(self.random.choice(ROWS + 90, count, replace=False)))
-            writer.delete(self.keys(self.random.choice(ROWS, count // 2, replace=False)))
             if self.random.random() < 0.6:
                 writer.close()
         self.put(np.arange(ROWS - 3, ROWS))
