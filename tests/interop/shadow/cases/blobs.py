@@ -59,6 +59,22 @@ RUNS: dict[str, Run] = {
         lambda d: list(d.scanner(["blob"], limit=2).to_pandas(blob_mode="bytes")["blob"])
     ),
     "frame of a fragment": of(lambda d: contents(d.get_fragment(1).to_pandas(["blob"])["blob"])),
+    "no rows": of(lambda d: contents(d.take_blobs("blob", indices=[]))),
+    "files out of range": of(lambda d: contents(d.take_blobs("blob", indices=[9]))),
+    "files of no blob column": of(lambda d: contents(d.take_blobs("id", indices=[0]))),
+    "files of an unknown column": of(lambda d: contents(d.take_blobs("q", indices=[0]))),
+    "files by two selections": of(lambda d: contents(d.take_blobs("blob", ids=[0], indices=[0]))),
+    "files by no selection": of(lambda d: contents(d.take_blobs("blob"))),
+    "seeking": of(seeking),
+    "filter of null blobs": of(lambda d: d.to_table(["id"], "blob is null")),
+    "filter of blobs": of(lambda d: d.to_table(["id"], "blob = 'foo'")),
+    "ranges": of(
+        lambda d: [
+            bytes(part)
+            for file in d.take_blobs("blob", indices=[1])
+            for part in file.read_ranges([(0, 3), (10, 2)])
+        ]
+    ),
     "range past the end": of(lambda d: d.take_blobs("blob", indices=[0])[0].read_range(2, 9)),
     "blobs of a filter": of(
         lambda d: d.scanner(["blob"], "id < 2", blob_handling="all_binary").to_table()
