@@ -88,8 +88,8 @@ class OptionText:
             raise InvalidInputError(
                 f"{error}. Option {self.option} is parsed by Spark's default settings; the text is "
                 f"a condition with {' or '.join(settings)}. If the session has that setting, call "
-                "lance_spark.enable(spark), which sends the session's settings, or use .where(...) "
-                "or a method of LanceTable"
+                "lance_spark.enable(spark), which sends the session's settings, except with a "
+                "stream, or use .where(...) or a method of LanceTable"
             ) from None
 
     def _settings_that_help(self) -> list[str]:
@@ -147,8 +147,8 @@ class OptionText:
         raise InvalidOptionError(
             f"option {self.option}: {self.text!r} is parsed by Spark's default settings, and this "
             f"session has others that may change its meaning: {shown}. Call "
-            "lance_spark.enable(spark), which sends the session's settings, or use .where(...) or "
-            "a method of LanceTable"
+            "lance_spark.enable(spark), which sends the session's settings, except with a stream, "
+            "or use .where(...) or a method of LanceTable"
         )
 
 
