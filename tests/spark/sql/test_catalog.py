@@ -224,7 +224,7 @@ def test_equal_scans_of_a_query_run_once(catalog: TestCatalog, pushed: None) -> 
     # A scan of one task has no exchange that another scan could use.
     options = "WITH ('target_rows_per_partition' = '1')"
     counts = f"SELECT id, count(*) AS n FROM CAT.twice {{}} {options} GROUP BY id"
-    query = "SELECT a.n FROM ({}) a JOIN ({}) b ON a.id = b.id"
+    query = "SELECT a.n, b.n FROM ({}) a JOIN ({}) b ON a.id = b.id"
     spark, broadcast = catalog.spark, "spark.sql.autoBroadcastJoinThreshold"
 
     def plan_of(*versions: str) -> str:
