@@ -370,3 +370,32 @@ def test_abort_keeps_files_of_a_commit_whose_answer_was_lost(
     abort_row_changes({"options": options, "write": write, "commit_attempted": commit_attempted})
     assert files(root, name) == before | new
     lance.dataset(str(root / f"{name}.lance")).validate()
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("DELETE FROM {0} WHERE id < 2", [2]),
+        ("DELETE FROM {0} WHERE id < (SELECT max(id) FROM {0})", [2]),
+        ("UPDATE {0} SET id = 9 WHERE id = 1", [0, 2, 9]),
+        (
+            "MERGE INTO {0} t USING (SELECT id + 2 AS id FROM {0}) s ON t.id = s.id "
+            "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+            [0, 1, 3, 4],
+        ),
+    ],
+)
+def test_a_cached_table_has_the_rows_after_a_change(
+    spark: Any, statement: str, expected: list[int], pushed: None
+) -> None:
+    """The cache is read again while the statement ends."""
+    table = create(spark, "cached_rows", "id BIGINT", "SELECT id FROM range(3)")
+    try:
+        spark.sql(f"CACHE TABLE {table}")
+        spark.sql(statement.format(table))
+        frame = spark.table(table)
+        assert "InMemoryRelation" in frame._jdf.queryExecution().executedPlan().toString()
+        assert sorted(row["id"] for row in frame.collect()) == expected
+    finally:
+        spark.sql(f"UNCACHE TABLE IF EXISTS {table}")
+        spark.sql(f"DROP TABLE {table}")

@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
@@ -48,6 +49,15 @@ public class NamedTable
     {"spark.sql.timeTravelTimestampKey", "timestampAsOf"}
   };
 
+  /** Option of tables whose credentials a namespace renews. */
+  private static final String CREDENTIAL_SOURCE = "storage.credential_source";
+
+  /** Options of a store with credentials, or with the time until which they are valid. */
+  private static final Pattern CREDENTIAL =
+      Pattern.compile(
+          "storage[.].*(credential|expires|key|pass|sas|secret|signature|token).*",
+          Pattern.CASE_INSENSITIVE);
+
   /** Options of a query that choose the version or the columns of a table, in lower case. */
   static final Set STATE_OPTIONS =
       new HashSet(
@@ -67,6 +77,9 @@ public class NamedTable
 
   /** Whether the table has so many rows that Spark searches for the keys of a source of a MERGE. */
   final boolean isLarge;
+
+  /** Whether the statement for which the table was loaded has committed its change of rows. */
+  volatile boolean isChanged;
 
   private final Identifier identifier;
   private final String name;
@@ -263,7 +276,9 @@ public class NamedTable
     Map arguments = new LinkedHashMap();
     arguments.put("options", options);
     arguments.put("forms", forms);
-    return PythonCall.result(function, arguments);
+    Map reply = PythonCall.result(function, arguments);
+    isChanged |= "delete_where".equals(function);
+    return reply;
   }
 
   /**
@@ -273,17 +288,29 @@ public class NamedTable
   public boolean equals(Object other) {
     return other instanceof NamedTable
         && ((NamedTable) other).name.equals(name)
-        && withoutBlobs(((NamedTable) other).options).equals(withoutBlobs(options));
+        && identity(((NamedTable) other).options).equals(identity(options));
   }
 
   /** Returns whether a scan with some options reads the table, in no version that it names. */
   boolean isReadBy(CaseInsensitiveStringMap scanned) {
-    return withoutBlobs(scanned.asCaseSensitiveMap()).equals(withoutBlobs(options));
+    return identity(scanned.asCaseSensitiveMap()).equals(identity(options));
   }
 
-  private static Map withoutBlobs(Map options) {
+  /**
+   * Returns the options that say which rows a table has: without the form of blobs, and without
+   * credentials of a namespace, which can differ each time that the table is loaded.
+   */
+  static Map identity(Map options) {
     Map others = new HashMap(options);
     others.remove("blob_handling");
+    if (others.containsKey(CREDENTIAL_SOURCE)) {
+      Object[] names = others.keySet().toArray();
+      for (int i = 0; i < names.length; i++) {
+        if (CREDENTIAL.matcher((String) names[i]).matches()) {
+          others.remove(names[i]);
+        }
+      }
+    }
     return others;
   }
 

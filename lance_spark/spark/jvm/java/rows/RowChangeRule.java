@@ -52,14 +52,17 @@ public class RowChangeRule extends Rule {
     return id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
   }
 
-  /** Returns the table whose rows are changed by the statement that this thread runs, or null. */
+  /**
+   * Returns the table whose rows are changed by the statement that this thread runs, or null. After
+   * its commit, Spark reads the table again for its cache, and has to get the new rows.
+   */
   static NamedTable changedTable() {
     QueryExecution execution = running();
     if (execution != null) {
       for (Iterator i = execution.analyzed().collectLeaves().iterator(); i.hasNext(); ) {
         RowChange change = changeOf(i.next());
         if (change != null) {
-          return change.table;
+          return change.table.isChanged ? null : change.table;
         }
       }
     }

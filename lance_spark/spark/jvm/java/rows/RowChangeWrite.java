@@ -90,13 +90,12 @@ public class RowChangeWrite implements WriteBuilder, RequiresDistributionAndOrde
     // A statement that is planned again counts what its last attempt has written.
     change.counts.count(messages);
     Map reply = PythonCall.reply("commit_row_changes", arguments(messages));
-    if (!reply.containsKey("error")) {
-      return;
-    }
     Map error = (Map) reply.get("error");
-    if (!"planned_again".equals(error.get("kind")) || !Replanning.run(change)) {
+    if (error != null
+        && (!"planned_again".equals(error.get("kind")) || !Replanning.run(change))) {
       Errors.raise(error, null, null);
     }
+    change.table.isChanged = true;
   }
 
   public void abort(WriterCommitMessage[] messages) {

@@ -63,13 +63,14 @@ final class Snapshot {
 
   /** Returns the version of the table that options name. */
   synchronized Version of(CaseInsensitiveStringMap options) {
-    Version version = (Version) tables.get(options);
+    Map identity = NamedTable.identity(options.asCaseSensitiveMap());
+    Version version = (Version) tables.get(identity);
     if (version == null) {
       version = new Version();
       if (changed != null && changed.isReadBy(options)) {
         version.name = changed.version;
       }
-      tables.put(options, version);
+      tables.put(identity, version);
     }
     return version;
   }
