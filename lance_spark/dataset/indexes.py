@@ -123,10 +123,7 @@ class IndexMethods(HistoryMethods):
 
         return check_index(self._table, name)
 
-    @takes_keywords(
-        unused=("progress_callback",),
-        refused={**_REFUSED, "format_version": ((), "indexes are written in the newest form")},
-    )
+    @takes_keywords(unused=("progress_callback",), refused=_REFUSED)
     def create_scalar_index(
         self,
         column: str,
