@@ -190,7 +190,7 @@ class IndexMethods(HistoryMethods):
             Of an INVERTED index, the attributes of
             `lance_spark.scan.text.parameters.TextParameters`, for example ``with_position``, which
             phrases need; ``base_tokenizer``; ``language``; ``stem``, which needs the package
-            PyStemmer (``lance-spark[text]``).
+            PyStemmer (``lance-spark[text]``). ``format_version``: 1 to 3, the form of its files.
 
         Returns
         -------
@@ -217,6 +217,9 @@ class IndexMethods(HistoryMethods):
         """
         from lance_spark.mutations.indexes.create import IndexRequest, config_of, create_index
 
+        if options.get("format_version", 1) is None:
+            # pylance has it as a parameter, for all types.
+            del options["format_version"]
         config = config_of(index_type, options)
         request = IndexRequest(
             column=column,
