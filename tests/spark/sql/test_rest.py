@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,10 @@ from tests.support.stores.namespaces import serving as serve_namespace
 
 @contextmanager
 def namespace(
-    options: Mapping[str, str] | Callable[[], Mapping[str, str]],
-    folder: str = f"s3://{BUCKET}/rest",
+    options: Mapping[str, str], folder: str = f"s3://{BUCKET}/rest"
 ) -> Iterator[tuple[str, list[Request]]]:
-    """Serve a namespace with tables in a folder; yield its URI, and its requests.
-
-    Parameters
-    ----------
-    options
-        Storage options of the tables, or a function that returns those of each request.
-    """
-    get_options = options if callable(options) else lambda: options
-    tables = NamespaceTables(lambda name: f"{folder}/{name}.lance", get_options)
+    """Serve a namespace with tables in a folder; yield its URI, and its requests."""
+    tables = NamespaceTables(lambda name: f"{folder}/{name}.lance", lambda: options)
     with serve_namespace(tables.reply) as uri:
         yield uri, tables.requests
 
@@ -46,23 +37,3 @@ def test_a_query_by_name_loads_the_table_once(spark: Any, tmp_path: Path) -> Non
         requests.clear()
         assert frame.count() == 4
         assert not requests
-
-
-def test_credentials_that_differ_each_time(spark: Any, tmp_path: Path) -> None:
-    """The table is the same: Spark finds it in its cache."""
-    numbers = count()
-
-    def options() -> dict[str, str]:
-        return {"session_token": f"t{next(numbers)}", "expires_at_millis": str(4 * 10**12)}
-
-    with namespace(options, str(tmp_path)) as (uri, _):
-        lance_spark.enable(spark, "renewed", impl="rest", uri=uri)
-        spark.sql("CREATE TABLE renewed.t AS SELECT id FROM range(3)")
-        spark.sql("CACHE TABLE renewed.t")
-        try:
-            cached = spark.table("renewed.t")
-            assert "InMemoryRelation" in cached._jdf.queryExecution().executedPlan().toString()
-            spark.sql("DELETE FROM renewed.t WHERE id < (SELECT max(id) FROM renewed.t)")
-            assert spark.table("renewed.t").collect() == [(2,)]
-        finally:
-            spark.sql("UNCACHE TABLE renewed.t")
