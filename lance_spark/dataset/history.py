@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.arguments import check_least, checks_arguments, takes_keywords
+from lance_spark.dataset.changes.write_keywords import REFUSED
 from lance_spark.errors import naming
 from lance_spark.namespace import table_entry
 from lance_spark.storage.commit.lock import CommitLock, with_lock
@@ -194,10 +195,7 @@ class HistoryMethods:
     @classmethod
     @takes_keywords(
         refused={
-            "enable_v2_manifest_paths": (
-                (True,),
-                "manifests of new tables have names of scheme V2",
-            ),
+            "enable_v2_manifest_paths": REFUSED["enable_v2_manifest_paths"],
             "namespace_client_managed_versioning": (
                 (False,),
                 "versions are recorded beside the table",

@@ -155,8 +155,8 @@ class SegmentMethods(HistoryMethods):
         Parameters
         ----------
         segments : sequence of Index
-            Segments of one column and type, which cover different fragments. Those of vectors have
-            one metric, those of texts one tokenizer. They are not deleted.
+            Segments of one column and type, which cover different fragments. Segments of vectors
+            must have one metric, segments of texts one tokenizer. The segments are not deleted.
 
         Returns
         -------

@@ -212,7 +212,7 @@ class DatasetFragment:
         blob_mode: str = "lazy",
         **options: Any,
     ) -> pd.DataFrame:
-        """Return the rows as a DataFrame; the parameters are those of `Dataset.to_pandas`."""
+        """Return the rows as a DataFrame. `Dataset.to_pandas` documents the parameters."""
         from lance_spark.dataset.rows.frames import parted
 
         scan, others = parted(options, self._dataset.scanner)

@@ -291,9 +291,13 @@ public class NamedTable
         && identity(((NamedTable) other).options).equals(identity(options));
   }
 
-  /** Returns whether a scan with some options reads the table, in no version that it names. */
-  boolean isReadBy(CaseInsensitiveStringMap scanned) {
-    return identity(scanned.asCaseSensitiveMap()).equals(identity(options));
+  /**
+   * Returns whether a scan reads the table, in no version that it names.
+   *
+   * @param identity of the options of the scan
+   */
+  boolean isReadBy(Map identity) {
+    return identity.equals(identity(options));
   }
 
   /**

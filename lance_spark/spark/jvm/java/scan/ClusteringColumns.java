@@ -50,19 +50,19 @@ final class ClusteringColumns {
    */
   static Map ofLeaves(LogicalPlan plan) {
     Map names = new IdentityHashMap();
-    if (isOn(ENABLED) && isSafe()) {
+    if (isOn(ENABLED) && (Versions.keepsRowsOfKeys() || !isAnyOn(UNSAFE))) {
       visit(plan, new ArrayList(), names);
     }
     return names;
   }
 
-  private static boolean isSafe() {
-    for (int i = 0; i < UNSAFE.length; i++) {
-      if (!Versions.keepsRowsOfKeys() && isOn(UNSAFE[i])) {
-        return false;
+  private static boolean isAnyOn(String[] settings) {
+    for (int i = 0; i < settings.length; i++) {
+      if (isOn(settings[i])) {
+        return true;
       }
     }
-    return true;
+    return false;
   }
 
   private static boolean isOn(String setting) {

@@ -67,7 +67,7 @@ final class Snapshot {
     Version version = (Version) tables.get(identity);
     if (version == null) {
       version = new Version();
-      if (changed != null && changed.isReadBy(options)) {
+      if (changed != null && changed.isReadBy(identity)) {
         version.name = changed.version;
       }
       tables.put(identity, version);
