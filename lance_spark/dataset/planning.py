@@ -481,5 +481,9 @@ class PlanMethods(HistoryMethods):
             schema, columns, with_row_id=with_row_id, with_row_address=with_row_address
         )
         check_columns(self._table.manifest, selected.fields)
+        return self._as_read(selected, blob_handling)
+
+    def _as_read(self, schema: Schema, blob_handling: str | None) -> Schema:
+        """Return columns of the table with blobs as a scan returns them."""
         version = self._table.manifest.data_storage_version
-        return handled(selected, Handling.parse(blob_handling), version)
+        return handled(schema, Handling.parse(blob_handling), version)

@@ -93,7 +93,7 @@ class ScanMethods(NearestMethods):
         if isinstance(columns, Mapping):
             from lance_spark.dataset.scanning.computed import parse_computed
 
-            computed = parse_computed(columns, self._table.schema)
+            computed = parse_computed(columns, self._as_read(self._table.schema, blob_handling))
             # A column that is not read says how many rows constants have.
             columns = computed.read or [row_meta.ROW_ADDRESS.name]
         names = row_meta.without_repeats(columns)

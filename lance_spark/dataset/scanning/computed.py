@@ -87,7 +87,7 @@ def parse_computed(columns: Mapping[str, str], schema: Schema) -> ComputedColumn
     columns : mapping of str to str
         Expressions by the names of the results.
     schema : Schema
-        Of the table.
+        Of the table, with blobs as they are read.
 
     Raises
     ------

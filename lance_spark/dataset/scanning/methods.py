@@ -185,7 +185,7 @@ late_materialization : optional
         if isinstance(columns, Mapping):
             from lance_spark.dataset.scanning.computed import parse_computed
 
-            computed = parse_computed(columns, self._table.schema)
+            computed = parse_computed(columns, self._as_read(self._table.schema, blob_handling))
             columns = computed.read
         elif isinstance(columns, str):
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")

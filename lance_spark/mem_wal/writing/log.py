@@ -15,6 +15,9 @@ from lance_spark.mem_wal.writing.claims import fenced
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.storage.store import ObjectStore
 
+#: Bounds of the options, which another client may have stored: a failure must not wait for ever.
+_MAX_RETRIES, _MAX_DELAY = 100, 60.0
+
 
 class Log:
     """Appends entries to the log of a shard.
@@ -41,7 +44,7 @@ class Log:
         self._shard = shard
         self._epoch = epoch
         self._position = position
-        self._retries = options.max_wal_persist_retries
+        self._retries = min(options.max_wal_persist_retries, _MAX_RETRIES)
         self._delay = options.wal_persist_retry_base_delay_ms / 1000
 
     def append(
@@ -74,7 +77,7 @@ class Log:
             except StorageError:
                 if attempt == self._retries:
                     raise
-                time.sleep(self._delay * 2**attempt)
+                time.sleep(min(self._delay * 2**attempt, _MAX_DELAY))
         raise AssertionError("the last attempt returns or raises")
 
     def _is_own(self, position: int) -> bool:

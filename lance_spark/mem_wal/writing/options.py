@@ -8,8 +8,8 @@
 | max_memtable_size | 256 MiB | size of the rows in memory that makes an SSTable of them |
 | max_memtable_rows | 100,000 | number of rows that does |
 | max_memtable_batches | 8,000 | number of batches that does |
-| max_wal_persist_retries | 3 | how often a failed request for a WAL entry is repeated |
-| wal_persist_retry_base_delay_ms | 50 | delay before the first repetition; the next are longer |
+| max_wal_persist_retries | 3 | how often a failed request for a WAL entry is repeated, up to 100 |
+| wal_persist_retry_base_delay_ms | 50 | the first delay; the next are longer, up to a minute |
 
 The options `max_unflushed_memtable_bytes`, `manifest_scan_batch_size`, `enable_memtable`,
 `backpressure_log_interval_ms`, `stats_log_interval_ms` and `hnsw_params` are stored for pylance.

@@ -465,7 +465,7 @@ class ShardWriter:
         """Store pending rows after the flush interval."""
         if self._timer is not None:
             return
-        interval = self._options.max_wal_flush_interval_ms / 1000
+        interval = min(self._options.max_wal_flush_interval_ms / 1000, threading.TIMEOUT_MAX)
         self._timer = threading.Timer(interval, self._on_timer)
         self._timer.daemon = True
         self._timer.start()

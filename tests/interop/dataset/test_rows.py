@@ -36,6 +36,28 @@ def blobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[lance.LanceDataset,
     return written, open_dataset(path)
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("handling", [None, "all_binary", "all_descriptions"])
+def test_a_blob_column_under_another_name(
+    version: str, handling: str | None, tmp_path: Path
+) -> None:
+    blob = BLOB if version == "2.1" else lance.blob_field("b")
+    values = VALUES if version == "2.1" else lance.blob_array(VALUES)
+    schema = pa.schema([pa.field("id", pa.int64()), blob])
+    theirs = lance.write_dataset(
+        pa.table([range(5), values], schema=schema),
+        str(tmp_path / "t.lance"),
+        data_storage_version=version,
+    )
+    ours = open_dataset(str(tmp_path / "t.lance"))
+    columns = {"x": "b", "n": "id + 1"}
+    expected = theirs.scanner(columns, blob_handling=handling).to_table()
+    scanned = ours.scanner(columns, blob_handling=handling).to_table()
+    taken = ours.take(range(5), columns=columns, blob_handling=handling)
+    assert expected.to_pylist() == scanned.to_pylist() == taken.to_pylist()
+    assert expected.schema.types == scanned.schema.types == taken.schema.types
+
+
 @pytest.mark.parametrize("count", [0, 1, 12, 100])
 @pytest.mark.parametrize("options", [{}, {"columns": ["name"]}, {"filter": "id > 20"}])
 def test_head(both: Any, count: int, options: dict[str, Any]) -> None:

@@ -206,8 +206,10 @@ def test_a_full_memtable_becomes_an_sstable(uri: str) -> None:
     assert len(ours(uri)) == 250
 
 
-def test_puts_that_are_not_durable_share_entries(uri: str) -> None:
-    writer = writer_of(uri, "own", durable_write=False, max_wal_flush_interval_ms=10_000)
+@pytest.mark.parametrize("interval", [10_000, 2**64 - 1])
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_puts_that_are_not_durable_share_entries(interval: int, uri: str) -> None:
+    writer = writer_of(uri, "own", durable_write=False, max_wal_flush_interval_ms=interval)
     for number in range(50):
         writer.put(rows([10 + number], "a"))
     assert writer.stats()["wal_flush_count"] == 0

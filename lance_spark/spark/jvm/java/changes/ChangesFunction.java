@@ -20,7 +20,9 @@ import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.IntegralType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import scala.Option;
@@ -58,7 +60,7 @@ public class ChangesFunction extends AbstractFunction1 {
                 + NAME
                 + "('table', start[, end]), where start and end are versions or timestamps");
       }
-      values.add(value == null ? null : constant(expression.dataType(), value));
+      values.add(value == null ? null : constant(expression, value));
     }
     String text = values.isEmpty() ? "" : String.valueOf(values.get(0));
     Map arguments = ofTable(text);
@@ -73,8 +75,9 @@ public class ChangesFunction extends AbstractFunction1 {
     return DataSourceV2Relation.create(table, Option.empty(), Option.empty());
   }
 
-  /** Returns a whole number, or the text of a name, a time or another constant. */
-  private static Object constant(DataType type, Object value) {
+  /** Returns a whole number, or the text of a name, a time or another constant in SQL. */
+  private static Object constant(Expression expression, Object value) {
+    DataType type = expression.dataType();
     // Spark's values of dates and times are numbers, which are no versions.
     if (type instanceof DateType) {
       return LocalDate.ofEpochDay(((Number) value).longValue()).toString();
@@ -83,7 +86,14 @@ public class ChangesFunction extends AbstractFunction1 {
       Instant time = Instant.EPOCH.plus(((Number) value).longValue(), ChronoUnit.MICROS);
       return time.toString();
     }
-    return type instanceof IntegralType ? value : String.valueOf(value);
+    if (type instanceof IntegralType) {
+      return value;
+    }
+    if (type instanceof StringType || type instanceof DecimalType) {
+      return String.valueOf(value);
+    }
+    // Spark's values of intervals and times of day are numbers, too.
+    return expression.sql();
   }
 
   /** Returns what calls of Python say of a table, by its name in SQL or its path. */

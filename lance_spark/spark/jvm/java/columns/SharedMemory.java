@@ -51,6 +51,9 @@ final class SharedMemory {
   /** References to memories of ended workers. */
   private static final List ENDED = new ArrayList();
 
+  /** Number of failed mappings that are remembered. */
+  private static final int MOST_FAILED = 1000;
+
   /** Names and ids of memories that could not be mapped. */
   private static final Set FAILED = new HashSet();
 
@@ -84,6 +87,9 @@ final class SharedMemory {
       Log.once("batches of workers are sent over sockets, not in shared memory: " + e);
     } catch (LinkageError e) {
       Log.once("batches of workers are sent over sockets, not in shared memory: " + e);
+    }
+    if (FAILED.size() >= MOST_FAILED) {
+      FAILED.clear();
     }
     FAILED.add(name + id);
     return null;
