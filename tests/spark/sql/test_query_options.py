@@ -123,6 +123,7 @@ def test_the_function_returns_the_change_feed(
         ("lance_changes('queried.t', 2, 77)", "77"),
         ("lance_changes('queried.t', 77)", "startingVersion is 77"),
         ("lance_changes('queried.t', 1.5D)", "startingTimestamp must be a time"),
+        ("lance_changes('queried.t', INTERVAL 2 SECONDS)", "startingTimestamp must be a time"),
         ("lance_changes('queried.t', 3, 1)", "starts at version 3 and ends at version 1"),
         ("lance_changes('queried.t', start => 2)", "a constant without a name, not start => 2"),
         ("lance_changes('queried.t', (SELECT 2))", "a constant without a name"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lance
@@ -85,6 +87,40 @@ def test_vector_search(catalog: TestCatalog) -> None:
     assert [(row.query_index, row.id) for row in several] == [
         (number, i) for number in (0, 1) for i in ids[:2]
     ]
+
+
+def test_searches_of_a_query_read_one_version(
+    spark: Any, catalog: TestCatalog, pushed: None
+) -> None:
+    """Another client appends rows all the time."""
+    path = str(catalog.root / "moving.lance")
+    rows = catalog.pylance("t").to_table()
+    lance.write_dataset(rows, path, mode="overwrite")
+    texts = "query => 'note', search_columns => array('text')"
+    table = "table => 'vectors.moving'"
+    is_done = threading.Event()
+
+    def append() -> None:
+        while not is_done.is_set():
+            lance.write_dataset(rows.slice(0, 1), path, mode="append")
+
+    with ThreadPoolExecutor(1) as pool:
+        appends = pool.submit(append)
+        try:
+            for _ in range(3):
+                (counts,) = catalog.sql(
+                    f"SELECT (SELECT count(*) FROM lance_search({table}, {texts}, limit => NULL)), "
+                    "(SELECT count(*) FROM vectors.moving)"
+                )
+                assert counts[0] == counts[1] >= ROWS
+                (unmatched,) = catalog.sql(
+                    f"SELECT count(*) FROM lance_hybrid_search({table}, {texts}, {NAMED}, "
+                    "k => 10000, candidates => 10000) WHERE _score IS NULL OR _distance IS NULL"
+                )
+                assert unmatched[0] == 0
+        finally:
+            is_done.set()
+    appends.result()
 
 
 def test_hybrid_search(spark: Any, catalog: TestCatalog) -> None:

@@ -4,8 +4,10 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
@@ -67,6 +69,17 @@ public class NamedTable
                 "full_text_query", "fulltextquery", "nearest",
                 "with_row_id", "with_row_address", "readchangefeed", "read_change_feed",
                 "endingversion", "ending_version", "endingtimestamp", "ending_timestamp"
+              }));
+
+  /** Options of a read that choose rows and columns of a version, not the version, in lower case. */
+  private static final Set VIEW_OPTIONS =
+      new HashSet(
+          Arrays.asList(
+              new Object[] {
+                "blob_handling", "columns", "filter", "filter_tree", "full_text_query",
+                "fulltextquery", "full_text_limit", "fast_search", "nearest", "nearest_shares",
+                "prefilter", "approximate_nearest", "timezone", "push_filters", "batch_size",
+                "target_rows_per_partition", "with_row_id", "with_row_address", "use_scalar_index"
               }));
 
   /** Spark does not load a table again before it runs a query, if it was loaded just before. */
@@ -208,7 +221,7 @@ public class NamedTable
     Object[] names = query.keySet().toArray();
     for (int i = 0; i < names.length; i++) {
       String name = (String) names[i];
-      if (STATE_OPTIONS.contains(name.toLowerCase(java.util.Locale.ROOT))
+      if (STATE_OPTIONS.contains(name.toLowerCase(Locale.ROOT))
           && !query.get(name).equals(known.get(name))) {
         return true;
       }
@@ -301,18 +314,20 @@ public class NamedTable
   }
 
   /**
-   * Returns the options that say which rows a table has: without the form of blobs, and without
-   * credentials of a namespace, which can differ each time that the table is loaded.
+   * Returns the options that say which version of which table is read: without searches, conditions
+   * and columns, and without credentials of a namespace, which can differ each time that the table
+   * is loaded.
    */
   static Map identity(Map options) {
-    Map others = new HashMap(options);
-    others.remove("blob_handling");
-    if (others.containsKey(CREDENTIAL_SOURCE)) {
-      Object[] names = others.keySet().toArray();
-      for (int i = 0; i < names.length; i++) {
-        if (CREDENTIAL.matcher((String) names[i]).matches()) {
-          others.remove(names[i]);
-        }
+    Map others = new HashMap();
+    boolean isRenewed = options.containsKey(CREDENTIAL_SOURCE);
+    Iterator entries = options.entrySet().iterator();
+    while (entries.hasNext()) {
+      Map.Entry entry = (Map.Entry) entries.next();
+      String option = (String) entry.getKey();
+      if (!VIEW_OPTIONS.contains(option.toLowerCase(Locale.ROOT))
+          && !(isRenewed && CREDENTIAL.matcher(option).matches())) {
+        others.put(option, entry.getValue());
       }
     }
     return others;
