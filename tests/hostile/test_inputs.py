@@ -30,7 +30,7 @@ from tests.hostile.session import replay, throw
 from tests.hostile.targets import TARGETS
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-INPUTS = int(os.environ.get("LANCE_SPARK_TEST_INPUTS", "240"))
+INPUTS = int(os.environ.get("LANCE_SPARK_TEST_INPUTS", "130"))
 SEED = 20_261_122
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")

@@ -18,7 +18,7 @@ from tests.interop.predicates.harness import BATCH, Harness, Report
 from tests.interop.predicates.listed import SUBJECTS
 from tests.interop.predicates.sessions import ANSI, ESCAPED, SESSIONS, ZONE, Session
 
-PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "200"))
+PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "100"))
 FIRST = int(os.environ.get("LANCE_SPARK_TEST_FIRST_PREDICATES", "0"))
 LONG = PREDICATES > 10_000
 SEEDS = range(FIRST, FIRST + -(-PREDICATES // BATCH))
