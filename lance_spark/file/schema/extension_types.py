@@ -3,7 +3,8 @@
 Files have the stored type of a column, and the metadata of its field names the extension type. This
 package works with stored types. A column that leaves it has the extension type, if Arrow knows one
 of this name: pyarrow's own types, and those that other packages have registered, such as
-`lance.bfloat16` of pylance. Otherwise the column keeps its stored type and the metadata.
+`lance.bfloat16` of pylance. Otherwise the column keeps its stored type and the metadata; also if
+its stored type is not one of the extension type.
 """
 
 from __future__ import annotations
@@ -21,27 +22,61 @@ def extended_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema with extension types in place of the stored types that name them."""
     if not _names_any(schema):
         return schema
-    # Arrow makes extension types from metadata where data comes in by its C interface.
-    return pa.Schema._import_from_c_capsule(schema.__arrow_c_schema__())
+    return pa.schema([_extended_field(field) for field in schema], schema.metadata)
 
 
 def extended_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield record batches of one schema with extension types. No values are copied."""
-    names_any: bool | None = None
+    schema: pa.Schema | None = None
     for batch in batches:
-        if names_any is None:
-            names_any = _names_any(batch.schema)
-        if names_any:
-            yield pa.RecordBatch._import_from_c_capsule(*batch.__arrow_c_array__())
-        else:
-            yield batch
+        if schema is None:
+            schema = extended_schema(batch.schema)
+        yield batch if schema == batch.schema else _extended_batch(batch, schema)
 
 
 def extended_table(table: pa.Table) -> pa.Table:
     """Return a table with extension types. No values are copied."""
-    if not _names_any(table.schema):
+    schema = extended_schema(table.schema)
+    if schema == table.schema:
         return table
-    return pa.RecordBatchReader._import_from_c_capsule(table.__arrow_c_stream__()).read_all()
+    columns = [
+        column if new.type == old.type else _extended_column(column, old)
+        for column, old, new in zip(table.columns, table.schema, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _extended_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column if new.type == old.type else _extended_array(column, old)
+        for column, old, new in zip(batch.columns, batch.schema, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# Arrow makes extension types from metadata where data comes in by its C interface. It refuses all
+# columns if the stored type of one of them is not a stored type of the extension type.
+
+
+def _extended_field(field: pa.Field) -> pa.Field:
+    if not _names_any([field]):
+        return field
+    try:
+        imported = pa.Schema._import_from_c_capsule(pa.schema([field]).__arrow_c_schema__())
+    except Exception:
+        # A type that another package has registered may raise any error.
+        return field
+    return imported.field(0)
+
+
+def _extended_array(array: pa.Array, field: pa.Field) -> pa.Array:
+    batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([field]))
+    return pa.RecordBatch._import_from_c_capsule(*batch.__arrow_c_array__()).column(0)
+
+
+def _extended_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    stream = pa.Table.from_arrays([column], schema=pa.schema([field])).__arrow_c_stream__()
+    return pa.RecordBatchReader._import_from_c_capsule(stream).read_all().column(0)
 
 
 def _names_any(fields: Iterable[pa.Field]) -> bool:

@@ -126,3 +126,29 @@ def test_both_ways(tmp_path: Path, name: str, version: str) -> None:
         ours.validate()
         assert ours.schema.equals(theirs.schema, check_metadata=True)
         assert ours.to_table().equals(expected)
+
+
+def test_a_stored_type_that_the_extension_type_does_not_have(tmp_path: Path) -> None:
+    """pylance writes such a column, and cannot read it."""
+    path = str(tmp_path / "t.lance")
+    metadata = {"ARROW:extension:name": "arrow.uuid", "ARROW:extension:metadata": ""}
+    wrong = pa.field("wrong", pa.int64(), metadata=metadata)
+    child = pa.field("child", pa.struct([pa.field("a", pa.string(), metadata=metadata)]))
+    columns = [pa.array(range(ROWS)), uuids(), pa.array([{"a": "x"}] * ROWS, child.type)]
+    schema = pa.schema([wrong, pa.field("right", pa.uuid()), child])
+    lance.write_dataset(pa.table(columns, schema=schema), path)
+    with pytest.raises(pa.ArrowInvalid, match="storage type"):
+        lance.dataset(path).to_table()
+    dataset = lance_spark.open_dataset(path)
+    assert dataset.schema.types == [pa.int64(), pa.uuid(), child.type]
+    for rows in (
+        dataset.to_table(),
+        pa.Table.from_batches(dataset.to_batches(batch_size=7)),
+        dataset.take(range(ROWS)),
+        dataset.to_table(filter="wrong >= 0"),
+    ):
+        assert rows.schema.types == dataset.schema.types
+        assert rows.schema.field("wrong").metadata[b"ARROW:extension:name"] == b"arrow.uuid"
+        assert [column.to_pylist() for column in rows.columns] == [
+            column.to_pylist() for column in columns
+        ]
