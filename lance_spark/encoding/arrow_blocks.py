@@ -40,6 +40,10 @@ from lance_spark.encoding.levels import BoolArray
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
 from lance_spark.storage.source import Bytes
 
+#: Most bytes of a null that no file stores: enough for a tensor, but not for any size that a
+#: damaged schema claims.
+WIDEST_NULL = 1 << 26
+
 _PACKED_KEYS = (b"lance-encoding:packed", b"packed")
 #: Mean occurrences of a dictionary item above which a sample is measured.
 _REPEATED = 16
@@ -300,6 +304,24 @@ def fixed_width(dtype: pa.DataType) -> int:
         return int(dtype.bit_width)
     except ValueError:
         return 0
+
+
+def unstored_nulls(count: int, dtype: pa.DataType) -> pa.Array:
+    """Return nulls of a page that stores no values.
+
+    Raises
+    ------
+    CorruptFileError
+        A null takes more than `WIDEST_NULL` bytes.
+    """
+    size, item = 1, dtype
+    while pat.is_fixed_size_list(item):
+        size, item = size * item.list_size, item.value_type
+    if size * fixed_width(item) > 8 * WIDEST_NULL:
+        raise CorruptFileError(
+            f"a null of type {dtype} takes more than {WIDEST_NULL} bytes; read the other columns"
+        )
+    return pa.nulls(count, dtype)
 
 
 def offset_type(dtype: pa.DataType) -> type[np.int32] | type[np.int64]:

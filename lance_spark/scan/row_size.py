@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lance_spark.encoding.arrow_blocks import WIDEST_NULL
 from lance_spark.errors import UnsupportedTypeError
 
-#: Most bytes of a null of a column that no file holds: enough for a tensor, but not for any size
-#: that a damaged schema claims.
-WIDEST = 1 << 26
 _OFFSET = 4.0
 #: Typical decoded bytes per stored byte of compressed strings, lists and dictionaries.
 INFLATION = 3.0
@@ -54,8 +52,8 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
 
 
 def is_too_wide(data_type: pa.DataType) -> bool:
-    """Return whether a null of a type, or of a type inside it, takes more than `WIDEST` bytes."""
-    if _least_width(data_type) > WIDEST:
+    """Return whether a null of a type, or of a type in it, takes more than `WIDEST_NULL` bytes."""
+    if _least_width(data_type) > WIDEST_NULL:
         return True
     return any(is_too_wide(data_type.field(index).type) for index in range(data_type.num_fields))
 
@@ -76,12 +74,12 @@ def nulls(count: int, field: pa.Field) -> pa.Array:
     Raises
     ------
     UnsupportedTypeError
-        A null takes more than `WIDEST` bytes.
+        A null takes more than `WIDEST_NULL` bytes.
     """
     # A schema of a hundred bytes can claim lists of any fixed size, and a null is as large.
     if is_too_wide(field.type):
         raise UnsupportedTypeError(
             f"column {field.name!r}: no data file holds it, and a null of type {field.type} takes "
-            f"more than {WIDEST} bytes; read the other columns"
+            f"more than {WIDEST_NULL} bytes; read the other columns"
         )
     return pa.nulls(count, field.type)

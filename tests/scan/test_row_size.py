@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.encoding import arrow_blocks
-from lance_spark.errors import UnsupportedTypeError
+from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.scan.predicates.literals import to_array
 from lance_spark.scan.row_size import fixed_width, is_too_wide, nulls
 
@@ -38,6 +38,17 @@ def test_types_that_are_too_wide(dtype: pa.DataType) -> None:
     # Arrow would allocate memory for them first.
     with pytest.raises(ValueError, match="takes more than"):
         to_array([3], dtype)
+
+
+@pytest.mark.parametrize("dtype", TOO_WIDE[:4], ids=str)
+def test_nulls_of_a_page_that_are_too_wide(dtype: pa.DataType) -> None:
+    with pytest.raises(CorruptFileError, match=r"a null of type .* takes more than 67108864 bytes"):
+        arrow_blocks.unstored_nulls(1, dtype)
+
+
+@pytest.mark.parametrize("dtype", [pa.binary(2**20), pa.list_(pa.float32(), 4096)], ids=str)
+def test_nulls_of_a_page(dtype: pa.DataType) -> None:
+    assert arrow_blocks.unstored_nulls(2, dtype).equals(pa.nulls(2, dtype))
 
 
 @pytest.mark.parametrize("dtype", FINE, ids=str)

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable, item_type, strings_of
+from lance_spark.encoding.arrow_blocks import is_variable, item_type, strings_of, unstored_nulls
 from lance_spark.encoding.levels import BoolArray, Layer, Step, layer_numbers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
@@ -221,7 +221,7 @@ class IndexedValues:
         slot_rows = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
         item_rows, result = np.unique(self._indices.values_at(slot_rows[live]), return_inverse=True)
         if not len(item_rows):
-            return pa.nulls(len(slots), self._type)
+            return unstored_nulls(len(slots), self._type)
         if int(item_rows[-1]) >= self._num_items:
             raise CorruptFileError(f"index {int(item_rows[-1])} among {self._num_items} values")
         items = (yield from self._items.read(item_rows)).values
@@ -247,7 +247,7 @@ def spread(values: pa.Array, live: BoolArray) -> pa.Array:
     if len(values) == len(live):
         return values
     if not len(values):
-        return pa.nulls(len(live), values.type)
+        return unstored_nulls(len(live), values.type)
     dtype = values.type
     if is_variable(dtype):
         # Not by `take`, which would allocate memory for values of average length in every slot.

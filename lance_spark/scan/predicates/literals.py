@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.scan.row_size import WIDEST, is_too_wide
+from lance_spark.encoding.arrow_blocks import WIDEST_NULL
+from lance_spark.scan.row_size import is_too_wide
 
 #: Digits of the widest decimal.
 _MAX_DIGITS = 76
@@ -55,7 +56,7 @@ def to_array(values: Any, dtype: pa.DataType) -> pa.Array:
     """Return values, a sequence or an array of NumPy, as an array of a type; see `to_scalar`."""
     if is_too_wide(dtype):
         # Arrow allocates memory for a value before it checks it.
-        raise ValueError(f"a value of type {dtype} takes more than {WIDEST} bytes")
+        raise ValueError(f"a value of type {dtype} takes more than {WIDEST_NULL} bytes")
     _check_digits(values)
     array = pa.array(_as_float16(values) if pat.is_float16(dtype) else values, dtype)
     _check_nanoseconds(values, dtype)

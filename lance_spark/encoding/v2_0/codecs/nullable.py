@@ -18,7 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, flags_of, validity_of, with_validity
+from lance_spark.encoding.arrow_blocks import (
+    bitmap,
+    flags_of,
+    unstored_nulls,
+    validity_of,
+    with_validity,
+)
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, open_encoding
@@ -36,7 +42,7 @@ class AllNulls:
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         count = len(rows) * per_row
         try:
-            return pa.nulls(count, self._dtype)
+            return unstored_nulls(count, self._dtype)
         except (MemoryError, OverflowError, pa.ArrowException):
             # These nulls have no bytes, so only memory bounds their number.
             raise CorruptFileError(f"{count} nulls do not fit into memory") from None

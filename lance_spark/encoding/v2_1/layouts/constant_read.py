@@ -33,6 +33,7 @@ from lance_spark.encoding.arrow_blocks import (
     item_type,
     offset_type,
     unsigned,
+    unstored_nulls,
 )
 from lance_spark.encoding.levels import Layer, LevelArray, Levels, max_definition, parse_layers
 from lance_spark.encoding.meta import PageMeta
@@ -154,7 +155,7 @@ class ConstantPage:
             return _repeated(self._scalar, count)
         if pat.is_struct(dtype) and not dtype.num_fields:
             return pa.Array.from_buffers(dtype, count, [None], children=[])
-        return pa.nulls(count, dtype)
+        return unstored_nulls(count, dtype)
 
 
 def repeats_inline(leaf: Leaf) -> bool:
