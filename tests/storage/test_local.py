@@ -4,11 +4,15 @@ import errno
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import lance_spark
 from lance_spark.errors import StorageError
+from lance_spark.storage import local
 from lance_spark.storage.commit import handlers as commit
 from lance_spark.storage.commit.handlers import rename_without_replace
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores.store_suite import StoreSuite
@@ -57,9 +61,30 @@ class TestLocal(StoreSuite):
         with pytest.raises(StorageError, match=r"data/a: No space left"):
             output.close()
         assert store.list("data") == []
-        with pytest.raises(StorageError, match="No space left"):
+        with pytest.raises(StorageError, match="No space left") as caught:
             store.put_if_absent("_versions/1", b"1")
+        assert is_refusal(caught.value)
         assert store.list("_versions") == []
+
+    def test_a_commit_on_a_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It certainly failed: no file is left."""
+        uri = str(tmp_path / "table")
+        dataset = lance_spark.write_dataset(pa.table({"id": [1]}), uri)
+        before = sorted(tmp_path.rglob("*"))
+        real = local.write_temporary
+
+        def full(path: str, data: bytes, *, durable: bool) -> str:
+            if path.endswith(".manifest"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(path, data, durable=durable)
+
+        monkeypatch.setattr(local, "write_temporary", full)
+        with pytest.raises(StorageError, match="No space left") as caught:
+            dataset.insert(pa.table({"id": [2]}))
+        assert type(caught.value) is StorageError
+        assert [path for path in sorted(tmp_path.rglob("*")) if path.is_file()] == [
+            path for path in before if path.is_file()
+        ]
 
 
 class TestWithoutHardLinks(StoreSuite):

@@ -32,6 +32,8 @@ from lance_spark.storage.errors import scrub, translated
 from lance_spark.storage.remote import read_whole
 from lance_spark.storage.retry import Retries, seen_whole
 
+#: A full disk, a full quota, and a file system that cannot be written.
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 _NO_HARD_LINKS = {
     errno.EPERM,
     errno.ENOTSUP,
@@ -68,8 +70,7 @@ class LocalCommit:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with translated(path):
             folder = os.path.dirname(path)
-            local.make_folder(folder)
-            temporary = local.write_temporary(path, data, durable=True)
+            temporary = _write_temporary(folder, path, data)
             try:
                 created = _link(temporary, path)
                 if created:
@@ -85,6 +86,17 @@ class LocalCommit:
                 # Not a refusal: the file exists.
                 raise StorageError(f"{path}: {error.strerror}") from OSError(str(error))
             return created
+
+
+def _write_temporary(folder: str, path: str, data: bytes) -> str:
+    try:
+        local.make_folder(folder)
+        return local.write_temporary(path, data, durable=True)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        # The store certainly did nothing: no file has the name yet.
+        raise StorageError(f"{path}: {error.strerror}") from None
 
 
 def _set_commit_time(path: str) -> None:
