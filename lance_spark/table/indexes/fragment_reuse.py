@@ -48,6 +48,7 @@ INLINE_BYTES = 200 * 1024
 DETAILS_FILE = "details.binpb"
 
 _Content = table_pb2.FragmentReuseIndexDetails.InlineContent
+_Group = table_pb2.FragmentReuseIndexDetails.Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,4 +250,19 @@ def _checked(content: _Content, name: str) -> _Content:
                     raise CorruptTableError(
                         f"{name}: fragment id {digest.id} is out of range, the maximum is {MAX_ID}"
                     )
+            _check_rows(group, name)
     return content
+
+
+def _check_rows(group: _Group, name: str) -> None:
+    """Raise CorruptTableError if new fragments have rows that no old fragment had."""
+    old_ids = {digest.id for digest in group.old_fragments}
+    if len(old_ids) < len(group.old_fragments):
+        raise CorruptTableError(f"{name}: a compaction replaced a fragment twice")
+    old_rows = [digest.physical_rows for digest in group.old_fragments]
+    num_old, num_new = sum(old_rows), sum(digest.physical_rows for digest in group.new_fragments)
+    # Fragments of old releases of pylance may lack their number of rows.
+    if num_new > num_old and 0 not in old_rows:
+        raise CorruptTableError(
+            f"{name}: a compaction made fragments of {num_new} rows from fragments of {num_old}"
+        )

@@ -217,6 +217,30 @@ class TestReuse:
         with pytest.raises(CorruptTableError, match="fragment reuse index"):
             fragment_reuse.read_content(open_table(uri).paths, entry)
 
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ({1: 10, 2: 10}, {3: 20}, None),
+            ({1: 10, 2: 10}, {3: 15, 4: 4}, None),
+            ({1: 10, 2: 0}, {3: 15}, None),
+            ({1: 10, 2: 10}, {3: 15, 4: 6}, "fragments of 21 rows from fragments of 20"),
+            ({}, {3: 1}, "fragments of 1 rows from fragments of 0"),
+        ],
+    )
+    def test_rows_come_from_old_fragments(
+        self, old: dict[int, int], new: dict[int, int], message: str | None
+    ) -> None:
+        entry = _entry_of(list(old.items()), list(new.items()))
+        if message is None:
+            assert fragment_reuse.inline_content(entry) is not None
+        else:
+            with pytest.raises(CorruptTableError, match=message):
+                fragment_reuse.inline_content(entry)
+
+    def test_a_fragment_is_replaced_once(self) -> None:
+        with pytest.raises(CorruptTableError, match="replaced a fragment twice"):
+            fragment_reuse.inline_content(_entry_of([(1, 10), (1, 10)], [(2, 10)]))
+
     def test_damage(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
         folder = tmp_path / "table" / "_indices" / str(uuid.UUID(int=0))
@@ -240,3 +264,15 @@ class TestReuse:
         entry.index_details.value = b"\xff" * 3
         with pytest.raises(CorruptTableError, match="cannot be parsed"):
             fragment_reuse.inline_content(entry)
+
+
+def _entry_of(old: list[tuple[int, int]], new: list[tuple[int, int]]) -> table_pb2.IndexMetadata:
+    """Return the entry of one compaction, from ids and rows of fragments."""
+    details = table_pb2.FragmentReuseIndexDetails()
+    group = details.inline.legacy_versions.add().groups.add()
+    for fragments, digests in ((old, group.old_fragments), (new, group.new_fragments)):
+        for number, rows in fragments:
+            digests.add(id=number, physical_rows=rows)
+    entry = table_pb2.IndexMetadata(name=fragment_reuse.NAME)
+    entry.index_details.value = details.SerializeToString()
+    return entry
