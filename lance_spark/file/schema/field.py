@@ -42,6 +42,8 @@ BLOB_DESCRIPTOR = pa.struct(
 BLOB_V2 = b"lance.blob.v2"
 #: Metadata of blob columns before 2.2, and of blob columns in data files.
 BLOB_KEY = "lance-encoding:blob"
+#: Messages have ids of 32 bits.
+MAX_FIELD_ID = 2**31 - 1
 _EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
@@ -187,7 +189,18 @@ class Field(PicklesFields):
         return find_field(name, self.children, f"field {self.name!r}")
 
     def to_proto(self) -> pb.Field:
-        """Return the message of this field alone."""
+        """Return the message of this field alone.
+
+        Raises
+        ------
+        InvalidInputError
+            The id is too great. New fields have ids after all that were used.
+        """
+        if self.id > MAX_FIELD_ID:
+            raise InvalidInputError(
+                f"field {self.name!r} would have the id {self.id}, but ids are at most "
+                f"{MAX_FIELD_ID}; write the rows to a new table"
+            )
         if not self.carried and not self.metadata:
             return pb.Field(
                 name=self.name,

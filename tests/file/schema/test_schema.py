@@ -244,3 +244,11 @@ def test_field_metadata_is_kept_in_arrow() -> None:
     field = Field.from_arrow(pa.field("a", pa.int8(), metadata={"lance-encoding:bss": "on"}), 0)
     assert field.arrow_field.metadata == {b"lance-encoding:bss": b"on"}
     assert field.to_arrow() is field.arrow_field
+
+
+def test_ids_that_are_used_up() -> None:
+    columns = pa.schema([("a", pa.int8()), ("b", pa.int8())])
+    schema = Schema.from_arrow(columns, 2**31 - 2)
+    assert [proto.id for proto in schema.to_protos()] == [2**31 - 2, 2**31 - 1]
+    with pytest.raises(InvalidInputError, match="field 'b' would have the id 2147483648"):
+        Schema.from_arrow(columns, 2**31 - 1).to_protos()
