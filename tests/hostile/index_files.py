@@ -19,10 +19,11 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.file import LanceFileReader, LanceFileWriter
+from lance.file import LanceFileWriter
 
 import lance_spark
 from lance_spark import query as q
+from lance_spark.dataset.files.reader import LanceFileReader
 from lance_spark.errors import CorruptError, LanceError, MissingFileError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest.codec import decode, encode
@@ -218,7 +219,7 @@ def worse_index(data: bytes, rng: random.Random, worse_buffer: Mutate = worse_by
     try:
         return _with_worse_values(data, rng, worse_buffer)
     except BaseException as error:
-        # pylance panics when it reads damaged files, and panics are no exceptions.
+        # pylance can panic when it writes damaged values, and panics are no exceptions.
         if type(error).__name__ != "PanicException":
             raise
         return worse_bytes(data, rng)
@@ -227,6 +228,7 @@ def worse_index(data: bytes, rng: random.Random, worse_buffer: Mutate = worse_by
 def _with_worse_values(data: bytes, rng: random.Random, worse_buffer: Mutate) -> bytes:
     path = corpus.folder() / "index.lance"
     path.write_bytes(data)
+    # Not by pylance, which can take any memory for a damaged file.
     reader = LanceFileReader(str(path))
     table = reader.read_all().to_table()
     schema = reader.metadata().schema
