@@ -31,6 +31,9 @@ STEP = 1_000_000
 #: Rows that a writer keeps, so that the table does not grow.
 MOST_ROWS = 400
 KEYS = 8
+#: Seconds for which old versions stay: longer than any change takes. pylance does not see changes of
+#: versions that are gone, and commits beside them.
+KEPT_SECONDS = 300.0
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -177,6 +180,7 @@ class Writer:
         while time.monotonic() < deadline and not self.account.errors:
             change = self.random.choice(changes)
             name = change.__name__.removeprefix("_")
+            started = time.monotonic()
             try:
                 change()
                 self.account.counts[name] += 1
@@ -187,6 +191,12 @@ class Writer:
                 else:
                     text = error_text(error)
                     self.account.errors.append(f"writer {self.account.number}: {name}: {text}")
+            seconds_taken = time.monotonic() - started
+            if seconds_taken > KEPT_SECONDS:
+                self.account.errors.append(
+                    f"writer {self.account.number}: {name} took {seconds_taken:.0f} s, but old "
+                    f"versions stay for {KEPT_SECONDS} s only: the machine is too slow"
+                )
 
     def _insert(self) -> None:
         ids = self.account.new_ids(5)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import lance_spark
 from lance_spark.errors import CommitConflictError
 from tests.soak.clients import (
+    KEPT_SECONDS,
     PylanceWriter,
     Writer,
     differences,
@@ -39,8 +40,7 @@ INDEXES = {
 #: What errors of Spark say that has waited in vain for the start of a Python process: ten seconds,
 #: also on a busy machine.
 LATE = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
-#: Old versions stay so long: longer than any change takes.
-AGE = timedelta(seconds=90)
+AGE = timedelta(seconds=KEPT_SECONDS)
 
 
 class OwnWriter(Writer):
