@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import strings_of
-from lance_spark.errors import InvalidInputError
+from lance_spark.encoding.arrow_blocks import is_variable, strings_of
+from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.storage.uri import parse_uri
 
@@ -69,9 +69,16 @@ class BlobValues:
         ------
         InvalidInputError
             A value has both bytes and a URI, or neither, or an impossible range.
+        UnsupportedTypeError
+            The values are not binary.
         """
         live = _valid(array)
         if not pat.is_struct(array.type):
+            if not is_variable(array.type):
+                # Another client made the column.
+                raise UnsupportedTypeError(
+                    f"field {name!r}: blobs must be binary, not {array.type}"
+                )
             offsets, content = binary_parts(array)
             return cls(live, offsets, content, np.where(live, np.diff(offsets), 0))
         parts = dict(zip([child.name for child in array.type], array.flatten(), strict=True))
