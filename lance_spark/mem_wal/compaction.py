@@ -312,13 +312,16 @@ def plan_shards(table: OpenTable) -> tuple[OpenTable, list[ShardSsTables]]:
     InvalidInputError
         The table has no MemWAL.
     CorruptTableError
-        A shard lacks an SSTable whose rows the base table does not have.
+        A shard lacks an SSTable whose rows the base table does not have, or the table has no
+        columns.
     CorruptFileError, StorageError
     """
     store = table.store
     manifests = read_shards(table)
     newest = at_version(table, read_latest_version(store))
     details = mem_wal_of(newest)
+    if not newest.schema.names:
+        raise CorruptTableError(f"{store.display}: the table has a MemWAL, but no columns")
     shards = []
     for manifest in manifests:
         compacted = details.compacted.get(manifest.shard, 0)
