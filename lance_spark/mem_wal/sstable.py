@@ -34,6 +34,7 @@ from lance_spark.errors import (
     naming,
 )
 from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.schema.field import check_unique
 from lance_spark.file.schema.json_fields import paged_json, read_json
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.bloom_filter import FILE, encode_filter
@@ -214,10 +215,12 @@ def key_columns(schema: Schema, rows: pa.Table) -> list[pa.Array]:
     Raises
     ------
     InvalidInputError
-        A key is null.
+        A key is null, or two columns have one name.
     UnsupportedTypeError
         A MemWAL does not support a type of the key.
     """
+    # Columns are taken by name here.
+    check_unique(schema.names, "the table")
     columns = []
     for top, *children in primary_key(schema):
         column = rows.column(top.name).combine_chunks()
