@@ -217,8 +217,8 @@ class IndexMethods(HistoryMethods):
         """
         from lance_spark.mutations.indexes.create import IndexRequest, config_of, create_index
 
-        if options.get("format_version", 1) is None:
-            # pylance has it as a parameter, for all types.
+        if "format_version" in options and options["format_version"] is None:
+            # pylance takes this parameter for all index types, and ignores None.
             del options["format_version"]
         config = config_of(index_type, options)
         request = IndexRequest(

@@ -306,6 +306,18 @@ def fixed_width(dtype: pa.DataType) -> int:
         return 0
 
 
+def innermost_items(dtype: pa.DataType) -> tuple[pa.DataType, int]:
+    """Return the type of the items of fixed-size lists at all depths, and their number in a value.
+
+    A value of any other type is one item.
+    """
+    num_items = 1
+    while pat.is_fixed_size_list(dtype):
+        num_items *= dtype.list_size
+        dtype = dtype.value_type
+    return dtype, num_items
+
+
 def unstored_nulls(count: int, dtype: pa.DataType) -> pa.Array:
     """Return nulls of a page that stores no values.
 
@@ -314,10 +326,8 @@ def unstored_nulls(count: int, dtype: pa.DataType) -> pa.Array:
     CorruptFileError
         A null takes more than `WIDEST_NULL` bytes.
     """
-    size, item = 1, dtype
-    while pat.is_fixed_size_list(item):
-        size, item = size * item.list_size, item.value_type
-    if size * fixed_width(item) > 8 * WIDEST_NULL:
+    item, num_items = innermost_items(dtype)
+    if num_items * fixed_width(item) > 8 * WIDEST_NULL:
         raise CorruptFileError(
             f"a null of type {dtype} takes more than {WIDEST_NULL} bytes; read the other columns"
         )

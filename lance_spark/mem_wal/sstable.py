@@ -34,9 +34,9 @@ from lance_spark.errors import (
     naming,
 )
 from lance_spark.file.blobs.fields import input_schema
-from lance_spark.file.schema.field import check_unique
+from lance_spark.file.schema.field import Field, check_unique
 from lance_spark.file.schema.json_fields import paged_json, read_json
-from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.schema import Schema, kept
 from lance_spark.mem_wal.bloom_filter import FILE, encode_filter
 from lance_spark.mem_wal.entries import TOMBSTONE
 from lance_spark.mem_wal.key_bytes import check_key_type
@@ -209,6 +209,13 @@ def sstable_schema(schema: Schema) -> Schema:
     return Schema((*fields, *Schema.from_arrow(tombstone, schema.max_field_id + 1).fields))
 
 
+@kept
+def _key_paths(schema: Schema) -> list[tuple[Field, ...]]:
+    """Return the paths of the key of a schema whose columns can be taken by name."""
+    check_unique(schema.names, "the table")
+    return list(primary_key(schema))
+
+
 def key_columns(schema: Schema, rows: pa.Table) -> list[pa.Array]:
     """Return the columns of the key of rows, in its order; none in a table without a key.
 
@@ -219,10 +226,8 @@ def key_columns(schema: Schema, rows: pa.Table) -> list[pa.Array]:
     UnsupportedTypeError
         A MemWAL does not support a type of the key.
     """
-    # Columns are taken by name here.
-    check_unique(schema.names, "the table")
     columns = []
-    for top, *children in primary_key(schema):
+    for top, *children in _key_paths(schema):
         column = rows.column(top.name).combine_chunks()
         for child in children:
             column = column.field(child.name)

@@ -24,7 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, flags_of, vector_items
+from lance_spark.encoding.arrow_blocks import (
+    fixed_width,
+    flags_of,
+    innermost_items,
+    vector_items,
+)
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
     EncodedPages,
@@ -52,7 +57,7 @@ class PlainReader(PagesReader):
 
     def __init__(self, dtype: pa.DataType, pages: Pages, bounds: Numbers, size: int) -> None:
         self._bits = plain_bits(dtype)
-        _, self._per_row = _innermost(dtype)
+        _, self._per_row = innermost_items(dtype)
         self._is_bits = self._bits == self._per_row
         super().__init__(dtype, pages, bounds, size, self._bits)
 
@@ -124,7 +129,7 @@ def plain_bits(dtype: pa.DataType) -> int:
     UnsupportedTypeError
         The type has no fixed width, or a width of 0.
     """
-    item, per_row = _innermost(dtype)
+    item, per_row = innermost_items(dtype)
     bits = fixed_width(item) * per_row
     if not bits or pat.is_nested(item) or pat.is_dictionary(item):
         raise UnsupportedTypeError(f"file version 0.1 cannot store values of type {dtype}")
@@ -154,14 +159,6 @@ class NullReader:
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         return pa.nulls(len(rows))
         yield
-
-
-def _innermost(dtype: pa.DataType) -> tuple[pa.DataType, int]:
-    per_row = 1
-    while pat.is_fixed_size_list(dtype):
-        per_row *= dtype.list_size
-        dtype = dtype.value_type
-    return dtype, per_row
 
 
 def _build(dtype: pa.DataType, count: int, data: Bytes) -> pa.Array:

@@ -27,11 +27,12 @@ def extended_schema(schema: pa.Schema) -> pa.Schema:
 
 def extended_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield record batches of one schema with extension types. No values are copied."""
-    schema: pa.Schema | None = None
+    extended: pa.Schema | None = None
     for batch in batches:
-        if schema is None:
-            schema = extended_schema(batch.schema)
-        yield batch if schema == batch.schema else _extended_batch(batch, schema)
+        # All batches have the schema of the first one.
+        if extended is None:
+            extended = extended_schema(batch.schema)
+        yield batch if extended == batch.schema else _extended_batch(batch, extended)
 
 
 def extended_table(table: pa.Table) -> pa.Table:

@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from lance_spark.encoding.arrow_blocks import (
     bitmap,
     fixed_width,
+    innermost_items,
     is_plain,
     is_variable,
     item_type,
@@ -238,11 +239,7 @@ def _fixed_scalar(value: bytes, dtype: pa.DataType) -> pa.Array:
 
 def _of_buffers(buffers: list[pa.Buffer], dtype: pa.DataType) -> pa.Array:
     if pat.is_fixed_size_list(dtype):
-        items, depth = dtype, 1
-        while pat.is_fixed_size_list(items):
-            depth *= items.list_size
-            items = items.value_type
-        flat = _primitive(buffers, items, depth)
+        flat = _primitive(buffers, *innermost_items(dtype))
         return _nest(flat, dtype)
     return _primitive(buffers, dtype, 1)
 
