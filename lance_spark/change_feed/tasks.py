@@ -24,13 +24,13 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.change_feed.diff import ChangedRows, VersionChanges
+from lance_spark.encoding.nulls import nulls
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_OFFSET
-from lance_spark.scan.row_size import nulls
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.paths import BasePath, TablePaths

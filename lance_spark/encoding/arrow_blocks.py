@@ -40,10 +40,6 @@ from lance_spark.encoding.levels import BoolArray
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
 from lance_spark.storage.source import Bytes
 
-#: Most bytes of a null that no file stores: enough for a tensor, but not for any size that a
-#: damaged schema claims.
-WIDEST_NULL = 1 << 26
-
 _PACKED_KEYS = (b"lance-encoding:packed", b"packed")
 #: Mean occurrences of a dictionary item above which a sample is measured.
 _REPEATED = 16
@@ -316,22 +312,6 @@ def innermost_items(dtype: pa.DataType) -> tuple[pa.DataType, int]:
         num_items *= dtype.list_size
         dtype = dtype.value_type
     return dtype, num_items
-
-
-def unstored_nulls(count: int, dtype: pa.DataType) -> pa.Array:
-    """Return nulls of a page that stores no values.
-
-    Raises
-    ------
-    CorruptFileError
-        A null takes more than `WIDEST_NULL` bytes.
-    """
-    item, num_items = innermost_items(dtype)
-    if num_items * fixed_width(item) > 8 * WIDEST_NULL:
-        raise CorruptFileError(
-            f"a null of type {dtype} takes more than {WIDEST_NULL} bytes; read the other columns"
-        )
-    return pa.nulls(count, dtype)
 
 
 def offset_type(dtype: pa.DataType) -> type[np.int32] | type[np.int64]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.nulls import nulls
 from lance_spark.errors import (
     CorruptFileError,
     InvalidInputError,
@@ -175,7 +176,7 @@ def delete_rows(schema: Schema, keys: pa.Table) -> pa.Table:
         values = dict(zip(key_names, align(batch, arrow).columns, strict=True))
         values[TOMBSTONE] = pa.repeat(True, batch.num_rows)
         columns = [
-            values[node.name] if node.name in values else pa.nulls(batch.num_rows, node.type)
+            values[node.name] if node.name in values else nulls(batch.num_rows, node)
             for node in target
         ]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=target))

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.nulls import nulls
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json
@@ -111,7 +112,7 @@ def _column(rows: pa.Table, field: Field) -> pa.Array:
     dtype = field.arrow_field.type
     index = _index_of(list(rows.schema), field)
     if index is None:
-        return pa.nulls(rows.num_rows, dtype)
+        return nulls(rows.num_rows, field.arrow_field)
     array = rows.column(index).combine_chunks()
     while isinstance(array, pa.ExtensionArray):
         array = array.storage

@@ -26,6 +26,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from lance_spark.encoding.nulls import nulls
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
@@ -176,8 +177,8 @@ def live_rows(table: OpenTable, sstable: OpenTable) -> pa.Table:
     if tombstone is None:
         rows = rows.append_column(TOMBSTONE, pa.repeat(False, rows.num_rows))
     for field in missing:
-        dtype = input_schema(Schema((field,))).field(0).type
-        rows = rows.append_column(field.name, pa.nulls(rows.num_rows, dtype))
+        column = input_schema(Schema((field,))).field(0)
+        rows = rows.append_column(field.name, nulls(rows.num_rows, column))
     return rows.select([*table.schema.names, TOMBSTONE])
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError, MissingFileError
-from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import (
     at_version,
     change_schema,
@@ -20,11 +19,10 @@ from lance_spark.table.mem_wal.guard import check_no_shards
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
-from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig, map_update
+from lance_spark.table.operations.metadata.update_config import UpdateConfig, map_update
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.refs.branch_repair import missing_files
 
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 Values = Mapping[str, str | None]
 
 
@@ -70,7 +68,6 @@ def update_config(
         for path, values in (field_metadata or {}).items():
             node = current.schema.path(path)
             update = map_update(values, replace=replace, label=f"metadata of {path}")
-            _check_key(node, update, path)
             fields[node[-1].id] = update
         return UpdateConfig(**updates, field_metadata=fields)
 
@@ -134,13 +131,3 @@ def restore(table: OpenTable, options: CommitOptions) -> OpenTable:
     operation = Restore(table.version, table.manifest.identity)
     manifest = commit_operation(newest, operation, options)
     return at_version(table, manifest)
-
-
-def _check_key(path: tuple[Field, ...], update: MapUpdate, name: str) -> None:
-    """Raise an error for a nullable primary key: pylance refuses to open such a table."""
-    flag = update.entries.get(_PRIMARY_KEY) or ""
-    if flag.lower() in ("true", "1", "yes") and any(node.nullable for node in path):
-        raise InvalidInputError(
-            f"column {name!r} is nullable, so it cannot be a primary key; make it and all fields "
-            "above it not nullable first"
-        )

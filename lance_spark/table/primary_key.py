@@ -31,5 +31,8 @@ def _primary_key(schema: Schema) -> tuple[tuple[Field, ...], ...]:
 
 def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:
     yield path
-    for child in path[-1].children:
-        yield from _paths((*path, child))
+    # Other clients do not accept keys in lists and maps. A damaged schema can have fields below a
+    # string.
+    if path[-1].logical_type == "struct":
+        for child in path[-1].children:
+            yield from _paths((*path, child))

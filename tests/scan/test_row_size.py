@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.encoding import arrow_blocks
+from lance_spark.encoding.nulls import is_too_wide, nulls, unstored_nulls
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.scan.predicates.literals import to_array
-from lance_spark.scan.row_size import fixed_width, is_too_wide, nulls
+from lance_spark.scan.row_size import fixed_width
 
 MOST = 2**31 - 1
 TOO_WIDE = [
@@ -43,12 +44,12 @@ def test_types_that_are_too_wide(dtype: pa.DataType) -> None:
 @pytest.mark.parametrize("dtype", TOO_WIDE[:4], ids=str)
 def test_nulls_of_a_page_that_are_too_wide(dtype: pa.DataType) -> None:
     with pytest.raises(CorruptFileError, match=r"a null of type .* takes more than 67108864 bytes"):
-        arrow_blocks.unstored_nulls(1, dtype)
+        unstored_nulls(1, dtype)
 
 
 @pytest.mark.parametrize("dtype", [pa.binary(2**20), pa.list_(pa.float32(), 4096)], ids=str)
 def test_nulls_of_a_page(dtype: pa.DataType) -> None:
-    assert arrow_blocks.unstored_nulls(2, dtype).equals(pa.nulls(2, dtype))
+    assert unstored_nulls(2, dtype).equals(pa.nulls(2, dtype))
 
 
 @pytest.mark.parametrize("dtype", FINE, ids=str)

@@ -26,9 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable, item_type, strings_of, unstored_nulls
+from lance_spark.encoding.arrow_blocks import is_variable, item_type, strings_of
 from lance_spark.encoding.levels import BoolArray, Layer, Step, layer_numbers
 from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.nulls import unstored_nulls
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.codec import has_payload
 from lance_spark.encoding.v2_1.field_read import open_layout

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.arrow_fields import field_parts
+from lance_spark.file.schema.keys import set_keys
 from lance_spark.file.schema.logical_types import (
     ARROW_JSON,
     EXTENSION_METADATA,
@@ -45,8 +46,6 @@ BLOB_KEY = "lance-encoding:blob"
 #: Messages have ids of 32 bits.
 MAX_FIELD_ID = 2**31 - 1
 _EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-_CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
 
 
 class PicklesFields:
@@ -292,31 +291,6 @@ def _encoding_hint(logical: str) -> int:
     if logical in ("string", "binary", "large_string", "large_binary", "json"):
         return int(pb.VAR_BINARY)
     return int(pb.DICTIONARY if logical.startswith("dict:") else pb.PLAIN)
-
-
-def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
-    """Set the key fields of a message from the metadata of the field, as pylance does."""
-    if not metadata:
-        return
-    position_key = f"{_PRIMARY_KEY}:position"
-    position = _position(metadata, position_key)
-    if position_key in metadata or metadata.get(_PRIMARY_KEY, b"").lower() in (
-        b"true",
-        b"1",
-        b"yes",
-    ):
-        proto.unenforced_primary_key = True
-        proto.unenforced_primary_key_position = position
-    position_key = f"{_CLUSTERING_KEY}:position"
-    if position_key in metadata:
-        proto.unenforced_clustering_key_position = _position(metadata, position_key)
-
-
-def _position(metadata: Mapping[str, bytes], key: str) -> int:
-    value = metadata.get(key, b"0")
-    if not value.isdigit() or len(value) > 9:
-        raise InvalidInputError(f"field metadata {key!r} must be a number, not {value!r}")
-    return int(value)
 
 
 def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import vector_items
+from lance_spark.encoding.nulls import nulls
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.blobs.fields import as_descriptor, described
@@ -91,7 +92,7 @@ def project(array: pa.Array, stored: Field, field: Field) -> pa.Array:
         cut = [
             project(array.field(index_of[child.id]), stored.children[index_of[child.id]], child)
             if child.id in index_of
-            else pa.nulls(len(array), child.arrow_field.type)
+            else nulls(len(array), child.arrow_field)
             for child in field.children
         ]
         fields = [

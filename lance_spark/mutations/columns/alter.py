@@ -39,7 +39,6 @@ from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.rows.ids import check_names
 
 _KEYS = frozenset({"path", "name", "nullable", "data_type"})
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _BATCH_ROWS = 65_536
 
 
@@ -215,10 +214,6 @@ def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schem
             preserves = False
             check_no_mem_wal(table, f"column {alteration.path!r} cannot be made not nullable")
             _check_no_nulls(table, alteration.path)
-        if alteration.nullable and any(_PRIMARY_KEY in part.metadata for part in node):
-            raise InvalidInputError(
-                f"column {alteration.path!r} is in the primary key, so it cannot be made nullable"
-            )
     fields = tuple(_apply(field, changes) for field in table.schema.fields)
     _check_names(fields, "the table")
     return replace(table.schema, fields=fields), preserves

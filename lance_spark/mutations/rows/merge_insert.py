@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.encoding.nulls import nulls
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import commit_rows
@@ -111,7 +112,7 @@ def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     names = set(batch.schema.names)
     batch = align(batch, pa.schema([field for field in schema if field.name in names]))
     columns = [
-        batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type)
+        batch.column(field.name) if field.name in names else nulls(batch.num_rows, field)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, names=schema.names)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lance_spark.encoding.nulls import nulls
 from lance_spark.file.schema.field import Field
-from lance_spark.scan.row_size import nulls
 from lance_spark.table.fragments.fragment import Fragment
 
 

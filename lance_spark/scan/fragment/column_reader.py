@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import with_dictionaries
+from lance_spark.encoding.nulls import nulls
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.reader import PAGE_BYTES, FileReader
@@ -26,7 +27,7 @@ from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
 from lance_spark.scan.fragment.row_meta import COMPUTED
 from lance_spark.scan.prefetch import StoredFields
-from lance_spark.scan.row_size import estimate_row_bytes, fixed_width, nulls
+from lance_spark.scan.row_size import estimate_row_bytes, fixed_width
 
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
 #: small enough for a worker's memory.

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import WIDEST_NULL
-from lance_spark.scan.row_size import is_too_wide
+from lance_spark.encoding.nulls import WIDEST_NULL, is_too_wide
 
 #: Digits of the widest decimal.
 _MAX_DIGITS = 76

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
 from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
+from lance_spark.file.schema.keys import PRIMARY_KEY
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types.mapping import LARGE_BINARY, LARGE_STRING, VECTOR_SIZE, to_arrow_schema
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _COMMENT = "comment"
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 #: Options that the returned table keeps, beside the options of the store.
 _TABLE_OPTIONS = ("branch", "base_store_params", "target_bases", "target_all_bases")
 #: Properties that are options of the write, and are not stored in the table.
@@ -133,8 +133,8 @@ class TableBuilder:
             For example ``zstd``.
         compressionLevel : int, optional
         primaryKey : bool
-            Whether the column belongs to the primary key. Writers do not check that keys are
-            unique.
+            Whether the column belongs to the primary key, which needs ``nullable=False``. Writers
+            do not check that keys are unique.
         metadata : mapping of str to str, optional
             Other metadata of the column.
 
@@ -167,7 +167,7 @@ class TableBuilder:
         if comment is not None:
             stored[_COMMENT] = comment
         if primaryKey:
-            stored[_PRIMARY_KEY] = "true"
+            stored[PRIMARY_KEY] = "true"
         self._fields.append(StructField(colName, dtype, nullable, encoding))
         self._metadata[colName] = stored
         return self

@@ -17,6 +17,7 @@ from lance_spark.errors import (
     InvalidInputError,
     UnsupportedError,
 )
+from lance_spark.file.schema.keys import check_primary_key
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import sort_order
 from lance_spark.table.fragments import file_versions
@@ -236,7 +237,8 @@ class ManifestBuilder:
         Raises
         ------
         InvalidInputError
-            The fields do not form a tree: no client could open the version.
+            The fields do not form a tree, or one cannot be in the primary key: other clients could
+            not read the version.
         """
         # Imported here because it imports Arrow, which other operations do not need.
         from lance_spark.file.schema.schema import FieldTree
@@ -245,6 +247,7 @@ class ManifestBuilder:
             FieldTree(list(fields))
         except CorruptFileError as error:
             raise InvalidInputError(f"the new schema: {error}") from None
+        check_primary_key(fields, self.proto.fields)
         self.proto.ClearField("fields")
         self.proto.fields.extend(fields)
 

@@ -21,10 +21,10 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import (
     bitmap,
     flags_of,
-    unstored_nulls,
     validity_of,
     with_validity,
 )
+from lance_spark.encoding.nulls import unstored_nulls
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs import flat
 from lance_spark.encoding.v2_0.page import Decoder, NewBuffers, PageBuffers, open_encoding

@@ -34,10 +34,10 @@ from lance_spark.encoding.arrow_blocks import (
     item_type,
     offset_type,
     unsigned,
-    unstored_nulls,
 )
 from lance_spark.encoding.levels import Layer, LevelArray, Levels, max_definition, parse_layers
 from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.nulls import unstored_nulls
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.codec import decode_block
 from lance_spark.encoding.v2_1.leaf_columns import Leaf

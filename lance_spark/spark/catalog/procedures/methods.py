@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.file.schema.keys import PRIMARY_KEY
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import FRAGMENT_ID, ROW_ADDRESS
 from lance_spark.spark.catalog.names import Catalog
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lance_spark.spark.table import ChangeResult, LanceTable
-
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 
 
 def validate(table: LanceTable) -> tuple[int]:
@@ -137,7 +136,7 @@ def set_unenforced_primary_key(
             )
     dataset.update_field_metadata(
         {
-            name: {_PRIMARY_KEY: "true", f"{_PRIMARY_KEY}:position": str(position)}
+            name: {PRIMARY_KEY: "true", f"{PRIMARY_KEY}:position": str(position)}
             for position, name in enumerate(columns, 1)
         },
         **options,
@@ -289,7 +288,7 @@ def _keyed_frame(
 
 def _is_key(field: pa.Field) -> bool:
     metadata = field.metadata or {}
-    return _PRIMARY_KEY.encode() in metadata or f"{_PRIMARY_KEY}:position".encode() in metadata
+    return PRIMARY_KEY.encode() in metadata or f"{PRIMARY_KEY}:position".encode() in metadata
 
 
 def _index_options(
