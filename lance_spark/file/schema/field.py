@@ -234,9 +234,10 @@ class Field(PicklesFields):
         UnsupportedTypeError
             Lance cannot store the type.
         InvalidInputError
-            Two children have the same name.
+            Two children have the same name, or a name has a NUL character.
         """
         parts, name = field_parts(arrow), arrow.name
+        check_name(name)
         children: list[Field] = []
         if parts.children:
             check_unique([child.name for child in parts.children], f"field {name!r}")
@@ -291,6 +292,18 @@ def _encoding_hint(logical: str) -> int:
     if logical in ("string", "binary", "large_string", "large_binary", "json"):
         return int(pb.VAR_BINARY)
     return int(pb.DICTIONARY if logical.startswith("dict:") else pb.PLAIN)
+
+
+def check_name(name: str) -> None:
+    """Raise an error for a name of a field that pylance cannot read.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    # Names end there in Arrow's C interface, and pylance ends the process.
+    if "\0" in name:
+        raise InvalidInputError(f"column name {name!r} has a NUL character; rename the column")
 
 
 def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:

@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.arrow_fields import field_parts
-from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.field import Field, check_name
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
@@ -76,8 +76,12 @@ class Alteration:
                 f"the alteration of {parsed.path!r} changes nothing: give a name, nullable or "
                 "data_type"
             )
-        if parsed.name is not None and (not parsed.name or "." in parsed.name):
-            raise InvalidInputError(f"column {parsed.path!r} cannot be renamed to {parsed.name!r}")
+        if parsed.name is not None:
+            if not parsed.name or "." in parsed.name:
+                raise InvalidInputError(
+                    f"column {parsed.path!r} cannot be renamed to {parsed.name!r}"
+                )
+            check_name(parsed.name)
         return parsed
 
 
