@@ -23,6 +23,8 @@ from lance_spark.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
+from lance_spark.mem_wal.compaction import compact_mem_wal
+from lance_spark.mem_wal.drain import drain
 from lance_spark.mem_wal.setup import disable
 from lance_spark.mem_wal.setup.shards import entries_of_shard
 from lance_spark.mem_wal.sharding import bucket_entries, num_buckets_of, shard_uuid
@@ -36,6 +38,7 @@ from lance_spark.table.mem_wal.shard_manifest import (
     publish,
     read_latest,
 )
+from lance_spark.table.open import open_table
 from tests.support.tables.damaged import files_below
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
@@ -535,3 +538,27 @@ def test_numbers_of_other_clients_are_bounded(uri: str) -> None:
     assert publish(store, replace(newest, version=newest.version + 2, writer_epoch=2**64 - 1))
     with pytest.raises(InvalidInputError, match=str(shard)):
         lance_spark.open_dataset(uri).mem_wal_writer()
+
+
+def test_a_late_drain_leaves_a_new_mem_wal(tmp_path: Path) -> None:
+    """Shards of one name count their generations from 1 again."""
+    path = str(tmp_path / "t")
+    schema = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("v", pa.string())])
+    dataset = lance_spark.write_dataset(pa.table({"id": [1], "v": ["base"]}, schema), path)
+
+    def put(value: str) -> None:
+        with lance_spark.open_dataset(path).mem_wal_writer() as writer:
+            writer.put(pa.table({"id": [1], "v": [value]}, schema))
+
+    dataset.initialize_mem_wal(unsharded=True)
+    put("old")
+    compact_mem_wal(open_table(path), drains=False)
+    late = open_table(path)
+    lance_spark.open_dataset(path).disable_mem_wal().initialize_mem_wal(unsharded=True)
+    put("new")
+    assert drain(late) == {}
+    assert lance_spark.open_dataset(path).fresh().to_table()["v"].to_pylist() == ["new"]
+    compact_mem_wal(open_table(path), drains=False)
+    (count,) = drain(late).values()
+    assert count == 1
+    assert lance.dataset(path).to_table()["v"].to_pylist() == ["new"]
