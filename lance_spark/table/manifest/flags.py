@@ -158,11 +158,12 @@ def next_flags(
         common |= BASE_PATHS
     if covering_columns:
         common |= COVERING_COLUMNS
-    config = TABLE_CONFIG if manifest.config else 0
-    return Flags(
-        reader=common | (base.reader & FOR_EVER),
-        writer=common | (base.writer & WRITERS_FOR_EVER) | config,
-    )
+    writer = common | (base.writer & WRITERS_FOR_EVER)
+    if manifest.config:
+        writer |= TABLE_CONFIG
+    if manifest.HasField("max_allocated_field_id"):
+        writer |= STABLE_FIELD_IDS
+    return Flags(reader=common | (base.reader & FOR_EVER), writer=writer)
 
 
 def _has_lineage_columns(fragment: table_pb2.DataFragment) -> bool:

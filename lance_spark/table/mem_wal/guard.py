@@ -85,12 +85,23 @@ def check_commit(store: ObjectStore, builder: ManifestBuilder, operation: Operat
         check_no_fresh_rows(store, details, "the MemWAL cannot be dropped")
         return
     _check_schema(store, base, builder.proto, details, is_new=before is None)
+    _record_field_ids(base, builder.proto)
     changes_rows = operation.name in _CHANGES_ROWS or (
         operation.name == "merge" and _changes_values(base.message, builder.proto)
     )
     # Rows of a compaction come from shards.
     if changes_rows and before is not None and not operation.compacted_generations:
         check_no_fresh_rows(store, details, "rows cannot be changed")
+
+
+def _record_field_ids(base: Manifest, new: table_pb2.Manifest) -> None:
+    """Record the greatest field id if a column is dropped, so that no column gets its id again.
+
+    Shards hold values by field id, also those of a writer that does not know of the drop.
+    """
+    before = {field.id for field in base.message.fields}
+    if before - {field.id for field in new.fields}:
+        new.max_allocated_field_id = max(new.max_allocated_field_id, *before)
 
 
 def has_name(section: bytes | None) -> bool:

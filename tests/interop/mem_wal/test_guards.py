@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -189,6 +190,8 @@ RAW: dict[str, tuple[Callable[[Dataset], Operation], str]] = {
 def test_rows_that_come_between_plan_and_commit(uri: str, name: str) -> None:
     """Operations that the caller planned: pylance refuses the computed column, too."""
     plan, message = RAW[name]
+    if name == "another key":
+        lance_spark.open_dataset(uri).alter_columns({"path": "n", "nullable": False})
     opened = lance_spark.open_dataset(uri)
     dataset = opened.initialize_mem_wal(bucket_column="id", num_buckets=1)
     operation = plan(opened if name == "computed column" else dataset)
@@ -282,3 +285,32 @@ def test_deletes_beside_a_writer(tmp_path: Path) -> None:
     assert process.exitcode == 0
     assert deleted
     assert refused
+
+
+def test_a_new_column_never_gets_the_id_of_a_dropped_one(tmp_path: Path) -> None:
+    """Shards hold values by field id, and no file of the base table has the dropped column."""
+    path = str(tmp_path / "t")
+    key = {"lance-schema:unenforced-primary-key": "true"}
+    schema = pa.schema([pa.field("id", pa.int64(), False, key), pa.field("c", pa.string())])
+    lance_spark.write_dataset(schema.empty_table(), path).initialize_mem_wal(unsharded=True)
+    with lance_spark.open_dataset(path).mem_wal_writer() as writer:
+        writer.put(pa.table({"id": [1], "c": ["old"]}, schema))
+    late = lance_spark.open_dataset(path).mem_wal_writer()
+    lance_spark.open_dataset(path).drop_columns(["c"])
+    lance.dataset(path).update_config({"a": "b"})
+    lance_spark.open_dataset(path).add_columns(pa.field("d", pa.string()))
+    late.put(pa.table({"id": [2], "c": ["late"]}, schema))
+    late.close()
+    rows = [{"id": 1, "d": None}, {"id": 2, "d": None}]
+    assert sorted(fresh_rows(path), key=lambda row: row["id"]) == rows
+    # pylance honours the record, too.
+    lance_spark.open_dataset(path).drop_columns(["d"])
+    lance.dataset(path).add_columns(pa.schema([pa.field("c", pa.string())]))
+    assert lance_spark.open_dataset(path).lance_schema.field("c").id() == 3
+    lance_spark.open_dataset(path).compact_mem_wal(flush=True)
+    rows = [{"id": 1, "c": None}, {"id": 2, "c": None}]
+    assert sorted(lance.dataset(path).to_table().to_pylist(), key=lambda row: row["id"]) == rows
+
+
+def fresh_rows(path: str) -> list[dict[str, Any]]:
+    return lance_spark.open_dataset(path).fresh().to_table().to_pylist()
