@@ -36,11 +36,11 @@ from lance_spark.encoding.blocks import (
     StructBlock,
     VariableWidthBlock,
 )
+from lance_spark.encoding.field_metadata import PACKED_KEYS, is_true
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
 from lance_spark.storage.source import Bytes
 
-_PACKED_KEYS = (b"lance-encoding:packed", b"packed")
 #: Mean occurrences of a dictionary item above which a sample is measured.
 _REPEATED = 16
 _SAMPLE = 1024
@@ -52,7 +52,7 @@ _NO_BYTES = np.zeros(0, np.uint8)
 def is_packed(field: pa.Field) -> bool:
     """Return whether a struct field is stored as one leaf, row by row."""
     metadata = field.metadata or {}
-    return any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
+    return any(is_true(metadata.get(key.encode())) for key in PACKED_KEYS)
 
 
 def is_variable(dtype: pa.DataType) -> bool:

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding import field_metadata
+from lance_spark.encoding.field_metadata import BLOB_V2
 from lance_spark.encoding.nulls import nulls
 from lance_spark.errors import (
     CorruptFileError,
@@ -32,7 +34,7 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from lance_spark.file.schema.field import BLOB_V2, Field
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json, write_json
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema, kept
@@ -44,7 +46,7 @@ from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.ipc_size_check import check_decompressed_stream
 
 TOMBSTONE = names.TOMBSTONE
-FIELD_ID = b"lance:field_id"
+FIELD_ID = field_metadata.FIELD_ID.encode()
 _TOMBSTONE_FIELD = pa.field(TOMBSTONE, pa.bool_(), nullable=False)
 _EPOCH, _GENERATION, _SENTINEL = b"writer_epoch", b"generation", b"fence_sentinel"
 _NUMBER = re.compile(rb"[0-9]{1,20}")

@@ -18,6 +18,11 @@ KEY = {NAME: "true"}
 INT = pa.field("x", pa.int64(), False)
 WRONG = {
     "nullable": (pa.field("k", pa.int64(), True, KEY), [1, 2], "'k' .* field 'k' is nullable"),
+    "another word": (
+        pa.field("k", pa.int64(), True, {NAME: "ON"}),
+        [1, 2],
+        "'k' .* field 'k' is nullable",
+    ),
     "position": (
         pa.field("k", pa.int64(), True, {f"{NAME}:position": "1"}),
         [1, 2],
@@ -53,7 +58,7 @@ def rows_of(field: pa.Field, values: list[object]) -> pa.Table:
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write tables with any key."""
     for module in (write_plan, builder):
-        monkeypatch.setattr(module, "check_primary_key", lambda *arguments: None)
+        monkeypatch.setattr(module, "check_fields", lambda *arguments: None)
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -62,7 +67,7 @@ def test_a_new_table_with_a_wrong_key(
 ) -> None:
     field, values, reason = WRONG[case]
     rows = rows_of(field, values)
-    with pytest.raises(InvalidInputError, match=f"column {reason}, and pylance could not read"):
+    with pytest.raises(InvalidInputError, match=f"column {reason}: pylance could not read"):
         lance_spark.write_dataset(rows, str(tmp_path / "checked"))
     assert not (tmp_path / "checked").exists()
     unchecked(monkeypatch)

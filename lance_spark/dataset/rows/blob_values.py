@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.encoding.field_metadata import BLOB_V2
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.field import BLOB_V2
 
 _STORAGE = pa.struct(
     [

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import holds_structs, is_packed
+from lance_spark.encoding.field_metadata import BLOB_KEY
 from lance_spark.encoding.levels import Step
 
-_BLOB_KEY = b"lance-encoding:blob"
 #: Metadata of a field whose values may be returned as a dictionary array. It is never stored.
 KEEP_DICTIONARY = b"lance-spark:keep-dictionary"
 
@@ -62,7 +62,7 @@ def storage_field(field: pa.Field) -> pa.Field:
 
 def is_blob(field: pa.Field) -> bool:
     """Return whether the field's values are stored outside of its pages."""
-    return bool(_BLOB_KEY in (field.metadata or {}))
+    return bool(BLOB_KEY.encode() in (field.metadata or {}))
 
 
 def keeps_dictionary(field: pa.Field) -> bool:

@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.field_metadata import BLOB_KEY, BLOB_V2
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
-from lance_spark.file.schema.field import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field
+from lance_spark.file.schema.field import BLOB_DESCRIPTOR, Field
 from lance_spark.file.schema.logical_types import EXTENSION_NAME, is_leaf_type, storage_type
 from lance_spark.file.schema.schema import Schema
 

@@ -19,8 +19,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.field_metadata import FIELD_ID
 from lance_spark.encoding.v2_1.leaf_columns import child_fields
 from lance_spark.errors import UnsupportedTypeError
+from lance_spark.file.schema.extension_types import check_storage
 from lance_spark.file.schema.logical_types import (
     ARROW_JSON,
     EXTENSION_METADATA,
@@ -61,6 +63,7 @@ def field_parts(field: pa.Field) -> FieldParts:
         return FieldParts(_leaf_name(field.type) or logical_type(field.type, field.name), [], {})
     dtype = storage_type(field.type)
     metadata = {key.decode(errors="replace"): value for key, value in (tags or {}).items()}
+    metadata.pop(FIELD_ID, None)
     if isinstance(field.type, pa.BaseExtensionType):
         metadata[EXTENSION_NAME] = str(field.type.extension_name).encode()
         metadata[EXTENSION_METADATA] = _extension_parameters(field.type)
@@ -75,6 +78,8 @@ def field_parts(field: pa.Field) -> FieldParts:
             )
         name = "json"
         metadata[EXTENSION_NAME] = JSON.encode()
+    elif tag is not None:
+        check_storage(field)
     return FieldParts(name, _children(field.with_type(dtype)), metadata)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
 
 _NAME = EXTENSION_NAME.encode()
@@ -68,6 +69,28 @@ def _extended_field(field: pa.Field) -> pa.Field:
         # A type that another package has registered may raise any error.
         return field
     return imported.field(0)
+
+
+def check_storage(field: pa.Field) -> None:
+    """Raise an error for a field whose metadata names another extension type than its values have.
+
+    Only extension types of Arrow itself are checked. Clients that read by Arrow's C interface could
+    not read any column.
+
+    Raises
+    ------
+    UnsupportedTypeError
+    """
+    name = (field.metadata or {}).get(_NAME, b"").decode(errors="replace")
+    if not name.startswith("arrow.") or isinstance(field.type, pa.BaseExtensionType):
+        return
+    try:
+        pa.Schema._import_from_c_capsule(pa.schema([field]).__arrow_c_schema__())
+    except pa.ArrowException as error:
+        raise UnsupportedTypeError(
+            f"field {field.name!r}: its metadata names the extension type {name}, which its values "
+            f"of type {field.type} do not have ({error}); remove the metadata, or cast the values"
+        ) from error
 
 
 def _extended_array(array: pa.Array, field: pa.Field) -> pa.Array:

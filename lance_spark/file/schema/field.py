@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.encoding.field_metadata import BLOB_KEY, BLOB_V2, is_packed
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.arrow_fields import field_parts
 from lance_spark.file.schema.keys import set_keys
@@ -39,10 +40,6 @@ BLOB_DESCRIPTOR = pa.struct(
     ]
 )
 
-#: Extension of blob columns of version 2.2 and later.
-BLOB_V2 = b"lance.blob.v2"
-#: Metadata of blob columns before 2.2, and of blob columns in data files.
-BLOB_KEY = "lance-encoding:blob"
 #: Messages have ids of 32 bits.
 MAX_FIELD_ID = 2**31 - 1
 _EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
@@ -125,10 +122,7 @@ class Field(PicklesFields):
     @property
     def is_packed(self) -> bool:
         """Whether a struct is stored as one column, row by row."""
-        return bool(self.metadata) and any(
-            self.metadata.get(key, b"").lower() == b"true"
-            for key in ("lance-encoding:packed", "packed")
-        )
+        return bool(self.metadata) and is_packed(self.metadata)
 
     @property
     def is_blob(self) -> bool:
@@ -237,7 +231,7 @@ class Field(PicklesFields):
             Two children have the same name, or a name has a NUL character.
         """
         parts, name = field_parts(arrow), arrow.name
-        check_name(name)
+        check_name(name, is_column=False)
         children: list[Field] = []
         if parts.children:
             check_unique([child.name for child in parts.children], f"field {name!r}")
@@ -294,16 +288,29 @@ def _encoding_hint(logical: str) -> int:
     return int(pb.DICTIONARY if logical.startswith("dict:") else pb.PLAIN)
 
 
-def check_name(name: str) -> None:
-    """Raise an error for a name of a field that pylance cannot read.
+def check_name(name: str, *, is_column: bool) -> None:
+    """Raise an error for a name that pylance cannot read.
+
+    Parameters
+    ----------
+    name : str
+    is_column : bool
+        Whether the field is a column, not a field below one.
 
     Raises
     ------
     InvalidInputError
     """
-    # Names end there in Arrow's C interface, and pylance ends the process.
-    if "\0" in name:
-        raise InvalidInputError(f"column name {name!r} has a NUL character; rename the column")
+    if is_column and not name:
+        raise InvalidInputError("a column has no name; give it one")
+    # pylance takes names of columns for paths, with dots and quotes, and its process ends at a NUL
+    # character.
+    characters = {"\0": "a NUL character"}
+    if is_column:
+        characters |= {".": "a dot", "`": "a backtick"}
+    for character, text in characters.items():
+        if character in name:
+            raise InvalidInputError(f"column {name!r} has {text} in its name; rename it")
 
 
 def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from lance_spark.encoding.field_metadata import is_true
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2 as pb
 
@@ -21,11 +22,7 @@ def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
         return
     position_key = f"{PRIMARY_KEY}:position"
     position = _position(metadata, position_key)
-    if position_key in metadata or metadata.get(PRIMARY_KEY, b"").lower() in (
-        b"true",
-        b"1",
-        b"yes",
-    ):
+    if position_key in metadata or is_true(metadata.get(PRIMARY_KEY)):
         proto.unenforced_primary_key = True
         proto.unenforced_primary_key_position = position
     position_key = f"{_CLUSTERING_KEY}:position"
@@ -40,48 +37,25 @@ def _position(metadata: Mapping[str, bytes], key: str) -> int:
     return int(value)
 
 
-def check_primary_key(fields: Collection[pb.Field], existing: Collection[pb.Field] = ()) -> None:
-    """Raise an error if a field cannot be in the primary key of a table.
-
-    Parameters
-    ----------
-    fields : collection of file_pb2.Field
-        The new schema.
-    existing : collection of file_pb2.Field
-        The schema before. What is wrong there already does not prevent other changes.
-
-    Raises
-    ------
-    InvalidInputError
-    """
-    if not any(field.unenforced_primary_key for field in fields):
+def wrong_keys(fields: Collection[pb.Field]) -> Iterator[tuple[pb.Field, str]]:
+    """Yield each field that cannot be in a primary key but is, and the reason."""
+    keys = [field for field in fields if field.unenforced_primary_key]
+    if not keys:
         return
-    before = {field.id for field, _, _ in _wrong_keys(existing)}
-    for field, name, reason in _wrong_keys(fields):
-        if field.id not in before:
-            raise InvalidInputError(
-                f"column {name!r} cannot be in the primary key: {reason}, and pylance could not "
-                "read the table; change the column, or remove the metadata "
-                f"{PRIMARY_KEY}"
-            )
-
-
-def _wrong_keys(fields: Collection[pb.Field]) -> Iterator[tuple[pb.Field, str, str]]:
-    """Yield each field that cannot be in a primary key but is: the field, its path, the reason."""
     by_id = {field.id: field for field in fields}
     parents = {field.parent_id for field in fields}
-    for field in fields:
-        if not field.unenforced_primary_key:
-            continue
+    for field in keys:
         path = [field]
         # A path that leads back to itself is refused elsewhere.
         while path[0].parent_id in by_id and len(path) <= len(by_id):
             path.insert(0, by_id[path[0].parent_id])
-        name = ".".join(node.name for node in path)
         nullable = next((node.name for node in path if node.nullable), None)
         if field.id in parents:
-            yield field, name, "it has fields below it"
+            reason = "it has fields below it"
         elif nullable is not None:
-            yield field, name, f"field {nullable!r} is nullable"
+            reason = f"field {nullable!r} is nullable"
         elif any(node.logical_type != "struct" for node in path[:-1]):
-            yield field, name, "it is in a list or a map"
+            reason = "it is in a list or a map"
+        else:
+            continue
+        yield field, f"cannot be in the primary key ({PRIMARY_KEY}), because {reason}"

@@ -21,12 +21,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from lance_spark.encoding.field_metadata import BLOB_KEY
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.file.schema.field import (
     BLOB_DESCRIPTOR,
-    BLOB_KEY,
     Field,
     PicklesFields,
+    check_name,
     check_unique,
     find_field,
 )
@@ -71,13 +72,11 @@ class Schema(PicklesFields):
         UnsupportedTypeError
             Lance cannot store a type.
         InvalidInputError
-            Two sibling fields have the same name, or a top-level name contains a dot.
+            Two sibling fields have the same name, or a name is one that `check_name` refuses.
         """
         check_unique(schema.names, "the schema")
         for name in schema.names:
-            # pylance refuses such tables, as dots separate the names of children.
-            if "." in name:
-                raise InvalidInputError(f"column {name!r} has a dot in its name; rename it")
+            check_name(name, is_column=True)
         new: list[Field] = []
         next_id = first_id
         for arrow in schema:

@@ -20,6 +20,7 @@ from lance_spark.file.blobs.fields import Handling, handled
 from lance_spark.file.schema.arrow_fields import field_parts
 from lance_spark.file.schema.field import Field, check_name
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
+from lance_spark.file.schema.rules import check_fields
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.columns.fill import Computation
@@ -77,11 +78,7 @@ class Alteration:
                 "data_type"
             )
         if parsed.name is not None:
-            if not parsed.name or "." in parsed.name:
-                raise InvalidInputError(
-                    f"column {parsed.path!r} cannot be renamed to {parsed.name!r}"
-                )
-            check_name(parsed.name)
+            check_name(parsed.name, is_column=True)
         return parsed
 
 
@@ -273,8 +270,10 @@ def _with_types(
     positions = {field.id: position for position, field in enumerate(altered.fields)}
     tops = list(dict.fromkeys(positions[number] for number in order))
     by_name = {field.name: field for field in written}
+    schema = replace(altered, fields=fields)
+    check_fields(schema.to_protos(), table.manifest.message.fields)
     return (
-        replace(altered, fields=fields),
+        schema,
         Schema(tuple(by_name[altered.fields[position].name] for position in tops)),
     )
 

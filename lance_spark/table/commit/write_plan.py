@@ -18,7 +18,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import for_version, new_schema
 from lance_spark.file.blobs.writer import BlobOptions
-from lance_spark.file.schema.keys import check_primary_key
+from lance_spark.file.schema.rules import check_fields
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.options.base_paths import check_base_params
@@ -170,7 +170,7 @@ def begin_write(
             first = base.first_new_field_id if base is not None else 0
             if first or for_version(schema, job.file_version) is not schema:
                 data = new_schema(schema, job.file_version, first)
-            check_primary_key(data.to_protos())
+            check_fields(data.to_protos())
             job = replace(job, schema=data)
         if job.file_version not in file_versions.WRITABLE:
             raise UnsupportedFeatureError(

@@ -17,7 +17,7 @@ from lance_spark.errors import (
     InvalidInputError,
     UnsupportedError,
 )
-from lance_spark.file.schema.keys import check_primary_key
+from lance_spark.file.schema.rules import check_fields
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import sort_order
 from lance_spark.table.fragments import file_versions
@@ -237,8 +237,8 @@ class ManifestBuilder:
         Raises
         ------
         InvalidInputError
-            The fields do not form a tree, or one cannot be in the primary key: other clients could
-            not read the version.
+            The fields do not form a tree, or break a rule of `file.schema.rules`: other clients
+            could not read the version.
         """
         # Imported here because it imports Arrow, which other operations do not need.
         from lance_spark.file.schema.schema import FieldTree
@@ -247,7 +247,7 @@ class ManifestBuilder:
             FieldTree(list(fields))
         except CorruptFileError as error:
             raise InvalidInputError(f"the new schema: {error}") from None
-        check_primary_key(fields, self.proto.fields)
+        check_fields(fields, self.proto.fields)
         self.proto.ClearField("fields")
         self.proto.fields.extend(fields)
 
@@ -299,11 +299,17 @@ class ManifestBuilder:
         Raises
         ------
         InvalidInputError
-            A fragment has another file version than the table, or the ids are used up.
+            A fragment has no data files, or another file version than the table, or the ids are
+            used up.
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
         for fragment in fragments:
+            if not fragment.files:
+                # pylance cannot read it, although it is a fragment of nulls.
+                raise InvalidInputError(
+                    "a new fragment has no data files; write its rows with write_fragments"
+                )
             self._check_version(fragment, version)
             if next_id > _MAX_U32:
                 raise InvalidInputError(

@@ -9,7 +9,6 @@ _OPTION = "what is not known is an error"
 
 EXPECTED: dict[str, tuple[str, str]] = {
     "datasets: batches": ("more", "the first batch has the schema"),
-    "datasets: empty name": ("more", "a name may be empty"),
     "datasets: shallow clone": ("more", "the open version by default"),
     "scanners: child": (
         "different",

@@ -109,6 +109,8 @@ class Overwrite(Operation):
         builder.dictionaries = self.dictionaries
         # A clustering names columns by field ids, which start from 0 again.
         proto.ClearField("clustering")
+        # No values of the columns before are left.
+        proto.ClearField("fields")
         builder.set_fields(self.schema)
         proto.ClearField("schema_metadata")
         proto.schema_metadata.update(self.schema_metadata)

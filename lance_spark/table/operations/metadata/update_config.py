@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema.keys import check_primary_key, set_keys
+from lance_spark.file.schema.keys import set_keys
+from lance_spark.file.schema.rules import check_fields
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation
@@ -189,7 +190,7 @@ class UpdateConfig(Operation):
         Raises
         ------
         InvalidInputError
-            The table does not have one of the fields, or one cannot be in the primary key.
+            The table does not have one of the fields, or breaks a rule of `file.schema.rules`.
         """
         proto = builder.proto
         if self.config is not None:
@@ -209,7 +210,7 @@ class UpdateConfig(Operation):
             if not fields[field_id].unenforced_primary_key:
                 set_keys(fields[field_id], dict(fields[field_id].metadata))
         existing = builder.base.to_proto().fields if builder.base is not None else ()
-        check_primary_key(proto.fields, existing)
+        check_fields(proto.fields, existing)
 
     def _changes_same_table_metadata(self, committed: Operation) -> bool:
         """Return whether both change one key of the table's metadata."""
