@@ -6,6 +6,7 @@ removed before: its shards would come back to life.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -45,7 +46,8 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 from lance_spark.table.primary_key import primary_key
 
-_SPEC_ID = 1
+#: Ids of sharding specs are positive numbers of 31 bits.
+_MAX_SPEC_ID = 2**31 - 1
 #: Name of the only sharding field. pylance gives it this name with any transform.
 _FIELD_ID = "bucket"
 _RESULT_TYPES = {"string": "utf8", "large_string": "large_utf8", "bool": "boolean"}
@@ -152,7 +154,10 @@ def _spec_maker(
             part = ShardingField(_FIELD_ID, (field.id,), IDENTITY, result_type=result_type)
         else:
             return ()
-        return (ShardingSpec(_SPEC_ID, (part,)),)
+        # Names of shards depend on the id. With the id 1, which pylance gives each spec, the shards
+        # of a MemWAL that is disabled and initialized again would have the names of those before,
+        # and a client that was stopped meanwhile could change or delete files of the new ones.
+        return (ShardingSpec(1 + secrets.randbelow(_MAX_SPEC_ID), (part,)),)
 
     return make
 

@@ -93,8 +93,12 @@ def test_details_are_those_of_pylance(uri: str, tmp_path: Path, name: str) -> No
     theirs.create_scalar_index("id", "BTREE")
     theirs.initialize_mem_wal(**SETTINGS[name])
     own = lance_spark.open_dataset(uri).initialize_mem_wal(**SETTINGS[name])
-    assert own.mem_wal_index_details() == theirs.mem_wal_index_details()
-    assert lance.dataset(uri).mem_wal_index_details() == theirs.mem_wal_index_details()
+    details = own.mem_wal_index_details()
+    assert lance.dataset(uri).mem_wal_index_details() == details
+    for spec in details["sharding_specs"]:
+        assert 0 < spec["spec_id"] < 2**31
+        spec["spec_id"] = 1
+    assert details == theirs.mem_wal_index_details()
     opened = lance_spark.open_dataset(str(tmp_path / "theirs"))
     assert opened.mem_wal_index_details() == theirs.mem_wal_index_details()
     own_index, their_index = (
@@ -541,20 +545,21 @@ def test_numbers_of_other_clients_are_bounded(uri: str) -> None:
 
 
 def test_a_late_drain_leaves_a_new_mem_wal(tmp_path: Path) -> None:
-    """Shards of one name count their generations from 1 again."""
+    """pylance gives each MemWAL the same spec id, so that shards have the same names again."""
     path = str(tmp_path / "t")
     schema = pa.schema([pa.field("id", pa.int64(), False, KEY), pa.field("v", pa.string())])
-    dataset = lance_spark.write_dataset(pa.table({"id": [1], "v": ["base"]}, schema), path)
+    lance_spark.write_dataset(pa.table({"id": [1], "v": ["base"]}, schema), path)
 
     def put(value: str) -> None:
         with lance_spark.open_dataset(path).mem_wal_writer() as writer:
             writer.put(pa.table({"id": [1], "v": [value]}, schema))
 
-    dataset.initialize_mem_wal(unsharded=True)
+    lance.dataset(path).initialize_mem_wal(unsharded=True)
     put("old")
     compact_mem_wal(open_table(path), drains=False)
     late = open_table(path)
-    lance_spark.open_dataset(path).disable_mem_wal().initialize_mem_wal(unsharded=True)
+    lance_spark.open_dataset(path).disable_mem_wal()
+    lance.dataset(path).initialize_mem_wal(unsharded=True)
     put("new")
     assert drain(late) == {}
     assert lance_spark.open_dataset(path).fresh().to_table()["v"].to_pylist() == ["new"]
@@ -562,3 +567,19 @@ def test_a_late_drain_leaves_a_new_mem_wal(tmp_path: Path) -> None:
     (count,) = drain(late).values()
     assert count == 1
     assert lance.dataset(path).to_table()["v"].to_pylist() == ["new"]
+
+
+@pytest.mark.parametrize("name", ["unsharded", "buckets", "identity"])
+def test_shards_of_a_new_mem_wal_have_other_names(uri: str, name: str) -> None:
+    """A client of the MemWAL before, which was stopped meanwhile, finds none of the new files."""
+    dataset = lance_spark.open_dataset(uri)
+    shards: list[set[uuid.UUID]] = []
+    for _ in range(2):
+        dataset = dataset.initialize_mem_wal(**SETTINGS[name])
+        for shard in dataset.split_by_shard(rows([7], "a")):
+            with dataset.mem_wal_writer(shard) as writer:
+                writer.put(rows([7], "a"))
+        shards.append(set(list_shards(ObjectStore.from_uri(uri))))
+        dataset = lance_spark.open_dataset(uri).disable_mem_wal()
+    assert len(shards[0]) == len(shards[1]) == 1
+    assert shards[0].isdisjoint(shards[1])
