@@ -76,7 +76,10 @@ def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool =
         except (CommitConflictError, UnsupportedFeatureError):
             _open_again(store, sealed)
             raise
-    delete_files(store, names.FOLDER, _files(store), (), manifests_first=False)
+    files = _files(store)
+    # Before the logs: a reader takes a log as whole if its shard manifest still exists.
+    store.delete([path for path in files if names.is_in_manifest_folder(path)])
+    delete_files(store, names.FOLDER, files, (), manifests_first=False)
     if store.is_local:
         _remove_folders(store, names.FOLDER)
     return newest
