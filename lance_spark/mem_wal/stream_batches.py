@@ -317,7 +317,8 @@ class _ShardOfStream:
         if is_new:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
-        _WRITERS[key] = _KeptWriter(writer, number, index_id)
+        if not writer.has_failed:
+            _WRITERS[key] = _KeptWriter(writer, number, index_id)
         return is_new
 
     def _writer(self) -> ShardWriter:
