@@ -3,10 +3,12 @@
 1. The rows of its shards are brought into the base table.
 2. The shards are sealed: no writer adds rows to them.
 3. A commit removes the entry `__lance_mem_wal` from the index section.
-4. The files below `_mem_wal/` are deleted.
+4. The shards are listed again, and those that writers have made since step 2 are sealed.
+5. The files below `_mem_wal/` are deleted.
 
 If a writer was faster than step 1, or claims a shard during step 2, the shards are opened again,
-and the MemWAL stays. The same happens if the commit is refused.
+and the MemWAL stays. The same happens if the commit is refused. If a shard has rows in step 4,
+another commit puts the entry back first.
 
 After an interruption, the function removes what is left.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from lance_spark.errors import (
     CommitConflictError,
@@ -30,7 +33,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.mem_wal import names
-from lance_spark.table.mem_wal.details import MemWalDetails, details_of, find_index
+from lance_spark.table.mem_wal.details import MemWalDetails, details_of, find_index, new_index
 from lance_spark.table.mem_wal.fresh_rows import has_fresh_rows, shards_with_fresh_rows
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, ShardStatus, list_shards
 from lance_spark.table.open import OpenTable, read_latest
@@ -76,6 +79,12 @@ def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool =
         except (CommitConflictError, UnsupportedFeatureError):
             _open_again(store, sealed)
             raise
+        try:
+            _seal_shards(store, details, sealed)
+        except (CommitConflictError, UnsupportedFeatureError):
+            change_schema(newest, partial(_return, details), options)
+            _open_again(store, sealed)
+            raise
     files = _files(store)
     # Before the logs: a reader takes a log as whole if its shard manifest still exists.
     store.delete([path for path in files if names.is_in_manifest_folder(path)])
@@ -95,6 +104,16 @@ def _removal(current: OpenTable) -> CreateIndex:
     return CreateIndex((), (index,))
 
 
+def _return(details: MemWalDetails, current: OpenTable) -> CreateIndex:
+    """Return the operation that gives the table its MemWAL again, for the rows of a late writer."""
+    if find_index(section_of(current.manifest)) is not None:
+        raise InvalidInputError(
+            f"{current.store.display}: another client has initialized a MemWAL at the same time, "
+            "and shards of the MemWAL that was disabled have rows; disable it again"
+        )
+    return CreateIndex((new_index(details, current.version),))
+
+
 def _remove_folders(store: ObjectStore, folder: str) -> None:
     """Remove empty folders, which an interrupted deletion has left without their files."""
     for name in store.list_folders(folder):
@@ -107,8 +126,17 @@ def _files(store: ObjectStore) -> list[str]:
 
 
 def _seal_shards(store: ObjectStore, details: MemWalDetails, sealed: list[ShardManifest]) -> None:
-    """Seal all shards, and add them to `sealed`; refuse one with rows that are not compacted."""
+    """Seal all other shards, and add them to `sealed`; refuse one with rows that are not compacted.
+
+    Raises
+    ------
+    CommitConflictError, UnsupportedFeatureError
+        Shards of `sealed` stay sealed.
+    """
+    known = {manifest.shard for manifest in sealed}
     for shard in list_shards(store):
+        if shard in known:
+            continue
         manifest = seal(store, shard)
         if manifest is None:
             continue

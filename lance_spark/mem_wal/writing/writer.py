@@ -44,6 +44,7 @@ from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.sharding import FieldEntries
 from lance_spark.mem_wal.sstable import key_columns, write_sstable
+from lance_spark.mem_wal.writing.after_claim import check_mem_wal
 from lance_spark.mem_wal.writing.arrow_data import as_table
 from lance_spark.mem_wal.writing.belonging import check_shard
 from lance_spark.mem_wal.writing.claims import Claim, claim
@@ -119,6 +120,7 @@ class ShardWriter:
                 field_entries=field_entries,
                 compacted=details.compacted.get(shard, 0),
             )
+            check_mem_wal(table.store, details, claimed)
             self._claimed = claimed.manifest
             self._epoch = claimed.epoch
             self._log = Log(table.store, shard, claimed.epoch, claimed.next_position, options)
