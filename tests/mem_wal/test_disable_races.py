@@ -196,3 +196,25 @@ def test_a_shard_of_a_mem_wal_that_was_made_again(
     before_claim(monkeypatch, sharded)
     with pytest.raises(CommitConflictError, match="open the writer again"):
         opened(tmp_path).mem_wal_writer()
+
+
+def test_an_end_that_cannot_be_taken_back_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = buckets(tmp_path)
+    part = in_bucket(dataset, 1)
+    original = disable.change_schema
+    calls: list[Any] = []
+
+    def change_schema(*arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise StorageError("the store is gone")
+        writer = dataset.mem_wal_writer(shard_values={"bucket": 1})
+        changed = original(*arguments)
+        writer.put(part)
+        return changed
+
+    monkeypatch.setattr(disable, "change_schema", change_schema)
+    with pytest.raises(StorageError, match=r"not in the base table.*put these rows again"):
+        dataset.disable_mem_wal()

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
+    LanceError,
     StorageError,
     UnsupportedFeatureError,
 )
@@ -81,8 +81,8 @@ def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool =
             raise
         try:
             _seal_shards(store, details, sealed)
-        except (CommitConflictError, UnsupportedFeatureError):
-            change_schema(newest, partial(_return, details), options)
+        except LanceError as error:
+            _put_back(newest, details, options, error)
             _open_again(store, sealed)
             raise
     files = _files(store)
@@ -104,14 +104,30 @@ def _removal(current: OpenTable) -> CreateIndex:
     return CreateIndex((), (index,))
 
 
-def _return(details: MemWalDetails, current: OpenTable) -> CreateIndex:
-    """Return the operation that gives the table its MemWAL again, for the rows of a late writer."""
-    if find_index(section_of(current.manifest)) is not None:
-        raise InvalidInputError(
-            f"{current.store.display}: another client has initialized a MemWAL at the same time, "
-            "and shards of the MemWAL that was disabled have rows; disable it again"
-        )
-    return CreateIndex((new_index(details, current.version),))
+def _put_back(
+    table: OpenTable, details: MemWalDetails, options: CommitOptions, cause: LanceError
+) -> None:
+    """Give the table its MemWAL again, for the rows of a late writer.
+
+    Raises
+    ------
+    StorageError
+        It failed, so that no reader finds these rows.
+    """
+
+    def plan(current: OpenTable) -> CreateIndex:
+        if find_index(section_of(current.manifest)) is not None:
+            raise InvalidInputError("another client has initialized a MemWAL")
+        return CreateIndex((new_index(details, current.version),))
+
+    try:
+        change_schema(table, plan, options)
+    except LanceError as error:
+        raise StorageError(
+            f"{cause}; and the MemWAL, which is removed from the table, could not be put back "
+            f"({error}): readers do not find what was put into new shards meanwhile, and the next "
+            "call of disable_mem_wal deletes it; put these rows again"
+        ) from error
 
 
 def _remove_folders(store: ObjectStore, folder: str) -> None:
