@@ -6,6 +6,10 @@ miss both. The generations that the base table has are not read from SSTables an
 
 A log is read when its rows are first needed, so that a search for a key reads few logs. Each shard
 is as it was when it was read: no version covers several shards.
+
+A log ends before the first missing entry, so a deleted log looks like an empty one. Another client
+that disables the MemWAL deletes shard manifests before logs. So the reader looks for the shard
+manifest again after it has read the log.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from lance_spark.table.mem_wal.shard_manifest import (
     SsTable,
     list_shards,
     read_latest,
+    read_manifest,
 )
 from lance_spark.table.open import OpenTable, check_branch_bases
 from lance_spark.table.open import read_latest as read_latest_version
@@ -102,7 +107,8 @@ class FreshState:
         Raises
         ------
         CorruptFileError
-            An entry cannot be read, or was cleaned up since the state was read.
+            An entry cannot be read. Or entries were cleaned up, or the MemWAL was disabled, since
+            the state was read.
         StorageError
         """
         return read_all(self._read_shard, list(manifests), local=self.table.store.is_local)
@@ -118,13 +124,21 @@ class FreshState:
         return ShardState(manifest, sstables, tuple(pending))
 
     def _check_whole(self, manifest: ShardManifest, entries: tuple[Entry, ...]) -> None:
-        """Raise an error if entries may have been cleaned up: a log ends at a missing entry."""
+        """Raise an error if entries may have been deleted: a log ends at a missing entry."""
+        store = self.table.store
+        # A MemWAL that was initialized again has the same shards. Its manifests have other
+        # messages: clients of this package put random bytes into them.
+        same = read_manifest(store, manifest.shard, manifest.version)
+        if same is None or same.message != manifest.message:
+            raise CorruptFileError(
+                f"{store.display}: another client has disabled the MemWAL since this read began, "
+                f"so that the log of shard {manifest.shard} is gone; read again"
+            )
         if time.monotonic() - self._read_at < _PROMPT:
             return
-        store = self.table.store
         newest = read_latest(store, manifest.shard)
         last = entries[-1].position if entries else manifest.replay_after
-        if newest is not None and newest.replay_after > last:
+        if newest is None or newest.replay_after > last:
             raise CorruptFileError(
                 f"{store.display}: WAL entries of shard {manifest.shard} after position {last} do "
                 "not exist any more; read again, and clean up with a longer retention"

@@ -8,9 +8,10 @@
 A stream numbers its batches, and repeats the last one after a crash. A batch of several shards is
 not atomic: a crash leaves it in some of them. So each shard records the batch: in the properties of
 the WAL entry, and in the version of the shard manifest that adds an SSTable
-(`table/mem_wal/stream_progress`). A repeated batch looks there, and in older versions if another
-client has changed the shard since. Shards that have the batch are left as they are. A later batch
-in a shard is an error: a crash repeats only the last one, so the checkpoint is an old one.
+(`table/mem_wal/stream_progress`). A repeated batch looks there, and in older versions and flushed
+entries if another client has changed the shard since. Shards that have the batch are left as they
+are. A later batch in a shard is an error: a crash repeats only the last one, so the checkpoint is
+an old one.
 
 The stream does not claim a shard again as long as the newest version is its own. Otherwise it
 claims the shard, and first flushes the rows of its log, which are those of another writer or of its
@@ -24,7 +25,7 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -181,8 +182,16 @@ def write_batch(table: OpenTable, rows: pa.Table, batch: StreamBatch) -> list[uu
     return [part.shard for part, is_written in zip(parts, written, strict=True) if is_written]
 
 
-def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
-    """Return whether a shard has the rows of a batch.
+def has_batch(
+    store: ObjectStore,
+    newest: ShardManifest,
+    batch: StreamBatch,
+    before: ShardManifest | None = None,
+) -> bool:
+    """Return whether SSTables of a shard have the rows of a batch.
+
+    The shard manifests record it. If a client that does not keep `stream_progress` has made these
+    SSTables, the entries of the log record it that they cover.
 
     Parameters
     ----------
@@ -190,6 +199,8 @@ def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> 
         Root of the branch.
     newest : ShardManifest
         The newest version.
+    before : ShardManifest, optional
+        An older version without the batch. Only later versions and entries are searched.
 
     Raises
     ------
@@ -197,19 +208,20 @@ def has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> 
         It has a later batch of the stream.
     CorruptFileError, StorageError
     """
-    number = _number_in([newest], batch)
-    last = newest.version - 1
-    first = max(newest.version - batch.lookback, 0)
-    while number is None and last > first:
-        versions = range(last, max(last - _AT_ONCE, first), -1)
-        manifests = read_all(
-            lambda version: read_manifest(store, newest.shard, version),
-            versions,
-            local=store.is_local,
-        )
-        number = _number_in(manifests, batch)
-        last -= len(versions)
-    return _is_repeated(store, number, batch)
+    if before is not None and before.version < newest.version:
+        version, position = before.version, before.replay_after
+    else:
+        version = position = 0
+    known = _version_with(store, newest, batch, max(newest.version - batch.lookback, version))
+    if known is not None:
+        # Entries before have earlier batches.
+        position = max(position, known.replay_after)
+    position = max(newest.replay_after - batch.lookback, position)
+    numbers = _numbers_in_log(store, newest, batch, position)
+    progress = None if known is None else progress_of(known, batch.query_id)
+    if progress is not None:
+        numbers.append(progress.batch)
+    return _is_repeated(store, max(numbers, default=None), batch)
 
 
 def _is_repeated(store: ObjectStore, number: int | None, batch: StreamBatch) -> bool:
@@ -225,24 +237,35 @@ def _is_repeated(store: ObjectStore, number: int | None, batch: StreamBatch) -> 
     return number == batch.number
 
 
-def _number_in(manifests: Sequence[ShardManifest | None], batch: StreamBatch) -> int | None:
-    """Return the last batch of a stream in the first of some versions that knows the stream."""
-    for manifest in manifests:
-        progress = None if manifest is None else progress_of(manifest, batch.query_id)
-        if progress is not None:
-            return progress.batch
-    return None
+def _version_with(
+    store: ObjectStore, newest: ShardManifest, batch: StreamBatch, first: int
+) -> ShardManifest | None:
+    """Return the last version after `first` that knows a stream."""
+    manifests: list[ShardManifest | None] = [newest]
+    last = newest.version - 1
+    while True:
+        for manifest in manifests:
+            if manifest is not None and progress_of(manifest, batch.query_id) is not None:
+                return manifest
+        versions = range(last, max(last - _AT_ONCE, first), -1)
+        if not versions:
+            return None
+        manifests = read_all(
+            lambda version: read_manifest(store, newest.shard, version),
+            versions,
+            local=store.is_local,
+        )
+        last -= len(versions)
 
 
-def _log_has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch) -> bool:
-    """Return whether entries that SSTables cover have the rows of a batch.
+def _numbers_in_log(
+    store: ObjectStore, newest: ShardManifest, batch: StreamBatch, first: int
+) -> list[int]:
+    """Return batches of a stream that entries have, among them the last one after `first`.
 
-    Needed if a client that does not keep `stream_progress` has made these SSTables.
+    Only entries that SSTables cover are read.
     """
-    if progress_of(newest, batch.query_id) is not None:
-        return False
     last = newest.replay_after
-    first = max(last - batch.lookback, 0)
     while last > first:
         positions = range(last, max(last - _AT_ONCE, first), -1)
         entries = read_all(
@@ -253,9 +276,9 @@ def _log_has_batch(store: ObjectStore, newest: ShardManifest, batch: StreamBatch
         numbers = _numbers_in([entry for entry in entries if entry is not None], batch)
         if numbers or None in entries:
             # Cleanup has removed the entries before.
-            return _is_repeated(store, max(numbers, default=None), batch)
+            return numbers
         last -= len(positions)
-    return False
+    return []
 
 
 def _numbers_in(entries: Sequence[Entry], batch: StreamBatch) -> list[int]:
@@ -303,13 +326,11 @@ class _ShardOfStream:
             is_new = not _is_repeated(store, kept.batch, self.batch)
         else:
             newest = read_latest(store, self.part.shard)
-            if newest is not None and (
-                has_batch(store, newest, self.batch) or _log_has_batch(store, newest, self.batch)
-            ):
+            if newest is not None and has_batch(store, newest, self.batch):
                 return False
             writer = self._writer()
             last = max(_numbers_in(writer.entries, self.batch), default=-1)
-            # The claim flushes a full log.
+            # The claim flushes a full log, and another writer can have flushed it before.
             is_new = not (
                 _is_repeated(store, last, self.batch)
                 or self._has_batch_after(newest, read_latest(store, self.part.shard))
@@ -317,7 +338,8 @@ class _ShardOfStream:
         if is_new:
             properties = {QUERY_ID: self.batch.query_id, BATCH: str(number)}
             writer.append(self.part.rows, properties)
-        _WRITERS[key] = _KeptWriter(writer, number, index_id)
+        if not writer.has_failed:
+            _WRITERS[key] = _KeptWriter(writer, number, index_id)
         return is_new
 
     def _writer(self) -> ShardWriter:
@@ -346,17 +368,14 @@ class _ShardOfStream:
         return True
 
     def _has_batch_after(self, before: ShardManifest | None, newest: ShardManifest | None) -> bool:
-        """Return whether a version after `before` has the batch.
+        """Return whether SSTables that came after `before` have the batch.
 
         Raises
         ------
         InvalidInputError
-            It has a later batch.
+            They have a later batch.
         """
-        if newest is None:
-            return False
-        added = newest.version - (0 if before is None else before.version)
-        return has_batch(self.table.store, newest, replace(self.batch, lookback=added))
+        return newest is not None and has_batch(self.table.store, newest, self.batch, before)
 
     def _claimed(self) -> ShardManifest:
         """Claim the shard, and flush the rows of its log."""

@@ -247,6 +247,13 @@ def page(ours: dict[tuple[str, str], str]) -> str:
         "are",
         "listed at the end.",
         "",
+        "Compactions of a MemWAL are not among the pairs. They decide stricter than pylance: a "
+        "compaction",
+        "of a table with a primary key is planned again after an append, and after a merge that "
+        "inserted",
+        "rows. Any compaction is planned again if the table lost its MemWAL or got one; an",
+        "`update_mem_wal_state` is refused then.",
+        "",
         *by_kind(),
         "## Every pair",
         "",

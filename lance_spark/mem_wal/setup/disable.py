@@ -3,10 +3,12 @@
 1. The rows of its shards are brought into the base table.
 2. The shards are sealed: no writer adds rows to them.
 3. A commit removes the entry `__lance_mem_wal` from the index section.
-4. The files below `_mem_wal/` are deleted.
+4. The shards are listed again, and those that writers have made since step 2 are sealed.
+5. The files below `_mem_wal/` are deleted.
 
 If a writer was faster than step 1, or claims a shard during step 2, the shards are opened again,
-and the MemWAL stays. The same happens if the commit is refused.
+and the MemWAL stays. The same happens if the commit is refused. If a shard has rows in step 4,
+another commit puts the entry back first.
 
 After an interruption, the function removes what is left.
 """
@@ -19,6 +21,7 @@ from contextlib import suppress
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
+    LanceError,
     StorageError,
     UnsupportedFeatureError,
 )
@@ -30,7 +33,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.mem_wal import names
-from lance_spark.table.mem_wal.details import MemWalDetails, details_of, find_index
+from lance_spark.table.mem_wal.details import MemWalDetails, details_of, find_index, new_index
 from lance_spark.table.mem_wal.fresh_rows import has_fresh_rows, shards_with_fresh_rows
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, ShardStatus, list_shards
 from lance_spark.table.open import OpenTable, read_latest
@@ -76,7 +79,16 @@ def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool =
         except (CommitConflictError, UnsupportedFeatureError):
             _open_again(store, sealed)
             raise
-    delete_files(store, names.FOLDER, _files(store), (), manifests_first=False)
+        try:
+            _seal_shards(store, details, sealed)
+        except LanceError as error:
+            _put_back(newest, details, options, error)
+            _open_again(store, sealed)
+            raise
+    files = _files(store)
+    # Before the logs: a reader takes a log as whole if its shard manifest still exists.
+    store.delete([path for path in files if names.is_in_manifest_folder(path)])
+    delete_files(store, names.FOLDER, files, (), manifests_first=False)
     if store.is_local:
         _remove_folders(store, names.FOLDER)
     return newest
@@ -92,6 +104,32 @@ def _removal(current: OpenTable) -> CreateIndex:
     return CreateIndex((), (index,))
 
 
+def _put_back(
+    table: OpenTable, details: MemWalDetails, options: CommitOptions, cause: LanceError
+) -> None:
+    """Give the table its MemWAL again, for the rows of a late writer.
+
+    Raises
+    ------
+    StorageError
+        It failed, so that no reader finds these rows.
+    """
+
+    def plan(current: OpenTable) -> CreateIndex:
+        if find_index(section_of(current.manifest)) is not None:
+            raise InvalidInputError("another client has initialized a MemWAL")
+        return CreateIndex((new_index(details, current.version),))
+
+    try:
+        change_schema(table, plan, options)
+    except LanceError as error:
+        raise StorageError(
+            f"{cause}; and the MemWAL, which is removed from the table, could not be put back "
+            f"({error}): readers do not find what was put into new shards meanwhile, and the next "
+            "call of disable_mem_wal deletes it; put these rows again"
+        ) from error
+
+
 def _remove_folders(store: ObjectStore, folder: str) -> None:
     """Remove empty folders, which an interrupted deletion has left without their files."""
     for name in store.list_folders(folder):
@@ -104,8 +142,17 @@ def _files(store: ObjectStore) -> list[str]:
 
 
 def _seal_shards(store: ObjectStore, details: MemWalDetails, sealed: list[ShardManifest]) -> None:
-    """Seal all shards, and add them to `sealed`; refuse one with rows that are not compacted."""
+    """Seal all other shards, and add them to `sealed`; refuse one with rows that are not compacted.
+
+    Raises
+    ------
+    CommitConflictError, UnsupportedFeatureError
+        Shards of `sealed` stay sealed.
+    """
+    known = {manifest.shard for manifest in sealed}
     for shard in list_shards(store):
+        if shard in known:
+            continue
         manifest = seal(store, shard)
         if manifest is None:
             continue

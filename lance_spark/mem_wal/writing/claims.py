@@ -9,6 +9,8 @@
 3. The claimant reads the entries that no SSTable has yet, those before the sentinel first. An entry
    of a later epoch shows that another writer has claimed the shard since. Then the claimant writes
    no sentinel: it would take a position of that writer.
+4. The claimant looks for later claims in the shard manifest. Since step 1, a cleanup can have
+   removed entries that a later writer had flushed, so that step 3 ended too early.
 
 A writer whose claim has ended must not write again (`fenced`).
 """
@@ -28,6 +30,7 @@ from lance_spark.table.mem_wal.shard_manifest import (
     ShardStatus,
     publish,
     read_latest,
+    read_newer,
 )
 
 #: Attempts to claim a shard whose manifest others change, but do not claim.
@@ -81,7 +84,7 @@ def claim(
     Raises
     ------
     CommitConflictError
-        Another writer claims the shard at the same time.
+        Another writer claims the shard at the same time, or has claimed it since.
     InvalidInputError
         The shard is sealed, or belongs to other values.
     StorageError
@@ -103,6 +106,11 @@ def claim(
                 entries.append(entry)
                 position += 1
         position += 1
+        # The claimant may have slept since step 1. Then a later writer can have flushed entries,
+        # which were cleaned up, and the log seemed to end where they were.
+        newest = read_newer(store, manifest)
+        if newest.writer_epoch != manifest.writer_epoch:
+            raise fenced(store, shard, manifest.writer_epoch, newest.writer_epoch)
     return Claim(manifest, tuple(e for e in entries if not e.is_sentinel), position)
 
 

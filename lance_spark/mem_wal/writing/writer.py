@@ -15,7 +15,8 @@ position of the log that it covers, and the next generation, in one version of t
 Before that, the folder of the SSTable is garbage that readers do not see.
 
 After a failure that leaves it open what is stored, the writer refuses all further calls. A new
-writer reads what is stored.
+writer reads what is stored. A put whose rows are stored does not fail if the flush after it fails:
+the next call does.
 """
 
 from __future__ import annotations
@@ -35,18 +36,17 @@ from lance_spark.errors import (
     CorruptFileError,
     InvalidInputError,
     LanceError,
+    StorageError,
     naming,
 )
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mem_wal.entries import (
-    Entry,
-    delete_rows,
-    put_rows,
-)
+from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows
 from lance_spark.mem_wal.log_rows import LogRows
-from lance_spark.mem_wal.sharding import FieldEntries, entry_bytes, evaluate_sharding_spec
+from lance_spark.mem_wal.sharding import FieldEntries
 from lance_spark.mem_wal.sstable import key_columns, write_sstable
+from lance_spark.mem_wal.writing.after_claim import check_mem_wal
 from lance_spark.mem_wal.writing.arrow_data import as_table
+from lance_spark.mem_wal.writing.belonging import check_shard
 from lance_spark.mem_wal.writing.claims import Claim, claim
 from lance_spark.mem_wal.writing.log import Log
 from lance_spark.mem_wal.writing.options import WriterOptions
@@ -101,13 +101,6 @@ class ShardWriter:
         self._shard = shard
         self._options = options
         self._spec = spec
-        sources = set() if spec is None else {n for part in spec.fields for n in part.source_ids}
-        #: Top-level columns that say which shard a row belongs to.
-        self._sharding_columns = frozenset(
-            top.name
-            for top in table.schema.fields
-            if sources.intersection(node.id for node in top.walk())
-        )
         self._lock = threading.RLock()
         self._failure: BaseException | None = None
         self._closed = False
@@ -127,6 +120,7 @@ class ShardWriter:
                 field_entries=field_entries,
                 compacted=details.compacted.get(shard, 0),
             )
+            check_mem_wal(table.store, details, claimed)
             self._claimed = claimed.manifest
             self._epoch = claimed.epoch
             self._log = Log(table.store, shard, claimed.epoch, claimed.next_position, options)
@@ -148,6 +142,11 @@ class ShardWriter:
     def entries(self) -> tuple[Entry, ...]:
         """The entries of the log whose rows are in memory, in order."""
         return tuple(self._memtable)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the writer refuses further calls after a failure."""
+        return self._failure is not None
 
     def has_claim(self) -> bool:
         """Return whether the shard still has the manifest by which this writer claimed it.
@@ -185,7 +184,7 @@ class ShardWriter:
         CommitConflictError
             Another writer has claimed the shard. The rows are not stored.
         StorageError
-            The rows may be stored or not. Open a new writer.
+            The rows, or a part of them, may be stored or not. Open a new writer.
         """
         self._write(put_rows, as_table(data, schema))
 
@@ -309,7 +308,7 @@ class ShardWriter:
             self._check_usable()
             rows = shape(self._table.schema, data)
             key_columns(self._table.schema, rows)
-            self._check_shard(data)
+            check_shard(self._table.schema, self._shard, self._spec, self._entries_of_shard, data)
             self._counts["put_count"] += 1
             if rows.num_rows:
                 self._pending.append(rows)
@@ -345,24 +344,6 @@ class ShardWriter:
                 f"({self._failure}); open a new writer, which finds the stored rows"
             ) from self._failure
 
-    def _check_shard(self, data: pa.Table) -> None:
-        """Refuse rows that belong to another shard, as far as the values of this one are known."""
-        if self._spec is None or not self._entries_of_shard or not data.num_rows:
-            return
-        if not self._sharding_columns or not self._sharding_columns.issubset(data.schema.names):
-            # One shard, or keys to delete without the column that shards are chosen by.
-            return
-        values = evaluate_sharding_spec(data, self._spec, self._table.schema)
-        for part, column in zip(self._spec.fields, values.columns, strict=True):
-            for value in column.unique():
-                own = self._entries_of_shard.get(part.field_id)
-                if own is not None and (not value.is_valid or entry_bytes(value) != own):
-                    raise InvalidInputError(
-                        f"rows with the value {value} of sharding field {part.field_id!r} do not "
-                        f"belong to shard {self._shard}; split the rows by shard "
-                        "(Dataset.split_by_shard)"
-                    )
-
     def _is_buffer_full(self) -> bool:
         size: int = sum(rows.nbytes for rows in self._pending)
         return size >= self._options.max_wal_buffer_size
@@ -375,7 +356,17 @@ class ShardWriter:
         self._pending = []
         step = self._rows_per_entry(rows)
         for first in range(0, rows.num_rows, step):
-            self._store(rows.slice(first, step), {})
+            try:
+                self._store(rows.slice(first, step), {})
+            except LanceError as error:
+                if not first:
+                    raise
+                raise StorageError(
+                    f"{self._table.store.display}: the first {first} of {rows.num_rows} rows are "
+                    f"stored in shard {self._shard}, the others are not, or may be not ({error}); "
+                    "open a new writer, which finds the stored rows, and look for these before "
+                    "rows are put again"
+                ) from error
 
     def _rows_per_entry(self, rows: pa.Table) -> int:
         by_size = rows.num_rows * self._options.max_wal_buffer_size // max(rows.nbytes, 1)
@@ -384,12 +375,23 @@ class ShardWriter:
 
     def _store(self, rows: pa.Table, properties: Mapping[str, str]) -> None:
         """Store rows as the next entry of the log."""
+        self._check_usable()
         started = time.monotonic()
         self._remember(self._log.append(rows, self._generation, properties))
         self._counts["wal_flush_count"] += 1
         self._counts["wal_flush_bytes"] += rows.nbytes
         self._counts["wal_flush_time_ms"] += _milliseconds(started)
-        self._flush_if_full()
+        try:
+            with naming(self._table.store.display):
+                self._flush_if_full()
+        except LanceError as error:
+            is_conflict = isinstance(error, CommitConflictError)
+            if isinstance(error, InvalidInputError) or (is_conflict and not self.has_claim()):
+                # The MemWAL was disabled, and the log with the rows is gone.
+                raise
+            # The rows are stored. The caller must not take them for lost and put them again: the
+            # next call raises the error.
+            self._failure = error
 
     def _remember(self, entry: Entry) -> None:
         if entry.rows is not None and entry.rows.num_rows:
@@ -437,6 +439,7 @@ class ShardWriter:
 
     def _flush(self) -> None:
         """Write the MemTable as an SSTable, and publish it."""
+        self._check_usable()
         if not self._memtable:
             return
         started = time.monotonic()

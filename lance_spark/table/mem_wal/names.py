@@ -50,6 +50,11 @@ def manifest_path(shard: uuid.UUID, version: int) -> str:
     return f"{manifest_folder(shard)}/{digits_of(version)}{_MANIFEST}"
 
 
+def is_in_manifest_folder(path: str) -> bool:
+    """Return whether a path is that of a shard manifest, or of the hint at one."""
+    return path.rpartition("/")[0].endswith("/manifest")
+
+
 def hint_path(shard: uuid.UUID) -> str:
     """Return the path of the file that names a recent version of a shard manifest."""
     return f"{manifest_folder(shard)}/version_hint.json"

@@ -154,7 +154,7 @@ def read_latest(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
         newest = read_manifest(store, shard, version) if version else None
     if newest is None:
         return None
-    return _newer(store, newest)
+    return read_newer(store, newest)
 
 
 def publish(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
@@ -309,8 +309,13 @@ def _read_hint(store: ObjectStore, shard: uuid.UUID) -> int | None:
     return version if type(version) is int and 0 < version <= _MAX_U64 else None
 
 
-def _newer(store: ObjectStore, newest: ShardManifest) -> ShardManifest:
-    """Return the newest version, from one that exists on."""
+def read_newer(store: ObjectStore, newest: ShardManifest) -> ShardManifest:
+    """Return the newest version of a shard manifest, from one that exists on.
+
+    Raises
+    ------
+    CorruptFileError, UnsupportedFeatureError, StorageError
+    """
     version = newest.version
     while version < newest.version + _MISSING and version < _MAX_U64:
         version += 1

@@ -30,6 +30,7 @@ from pyroaring import BitMap
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes.sections import MEM_WAL
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
@@ -228,6 +229,11 @@ class Operation(ABC):
     def removed_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
         """The index segments that the operation removes."""
         return ()
+
+    @property
+    def changes_mem_wal(self) -> bool:
+        """Whether the table gets a MemWAL, or loses it."""
+        return any(index.name == MEM_WAL for index in (*self.new_indexes, *self.removed_indexes))
 
     @property
     def compacted_generations(self) -> Mapping[bytes, int]:

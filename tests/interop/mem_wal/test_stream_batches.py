@@ -366,15 +366,76 @@ def test_a_batch_that_is_flushed_by_the_next_claim_is_written_once(
     _unsharded(root, max_memtable_rows=2)
     write(root, 0, [0], mode=StreamMode.LOG)
 
+    def crash(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "write_sstable", crash)
+        with pytest.raises(KeyboardInterrupt):
+            write(root, 1, [1], mode=StreamMode.LOG)
+    stream_batches._WRITERS.clear()
+    assert write(root, 1, [1], mode=StreamMode.LOG) == []
+
+
+def test_a_failed_flush_leaves_a_batch_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is stored, and the next one claims the shard again."""
+    root = tmp_path / "t"
+    _unsharded(root, max_memtable_rows=2)
+    write(root, 0, [0], mode=StreamMode.LOG)
+
     def fail(*arguments: Any) -> None:
         raise StorageError("the store is gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(writer, "write_sstable", fail)
-        with pytest.raises(StorageError):
-            write(root, 1, [1], mode=StreamMode.LOG)
-    stream_batches._WRITERS.clear()
+        assert write(root, 1, [1], mode=StreamMode.LOG)
     assert write(root, 1, [1], mode=StreamMode.LOG) == []
+    assert write(root, 2, [2], mode=StreamMode.LOG)
+    assert _names(root) == {100: "base100", 0: "s0.0", 1: "s1.1", 2: "s2.2"}
+
+
+def _pylance_writes(root: Path, shard: str) -> None:
+    """Let pylance flush the log, and replace a row. It does not keep `stream_progress`."""
+    put(root, shard, [[1]], text="theirs")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_that_pylance_has_flushed(tmp_path: Path, mode: StreamMode) -> None:
+    """A restart repeats the batch, which must not hide what pylance has written since."""
+    root = tmp_path / "t"
+    _unsharded(root)
+    for number in range(2):
+        (shard,) = write(root, number, [1], mode=StreamMode.LOG)
+    stream_batches._WRITERS.clear()
+    _pylance_writes(root, str(shard))
+    assert write(root, 1, [1], mode=mode) == []
+    assert _names(root)[1] == "theirs0.1"
+    with pytest.raises(InvalidInputError, match=r"batch 0 .* has its batch 1: the check"):
+        write(root, 0, [1], mode=mode)
+    assert write(root, 2, [1], mode=mode)
+    assert _names(root)[1] == "s2.1"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_that_pylance_flushes_before_the_claim(
+    tmp_path: Path, mode: StreamMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "t"
+    _unsharded(root)
+    (shard,) = write(root, 0, [1], mode=StreamMode.LOG)
+    stream_batches._WRITERS.clear()
+    real = stream_batches._ShardOfStream._writer
+
+    def slow(part: Any) -> Any:
+        monkeypatch.undo()
+        _pylance_writes(root, str(shard))
+        return real(part)
+
+    monkeypatch.setattr(stream_batches._ShardOfStream, "_writer", slow)
+    assert write(root, 0, [1], mode=mode) == []
+    assert _names(root)[1] == "theirs0.1"
 
 
 def test_a_stream_claims_the_shard_of_another_mem_wal(tmp_path: Path) -> None:

@@ -173,7 +173,10 @@ class Update(FragmentChange):
     def conflict(self, committed: Operation) -> Conflict:
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        if committed.name == "append" and self.inserted_rows is not None:
+        if committed.name == "append" and (self.inserted_rows is not None or self._replaces_keys):
+            return Conflict.RETRYABLE
+        if self.compacted_sstables and committed.changes_mem_wal:
+            # The SSTables are those of another MemWAL, which may have had the same shards.
             return Conflict.RETRYABLE
         if self.is_stale_after(committed):
             return Conflict.INCOMPATIBLE
@@ -200,10 +203,25 @@ class Update(FragmentChange):
                 return False
         return True
 
+    @property
+    def _replaces_keys(self) -> bool:
+        """Whether the update brings SSTables into a table that has a primary key.
+
+        Their keys replace those of all rows, also if they insert none. Without a primary key, a
+        compaction inserts all rows, and records no keys.
+        """
+        only_inserts = bool(self.new_fragments) and not self.touched_fragments
+        has_key = self.inserted_rows is not None or not only_inserts
+        return bool(self.compacted_sstables) and has_key
+
     def _may_insert_same_key(self, committed: Operation) -> bool:
+        theirs = committed.inserted_keys
+        if self._replaces_keys and theirs is not None and not committed.compacted_generations:
+            # The recorded keys lack those that SSTables replace or delete. SSTables of another
+            # shard have other keys.
+            return True
         if self.inserted_rows is None:
             return False
-        theirs = committed.inserted_keys
         return theirs is None or self.inserted_rows.may_share_key(theirs)
 
     def rebase(self, rebase: Rebase) -> Update:

@@ -49,6 +49,9 @@ class UpdateMemWalState(Operation):
         transaction.update_mem_wal_state.compacted_sstables.extend(self.compacted_sstables)
 
     def conflict(self, committed: Operation) -> Conflict:
+        if committed.changes_mem_wal:
+            # The progress is that of another MemWAL, which may have had the same shards.
+            return Conflict.INCOMPATIBLE
         if committed.compacted_generations:
             stale = self.is_stale_after(committed)
             return Conflict.INCOMPATIBLE if stale else Conflict.COMPATIBLE

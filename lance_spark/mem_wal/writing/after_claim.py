@@ -1,0 +1,59 @@
+"""Whether a shard that was claimed belongs to the newest MemWAL of the table.
+
+A writer reads the table first, and claims the shard then. In between another client can disable the
+MemWAL, and initialize it again. No reader looks for the rows of a shard without MemWAL. So the
+writer reads the table again after its claim, before it stores rows.
+
+A client that disables the MemWAL lists the shards again after its commit. It finds each shard that
+was made before the commit; and the writer of each later shard finds that the MemWAL is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.mem_wal.writing.claims import Claim
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.mem_wal.details import MemWalDetails, details_of
+from lance_spark.table.mem_wal.shard_manifest import publish
+from lance_spark.table.open import read_latest
+
+
+def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) -> None:
+    """Raise an error if the shard was claimed for another MemWAL than the newest one.
+
+    Parameters
+    ----------
+    details : MemWalDetails
+        Those by which the shard was chosen and claimed.
+
+    Raises
+    ------
+    InvalidInputError
+        The MemWAL was disabled.
+    CommitConflictError
+        It was initialized again meanwhile.
+    CorruptTableError, StorageError
+    """
+    manifest = claimed.manifest
+    newest = details_of(read_latest(store))
+    if newest is None:
+        raise InvalidInputError(
+            f"{store.display}: another client has disabled the MemWAL while a writer of shard "
+            f"{manifest.shard} was opened, and nothing is stored; remove the shard "
+            "(Dataset.disable_mem_wal, LanceTable.disableMemWal), and initialize a MemWAL again"
+        )
+    first = newest.compacted.get(manifest.shard, 0) + 1
+    is_stale = manifest.version == 1 and manifest.current_generation != first
+    if is_stale:
+        # The claim has made the shard, with a generation that follows SSTables of the other MemWAL.
+        # Readers would miss these.
+        publish(store, replace(manifest, version=2, current_generation=first))
+    if is_stale or newest.sharding_specs != details.sharding_specs:
+        raise CommitConflictError(
+            f"{store.display}: another client has disabled the MemWAL and initialized it again "
+            f"while a writer of shard {manifest.shard} was opened, and nothing is stored; open the "
+            "writer again",
+            retryable=True,
+        )
