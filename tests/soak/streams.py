@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -45,6 +46,11 @@ CHANGES = pa.schema(
 #: Columns of `changes`, and those of the feed.
 _CHANGE_COLUMNS = {"id": "id", "n": "n", "type": "_change_type", "version": "_commit_version"}
 _GRACE = timedelta(seconds=40)
+
+#: What errors of Spark say of a worker that was ended by a signal: the fault handler, which is on,
+#: has written nothing. Two seconds after a query is stopped, Spark ends the workers of tasks that
+#: still run; it may have given such a worker to another query meanwhile.
+_ENDED = re.compile(r"Python worker exited unexpectedly \(crashed\):\s+at org\.apache\.spark")
 
 
 class Streams:
@@ -152,10 +158,13 @@ class SparkStreams(Streams):
                     self._check_failure(error)
 
     def _check_failure(self, error: PySparkException) -> None:
-        """Let a query begin again if Spark has waited too long for a process, and only then."""
-        if not any(text in str(error) for text in LATE):
+        """Let a query begin again if Spark has waited too long for a process, or has ended it."""
+        if any(text in str(error) for text in LATE):
+            self.counts["processes that Spark did not wait for"] += 1
+        elif _ENDED.search(str(error)):
+            self.counts["processes that were ended"] += 1
+        else:
             raise error
-        self.counts["processes that Spark did not wait for"] += 1
 
     def _start(self, name: str, **trigger: Any) -> Any:
         target, _, source = name.split("-")

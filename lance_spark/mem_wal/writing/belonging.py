@@ -36,7 +36,7 @@ def check_shard(
     if spec is None or not entries or not data.num_rows:
         return
     sources = {number for part in spec.fields for number in part.source_ids}
-    #: Top-level columns that say which shard a row belongs to.
+    # Top-level columns that say which shard a row belongs to.
     columns = {
         top.name for top in schema.fields if sources.intersection(node.id for node in top.walk())
     }
