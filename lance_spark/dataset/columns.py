@@ -144,7 +144,7 @@ class ColumnMethods(HistoryMethods):
             A column does not exist, or no column would remain.
         UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
         """
-        from lance_spark.mutations.columns.alter import drop_columns
+        from lance_spark.mutations.columns.drop import drop_columns
 
         options = CommitOptions.of(
             commit_message, transaction_properties, conflict_retries, max_retries=max_retries

@@ -1,4 +1,4 @@
-"""Drop, reorder, rename and cast columns, and change their nullability.
+"""Reorder, rename and cast columns, and change their nullability.
 
 All but casts change only the schema (`Project`). A cast makes a new field: it has a new id and new
 data files with the cast values (`Merge`), and the old files lose the column. A cast of a child of a
@@ -26,7 +26,7 @@ from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.commits import at_version, change_schema, retry_on_conflict
 from lance_spark.mutations.commits import check_names as check_name_list
-from lance_spark.mutations.mem_wal import check_droppable, check_no_mem_wal
+from lance_spark.mutations.mem_wal import check_no_mem_wal
 from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.predicates.literals import check_exact
@@ -110,24 +110,6 @@ class Cast:
             except (pa.ArrowException, ValueError) as error:
                 raise InvalidInputError(f"column {new.name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
-
-
-def drop_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
-    """Drop columns; see `Dataset.drop_columns`."""
-    names = check_name_list(columns, "columns")
-
-    def plan(current: OpenTable) -> Project:
-        dropped = [current.schema.field(name) for name in names]
-        check_droppable(current, {node.id for field in dropped for node in field.walk()})
-        ids = {field.id for field in dropped}
-        pruned = (_without(field, ids) for field in current.schema.fields)
-        remaining = tuple(field for field in pruned if field)
-        if not remaining:
-            raise InvalidInputError("cannot drop all columns: a table must have at least one")
-        schema = replace(current.schema, fields=remaining)
-        return Project(tuple(schema.to_protos()), preserves_nullability=True)
-
-    return change_schema(table, plan, options)
 
 
 def reorder_columns(table: OpenTable, columns: Sequence[str], options: CommitOptions) -> OpenTable:
@@ -214,6 +196,7 @@ def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schem
         if alteration.nullable is False and field.nullable:
             preserves = False
             check_no_mem_wal(table, f"column {alteration.path!r} cannot be made not nullable")
+            _check_not_in_map(table, alteration.path, node, "made not nullable")
             _check_no_nulls(table, alteration.path)
     fields = tuple(_apply(field, changes) for field in table.schema.fields)
     _check_names(fields, "the table")
@@ -292,20 +275,6 @@ def _only(field: Field, ids: set[int]) -> Field | None:
     return replace(field, children=children) if children else None
 
 
-def _without(field: Field, dropped: set[int]) -> Field | None:
-    """Return a field without the fields `dropped` below it; None if nothing remains."""
-    if field.id in dropped:
-        return None
-    pruned = (_without(child, dropped) for child in field.children)
-    children = tuple(child for child in pruned if child)
-    if field.children and not children:
-        return None
-    if len(children) < len(field.children) and field.logical_type != "struct":
-        # A list cannot exist without its items, nor a map without its keys.
-        return None
-    return replace(field, children=children)
-
-
 def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
     """Return whether a column can be cast: to another size or precision of the same type."""
     for is_type in (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal, _is_temporal):
@@ -338,6 +307,8 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
             f"{table.store.display}: children of structs cannot be cast in data files of version "
             "2.0; overwrite the table with data storage version 2.2"
         )
+    for path, node in zip(paths, nodes, strict=True):
+        _check_not_in_map(table, path, node, "cast")
     cast = {node[-1].id: path for path, node in zip(paths, nodes, strict=True)}
     for path, node in zip(paths, nodes, strict=True):
         parent = next((cast[field.id] for field in node[:-1] if field.id in cast), None)
@@ -357,6 +328,14 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
         )
 
 
+def _check_not_in_map(table: OpenTable, path: str, node: Sequence[Field], change: str) -> None:
+    if any(field.logical_type == "map" for field in node[:-1]):
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: column {path!r} is in a map, so it cannot be {change}; add a "
+            "column with other maps"
+        )
+
+
 def _check_names(fields: Sequence[Field], parent: str) -> None:
     names = [field.name for field in fields]
     repeated = [name for name in names if names.count(name) > 1]
@@ -367,12 +346,12 @@ def _check_names(fields: Sequence[Field], parent: str) -> None:
 
 
 def _with_struct_nulls(table: OpenTable, schema: Schema) -> Schema:
-    """Return a schema whose reads show which structs are null.
+    """Return a schema whose reads show which structs and lists are null, and lengths of lists.
 
-    If a fragment has none of the requested children of a struct, a read of these children does not
-    show which structs are null there. The struct is read with all children then.
+    If a fragment has none of the requested children of a struct or list, a read of these children
+    does not show this. The struct or list is read with all children then.
     """
-    structs = [field for field in schema.fields if field.logical_type == "struct"]
+    structs = [field for field in schema.fields if field.children]
     leaves = {node.id for field in structs for node in field.walk() if not node.children}
     held = (
         {number for file in fragment.files for number in file.fields}

@@ -226,9 +226,13 @@ class ColumnReader:
     def _locate(self, field: Field) -> list[FieldPart]:
         parts = self._files.meta.locate(field) or locate(field, self._files.file_of)
         overlays = self._files.overlays
-        if not parts and overlays is not None and overlays.cover(field):
+        if overlays is None or not overlays.cover(field):
+            return parts
+        if not parts:
             return [FieldPart(_OVERLAID, field)]
-        return parts
+        # A struct of this part is null in all rows, so that it does not say which structs are.
+        unstored = overlays.unstored(field, {n.id for part in parts for n in part.field.walk()})
+        return parts if unstored is None else [*parts, FieldPart(_OVERLAID, unstored)]
 
     def _loader(self, number: int) -> BlobLoader:
         loader = self._loaders.get(number)

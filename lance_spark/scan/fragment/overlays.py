@@ -15,8 +15,8 @@ files decide whether it is null. Lists, maps and packed structs are cells as a w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -60,13 +60,35 @@ class Overlays:
             {field_id: i for i, field_id in enumerate(overlay.data_file.fields) if field_id >= 0}
             for overlay in self._overlays
         ]
-        self._patches: dict[int, tuple[_Patch, ...]] = {}
+        #: By the ids of a field and of those below it: several files can have parts of one list.
+        self._patches: dict[tuple[int, ...], tuple[_Patch, ...]] = {}
         self._readers: dict[int, DataFileReader] = {}
 
     def cover(self, field: Field) -> bool:
         """Return whether some cells of a field, or of its children, have new values."""
         ids = {node.id for node in field.walk()}
         return any(ids & positions.keys() for positions in self._positions)
+
+    def unstored(self, field: Field, stored: Collection[int]) -> Field | None:
+        """Return the cells of a field that have new values, but that no data file holds.
+
+        Parameters
+        ----------
+        field : Field
+        stored : collection of int
+            The ids of fields that data files hold.
+
+        Returns
+        -------
+        Field or None
+            The field with the cells alone; None if there are none.
+        """
+        if not _is_cell(field):
+            parts = (self.unstored(child, stored) for child in field.children)
+            children = tuple(part for part in parts if part is not None)
+            return replace(field, children=children) if children else None
+        is_stored = any(node.id in stored for node in field.walk())
+        return field if not is_stored and self.cover(field) else None
 
     def apply(self, field: Field, array: pa.Array, rows: Rows) -> pa.Array:
         """Return the array with the new values.
@@ -153,13 +175,14 @@ class Overlays:
         return reader
 
     def _patches_of(self, field: Field) -> tuple[_Patch, ...]:
-        patches = self._patches.get(field.id)
+        ids = tuple(node.id for node in field.walk())
+        patches = self._patches.get(ids)
         if patches is None:
             candidates = (
                 self._patch(number, overlay, field) for number, overlay in enumerate(self._overlays)
             )
             patches = tuple(patch for patch in candidates if patch is not None)
-            self._patches[field.id] = patches
+            self._patches[ids] = patches
         return patches
 
     def _patch(self, number: int, overlay: Overlay, field: Field) -> _Patch | None:

@@ -26,7 +26,8 @@ from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.logical_types import SPARK_TYPE
 from lance_spark.mutations.columns.add import add_columns
-from lance_spark.mutations.columns.alter import alter_columns, drop_columns, reorder_columns
+from lance_spark.mutations.columns.alter import alter_columns, reorder_columns
+from lance_spark.mutations.columns.drop import drop_columns
 from lance_spark.mutations.metadata_updates import update_config
 from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import COMMENT, DEFAULT, table_schema, with_default

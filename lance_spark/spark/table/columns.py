@@ -230,7 +230,7 @@ class ColumnMethods(TableBase):
         ------
         InvalidInputError, CommitConflictError, UnsupportedFeatureError, StorageError
         """
-        from lance_spark.mutations.columns.alter import drop_columns
+        from lance_spark.mutations.columns.drop import drop_columns
 
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return ChangeResult(drop_columns(self._writable("drop columns"), names, commit).version)
