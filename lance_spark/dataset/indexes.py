@@ -389,7 +389,8 @@ class IndexMethods(HistoryMethods):
         num_indices_to_merge : int
             Number of the newest segments of an index that become one with the new rows. They are
             merged from their files if possible; else the rows of their fragments are read again.
-            More than one segment are merged even if no rows are new.
+            More than one segment are merged even if no rows are new. Segments that can have older
+            values of new rows are merged in any case.
         retrain : bool
             Whether to create the indexes again over all fragments, in place of their segments.
         commit_message, transaction_properties, conflict_retries, max_retries

@@ -173,7 +173,8 @@ class IndexMethods(TableBase):
             Names of indexes; by default all that this release can create.
         num_indices_to_merge : int
             Number of the newest segments of an index that become one with the new rows. More than
-            one segment are merged even if no rows are new.
+            one segment are merged even if no rows are new. Segments that can have older values of
+            new rows are merged in any case.
         retrain : bool
             Whether to create the indexes again over all fragments, in place of their segments.
         num_segments : int, optional

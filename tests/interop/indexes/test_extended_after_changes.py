@@ -1,0 +1,113 @@
+"""pylance finds no row by its value before an update in an index that this package has extended.
+
+It combines the answers of all segments, also for rows that a newer segment has.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+
+TYPES = ["BTREE", "BITMAP", "LABEL_LIST", "INVERTED", "NGRAM", "ZONEMAP", "BLOOMFILTER"]
+
+
+def rows(ids: range, value: int, index_type: str) -> pa.Table:
+    values: pa.Array
+    if index_type == "LABEL_LIST":
+        values = pa.array([[value]] * len(ids), pa.list_(pa.int64()))
+    elif index_type in ("INVERTED", "NGRAM"):
+        values = pa.array([f"word{value}"] * len(ids))
+    else:
+        values = pa.array([value] * len(ids), pa.int64())
+    return pa.table({"id": pa.array(ids, pa.int64()), "c": values})
+
+
+def found(dataset: Any, value: int, index_type: str) -> list[int]:
+    """Return the ids of the rows that an index finds."""
+    if index_type == "INVERTED":
+        table = dataset.to_table(full_text_query=f"word{value}")
+    else:
+        condition = {
+            "LABEL_LIST": f"array_has_any(c, [{value}])",
+            "NGRAM": f"contains(c, 'word{value}')",
+        }.get(index_type, f"c = {value}")
+        table = dataset.to_table(filter=condition)
+    return sorted(table["id"].to_pylist())
+
+
+def check(path: str, index_type: str, changed: set[int]) -> None:
+    ids = set(lance.dataset(path).to_table()["id"].to_pylist())
+    for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+        assert found(dataset, 1, index_type) == sorted(ids - changed)
+        assert found(dataset, 2, index_type) == sorted(changed)
+    segments = lance_spark.open_dataset(path).describe_indices()
+    assert len(segments) == 1
+
+
+@pytest.mark.parametrize("index_type", TYPES)
+@pytest.mark.parametrize("stable", [True, False], ids=["stable", ""])
+@pytest.mark.parametrize("change", ["update", "whole fragment", "merge"])
+@pytest.mark.parametrize(("segments", "merged"), [(1, 0), (2, 1), (2, 0)])
+def test_updated_rows(
+    index_type: str, stable: bool, change: str, segments: int, merged: int, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    lance.write_dataset(
+        rows(range(10), 1, index_type), path, enable_stable_row_ids=stable, max_rows_per_file=5
+    )
+    lance_spark.open_dataset(path).create_scalar_index("c", index_type)
+    if segments == 2:
+        lance_spark.open_dataset(path).insert(rows(range(20, 25), 1, index_type))
+        dataset = lance_spark.open_dataset(path)
+        dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    dataset = lance_spark.open_dataset(path)
+    count = 5 if change == "whole fragment" else 3
+    new = rows(range(count), 2, index_type)
+    if change == "merge":
+        dataset.merge_insert("id").when_matched_update_all().execute(new)
+    else:
+        dataset.update({"c": new["c"][0].as_py()}, where=f"id < {count}")
+    dataset = lance_spark.open_dataset(path)
+    dataset.optimize.optimize_indices(num_indices_to_merge=merged)
+    check(path, index_type, set(range(count)))
+
+
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"])
+@pytest.mark.parametrize("stable", [True, False], ids=["stable", ""])
+@pytest.mark.parametrize("fragment", [0, 1])
+def test_a_column_that_pylance_rewrites(
+    index_type: str, stable: bool, fragment: int, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    theirs = lance.write_dataset(
+        rows(range(10), 1, index_type), path, enable_stable_row_ids=stable, max_rows_per_file=5
+    )
+    lance_spark.open_dataset(path).create_scalar_index("c", index_type)
+    changed = range(5 * fragment, 5 * fragment + 5)
+    updated, fields = theirs.get_fragments()[fragment].update_columns(
+        rows(changed, 2, index_type), left_on="id", right_on="id"
+    )
+    operation = lance.LanceOperation.Update(updated_fragments=[updated], fields_modified=fields)
+    lance.LanceDataset.commit(path, operation, read_version=lance.dataset(path).version)
+    lance_spark.open_dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
+    check(path, index_type, set(changed))
+
+
+def test_appended_rows_are_a_segment_of_their_own(tmp_path: Path) -> None:
+    """Nothing is merged without a reason: segments of large indexes are costly to write."""
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(
+        rows(range(10), 1, "BITMAP"), path, enable_stable_row_ids=True
+    ).create_scalar_index("c", "BITMAP")
+    for first in (20, 30):
+        lance_spark.open_dataset(path).insert(rows(range(first, first + 5), 2, "BITMAP"))
+        dataset = lance_spark.open_dataset(path)
+        dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    (index,) = lance_spark.open_dataset(path).describe_indices()
+    assert len(index.segments) == 3
