@@ -64,11 +64,15 @@ def _extended_field(field: pa.Field) -> pa.Field:
     if not _names_any([field]):
         return field
     try:
-        imported = pa.Schema._import_from_c_capsule(pa.schema([field]).__arrow_c_schema__())
+        return _imported(field)
     except Exception:
         # A type that another package has registered may raise any error.
         return field
-    return imported.field(0)
+
+
+def _imported(field: pa.Field) -> pa.Field:
+    schema = pa.schema([field])
+    return pa.Schema._import_from_c_capsule(schema.__arrow_c_schema__()).field(0)
 
 
 def check_storage(field: pa.Field) -> None:
@@ -85,7 +89,7 @@ def check_storage(field: pa.Field) -> None:
     if not name.startswith("arrow.") or isinstance(field.type, pa.BaseExtensionType):
         return
     try:
-        pa.Schema._import_from_c_capsule(pa.schema([field]).__arrow_c_schema__())
+        _imported(field)
     except pa.ArrowException as error:
         raise UnsupportedTypeError(
             f"field {field.name!r}: its metadata names the extension type {name}, which its values "

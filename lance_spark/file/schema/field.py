@@ -165,6 +165,11 @@ class Field(PicklesFields):
         metadata = {k: v for k, v in self.metadata.items() if k not in _EXTENSION_KEYS}
         return {**metadata, BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
 
+    @property
+    def leaf_ids(self) -> set[int]:
+        """The ids of the fields without children, at and below this one."""
+        return {node.id for node in self.walk() if not node.children}
+
     def walk(self) -> Iterator[Field]:
         """Yield the field and all fields below it, depth-first."""
         yield self

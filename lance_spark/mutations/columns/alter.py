@@ -352,7 +352,7 @@ def _with_struct_nulls(table: OpenTable, schema: Schema) -> Schema:
     does not show this. The struct or list is read with all children then.
     """
     structs = [field for field in schema.fields if field.children]
-    leaves = {node.id for field in structs for node in field.walk() if not node.children}
+    leaves = {number for field in structs for number in field.leaf_ids}
     held = (
         {number for file in fragment.files for number in file.fields}
         for fragment in table.manifest.fragments

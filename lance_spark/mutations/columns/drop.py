@@ -42,12 +42,12 @@ def _check_witnesses(table: OpenTable, remaining: Sequence[Field]) -> None:
     """
     if table.manifest.data_storage_version <= (2, 0):
         return
-    before = {node.id: node for field in table.schema.fields for node in field.walk()}
+    before = {node.id: node.leaf_ids for field in table.schema.fields for node in field.walk()}
+    remaining_leaves = ((node, node.leaf_ids) for field in remaining for node in field.walk())
     shrunk = [
-        (node, _leaf_ids(before[node.id]), _leaf_ids(node))
-        for field in remaining
-        for node in field.walk()
-        if len(_leaf_ids(node)) < len(_leaf_ids(before[node.id]))
+        (node, before[node.id], leaves)
+        for node, leaves in remaining_leaves
+        if leaves != before[node.id]
     ]
     if not shrunk:
         return
@@ -60,10 +60,6 @@ def _check_witnesses(table: OpenTable, remaining: Sequence[Field]) -> None:
                     f"that would remain of {node.name!r}, so that nothing would say where it is "
                     "null; write values of one of them first (Dataset.update with mode='columns')"
                 )
-
-
-def _leaf_ids(field: Field) -> set[int]:
-    return {node.id for node in field.walk() if not node.children}
 
 
 def _without(field: Field, dropped: set[int]) -> Field | None:

@@ -192,8 +192,7 @@ class Overlays:
             return None
         if field.is_blob:
             raise self._unsupported(overlay, field, "a blob column")
-        leaves = [node.id for node in field.walk() if not node.children]
-        if field.id not in positions and not set(leaves) <= positions.keys():
+        if field.id not in positions and not field.leaf_ids <= positions.keys():
             raise self._unsupported(overlay, field, "a part of a list or map")
         bitmaps = overlay.bitmaps
         if len(bitmaps) == 1:

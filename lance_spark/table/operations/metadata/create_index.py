@@ -82,7 +82,7 @@ class CreateIndex(Operation):
         if remaining is not None and not self.indexed_fields <= remaining:
             # A new column may have the id of a dropped one.
             return Conflict.RETRYABLE
-        if not self._is_mem_wal and name in ("merge", "update_mem_wal_state"):
+        if not self.changes_mem_wal and name in ("merge", "update_mem_wal_state"):
             return self.conflict_by_matrix(committed)
         if name in ("merge", "update_mem_wal_state"):
             return Conflict.RETRYABLE
@@ -122,10 +122,6 @@ class CreateIndex(Operation):
     @property
     def _column_indexes(self) -> list[table_pb2.IndexMetadata]:
         return [index for index in self.new_indices if not indexes.is_system(index)]
-
-    @property
-    def _is_mem_wal(self) -> bool:
-        return indexes.MEM_WAL in _index_names(self)
 
     def rebase(self, rebase: Rebase) -> CreateIndex:
         """Remove fragments with rewritten columns from the coverage of the new segments.

@@ -209,7 +209,7 @@ class UpdateConfig(Operation):
             # A primary key cannot be changed once it is set.
             if not fields[field_id].unenforced_primary_key:
                 set_keys(fields[field_id], dict(fields[field_id].metadata))
-        existing = builder.base.to_proto().fields if builder.base is not None else ()
+        existing = builder.base.message.fields if builder.base is not None else ()
         check_fields(proto.fields, existing)
 
     def _changes_same_table_metadata(self, committed: Operation) -> bool:
