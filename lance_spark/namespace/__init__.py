@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lance_spark.errors import InvalidOptionError, LanceError, UncertainCommitError
+from lance_spark.errors import InvalidOptionError, UncertainCommitError
 from lance_spark.namespace.base import Namespace, TableEntry
 
 __all__ = ["Namespace", "TableEntry", "connect"]
@@ -127,7 +127,7 @@ def table_entry(
             client.register_table(identifier, description)
     except UncertainCommitError:
         raise
-    except LanceError:
+    except Exception:  # Also an error of the program whose rows are written.
         if is_new:
             client.cancel_table(identifier, description)
         raise

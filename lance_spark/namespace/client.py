@@ -184,15 +184,17 @@ class ClientNamespace(Namespace):
     def _listed(self, operation: str, parent: Identifier, key: str) -> list[str]:
         names: set[str] = set()
         token = None
+        sent: set[str] = set()
         while True:
             fields = {"limit": _PAGE, **({"page_token": token} if token else {})}
             answer = self._ask(operation, parent, fields)
             names.update(answer.get(key) or ())
             following = answer.get("page_token")
-            # A program that always returns the same token must not cause an endless loop.
-            if not following or following == token:
+            # A program that returns a token again must not cause an endless loop.
+            if not following or following in sent:
                 return sorted(names)
             token = following
+            sent.add(token)
 
 
 def _texts(value: Any) -> dict[str, str]:

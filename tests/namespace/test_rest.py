@@ -100,6 +100,18 @@ def test_tables(server: Namespace, identifier: tuple[str, ...]) -> None:
         server.drop_table(identifier)
 
 
+def test_a_name_is_free_after_rows_that_could_not_be_made(server: Namespace) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from ROWS.to_batches()
+        raise ValueError("the program has an error")
+
+    server.create_namespace(("db",))
+    place: dict[str, Any] = {"namespace_client": server, "table_id": ["db", "t"]}
+    with pytest.raises(ValueError, match="the program has an error"):
+        lance_spark.write_dataset(broken(), schema=ROWS.schema, **place)
+    assert server.list_tables(("db",)) == []
+
+
 def test_deregistered_tables_keep_their_files(server: Namespace) -> None:
     server.create_namespace(("db",))
     entry = server.new_table(("db", "t"))
@@ -161,6 +173,10 @@ def test_a_page_token_that_never_ends(answering: Any) -> None:
     namespace, requests = answering((200, {"tables": ["a"], "page_token": "same"}))
     assert namespace.list_tables() == ["a"]
     assert len(requests) == 2
+    pages = [(200, {"tables": [name], "page_token": name}) for name in "abab"]
+    namespace, requests = answering(*pages, (200, {"tables": ["beyond the loop"]}))
+    assert namespace.list_tables() == ["a", "b"]
+    assert len(requests) == 3
 
 
 @pytest.mark.usefixtures("no_waits")
