@@ -315,14 +315,19 @@ def prune_stale_overlays(
                 if number >= 0:
                     newest[number] = max(newest.get(number, 0), overlay.committed_version)
     fields = list(fields) if newest else []
+    removed, added = BitMap(group.old), BitMap(group.new)
     for number, version in newest.items():
         changed = related_fields(fields, [number])
         for index in section.indices:
             if is_system(index) or index.dataset_version >= version:
                 continue
             bitmap = fragment_bitmap(index)
-            if bitmap is not None and not changed.isdisjoint(index.fields):
-                set_fragment_bitmap(index, bitmap - BitMap([*group.old, *group.new]))
+            if bitmap is None or changed.isdisjoint(index.fields):
+                continue
+            if not removed.issubset(bitmap) and not added.issubset(bitmap):
+                # The bitmap may have fragments that an earlier compaction replaced by old ones.
+                bitmap = _covered_fragments(section, bitmap)
+            set_fragment_bitmap(index, BitMap() if bitmap is None else bitmap - removed - added)
 
 
 def replace_fragments(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
