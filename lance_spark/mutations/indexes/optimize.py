@@ -49,7 +49,7 @@ from lance_spark.table.rows.ids import created_versions_of
 
 #: Types of indexes with row ids in tables with stable row ids, of which pylance uses the answers of
 #: all segments, also for rows that a newer segment has.
-_BY_ROW_ID = frozenset({"BITMAP", "JSON", "LABEL_LIST", INVERTED})
+_BY_ROW_ID = frozenset({"BITMAP", "JSON", "LABEL_LIST", "RTREE", INVERTED})
 #: The same, if columns were rewritten in place.
 _COMBINED = _BY_ROW_ID | {"BTREE"}
 
