@@ -26,7 +26,7 @@ from lance_spark.scan.indexes.files import delete_segment_files
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
-from lance_spark.table.indexes.updates import RewrittenIndex
+from lance_spark.table.indexes.updates import RewrittenIndex, has_old_values, newest_overlays
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import INDICES, TablePaths
 
@@ -48,12 +48,16 @@ class _SegmentTask(FragmentTask):
     index : table_pb2.IndexMetadata
     moves : tuple of RemappedRows
         Without their addresses, which follow from the fragments.
+    left_out : tuple of int
+        Old fragments whose rows the segment does not cover, or has old values of. pylance would
+        find these rows by old values once another segment covers the new fragments.
     version : tuple of int
         File version of the table.
     """
 
     index: table_pb2.IndexMetadata
     moves: tuple[RemappedRows, ...]
+    left_out: tuple[int, ...]
     version: tuple[int, int]
 
 
@@ -80,7 +84,7 @@ class GraphTask(_SegmentTask):
         from lance_spark.mutations.compaction.remap_graphs import write_part
 
         paths = self.open_paths()
-        address_map = AddressMap(paths, self.moves)
+        address_map = AddressMap(paths, self.moves, self.left_out)
         return write_part(paths, self.index, address_map, self.version, self.numbers)
 
     def undo(self, part: GraphPart) -> None:
@@ -111,7 +115,7 @@ class RemapTask(_SegmentTask):
         from lance_spark.mutations.compaction.remap_btree import AddressMap, remap_btree
 
         paths = self.open_paths()
-        address_map = AddressMap(paths, self.moves)
+        address_map = AddressMap(paths, self.moves, self.left_out)
         if indexes.type_of_index(self.index) == "BTREE":
             return remap_btree(paths, self.index, address_map)
         from lance_spark.mutations.compaction.remap_graphs import remap_graphs
@@ -155,11 +159,12 @@ def remapped(
     # With a fragment reuse index, the addresses in an index can be older than the last compaction.
     if fragment_reuse.find_entry(section) is not None:
         return []
-    old = BitMap(fragment.id for move in moves for fragment in move.old)
     tasks = []
     for index in section.indices:
-        bitmap = indexes.fragment_bitmap(index)
-        if bitmap is None or bitmap.isdisjoint(old) or not is_rewritten(index):
+        if indexes.fragment_bitmap(index) is None or not is_rewritten(index):
+            continue
+        left_out = _left_out(manifest, index, moves)
+        if all(fragment.id in left_out for move in moves for fragment in move.old):
             continue
         if indexes.holds_addresses(index, manifest.flags.stable_row_ids):
             task = RemapTask(
@@ -169,6 +174,7 @@ def remapped(
                 storage_options=paths.store.options,
                 index=index,
                 moves=tuple(replace(move, addresses=b"") for move in moves),
+                left_out=tuple(left_out),
                 version=manifest.data_storage_version,
             )
             tasks.append(task)
@@ -189,6 +195,21 @@ def remapped(
         for part in (part for some in parts for part in some):
             delete_segment_files(paths, part.segment)
     return [result for result in results if result is not None]
+
+
+def _left_out(
+    manifest: Manifest, index: table_pb2.IndexMetadata, moves: Sequence[RemappedRows]
+) -> BitMap:
+    """Return the old fragments whose rows a segment does not cover, or has old values of."""
+    bitmap = indexes.fragment_bitmap(index) or BitMap()
+    result = BitMap()
+    for move in moves:
+        old = BitMap(fragment.id for fragment in move.old)
+        overlays = newest_overlays(
+            fragment.to_proto() for fragment in move.old if fragment.has_overlays
+        )
+        result |= old if has_old_values(index, overlays, manifest.message.fields) else old - bitmap
+    return result
 
 
 def _built_graphs(

@@ -8,7 +8,7 @@ Specification: table/index/scalar/btree.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -49,14 +49,20 @@ class AddressMap:
     ----------
     paths : TablePaths
         Opens the deletion files of the old fragments.
+    moves : sequence of RemappedRows
+    left_out : collection of int
+        Old fragments none of whose rows is live.
 
     Raises
     ------
     CorruptFileError, MissingFileError, StorageError
     """
 
-    def __init__(self, paths: TablePaths, moves: Sequence[RemappedRows]) -> None:
+    def __init__(
+        self, paths: TablePaths, moves: Sequence[RemappedRows], left_out: Collection[int] = ()
+    ) -> None:
         self._old: dict[int, _Source] = {}
+        self._left_out = frozenset(left_out)
         for move in moves:
             ids = np.array([new.id for new in move.new], np.uint64)
             ends = np.cumsum([new.physical_rows for new in move.new], dtype=np.int64)
@@ -73,7 +79,9 @@ class AddressMap:
         new, is_live = addresses.copy(), np.ones(len(addresses), bool)
         for number in np.unique(fragments):
             source = self._old.get(int(number))
-            if source is not None:
+            if int(number) in self._left_out:
+                is_live[fragments == number] = False
+            elif source is not None:
                 rows = np.flatnonzero(fragments == number)
                 new[rows], is_live[rows] = source.locate(offsets[rows])
         return new, is_live

@@ -69,6 +69,24 @@ class MovedRows:
             return bitmap
         return fragment_reuse.remap_fragments(bitmap, self._content)
 
+    def origins(self, bitmap: BitMap) -> BitMap:
+        """Return the fragments from which compactions moved the rows of some fragments.
+
+        Fragments that a later compaction made are left out.
+        """
+        origins = BitMap()
+        if self._content is None:
+            return origins
+        current = bitmap.copy()
+        for version in reversed(self._content.legacy_versions):
+            for group in version.groups:
+                new = BitMap(digest.id for digest in group.new_fragments)
+                if not current.isdisjoint(new):
+                    old = BitMap(digest.id for digest in group.old_fragments)
+                    current = (current - new) | old
+                    origins = (origins - new) | old
+        return origins
+
     def old_fragments(self) -> Iterator[table_pb2.FragmentReuseIndexDetails.FragmentDigest]:
         """Yield the fragments whose rows were moved."""
         for version in () if self._content is None else self._content.legacy_versions:

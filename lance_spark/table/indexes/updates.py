@@ -19,7 +19,7 @@ be called. Their `fields` are the field messages of a manifest (`ManifestBuilder
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap
@@ -36,6 +36,8 @@ from lance_spark.table.indexes.sections import (
     related_fields,
     set_fragment_bitmap,
 )
+
+_UNKNOWN_VERSION = 2**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,21 +310,50 @@ def prune_stale_overlays(
     ------
     CorruptTableError
     """
+    newest = newest_overlays(old)
+    fields = list(fields) if newest else []
+    removed, added = BitMap(group.old), BitMap(group.new)
+    for index in section.indices:
+        if not has_old_values(index, newest, fields):
+            continue
+        bitmap = fragment_bitmap(index)
+        if bitmap is None:
+            continue
+        if not removed.issubset(bitmap) and not added.issubset(bitmap):
+            # The bitmap may have fragments that an earlier compaction replaced by old ones.
+            bitmap = _covered_fragments(section, bitmap)
+        set_fragment_bitmap(index, BitMap() if bitmap is None else bitmap - removed - added)
+
+
+def newest_overlays(fragments: Iterable[table_pb2.DataFragment]) -> dict[int, int]:
+    """Return the version of the newest overlay of each field that fragments have overlays of."""
     newest: dict[int, int] = {}
-    for fragment in old:
+    for fragment in fragments:
         for overlay in fragment.overlays:
+            # A version of 0 is not recorded.
+            version = overlay.committed_version or _UNKNOWN_VERSION
             for number in overlay.data_file.fields:
                 if number >= 0:
-                    newest[number] = max(newest.get(number, 0), overlay.committed_version)
-    fields = list(fields) if newest else []
-    for number, version in newest.items():
-        changed = related_fields(fields, [number])
-        for index in section.indices:
-            if is_system(index) or index.dataset_version >= version:
-                continue
-            bitmap = fragment_bitmap(index)
-            if bitmap is not None and not changed.isdisjoint(index.fields):
-                set_fragment_bitmap(index, bitmap - BitMap([*group.old, *group.new]))
+                    newest[number] = max(newest.get(number, 0), version)
+    return newest
+
+
+def has_old_values(
+    index: table_pb2.IndexMetadata, overlays: Mapping[int, int], fields: Iterable[file_pb2.Field]
+) -> bool:
+    """Return whether an index is older than overlays of its fields.
+
+    Parameters
+    ----------
+    overlays : mapping of int to int
+        As `newest_overlays` returns them.
+    fields : iterable of Field
+        All fields of the table.
+    """
+    newer = [number for number, version in overlays.items() if version > index.dataset_version]
+    if not newer or is_system(index):
+        return False
+    return not related_fields(fields, newer).isdisjoint(index.fields)
 
 
 def replace_fragments(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:

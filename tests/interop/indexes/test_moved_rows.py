@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.table.indexes import fragment_reuse
 
 FILTERS = ["x = 5", "x = 2999", "x > 2990", "x < 3 OR x = 1500", "x = 3100", "x IN (1, 2, 950)"]
 
@@ -94,3 +95,39 @@ def test_values_before_an_update_in_another_segment(
     dataset = lance_spark.open_dataset(path)
     assert dataset.check_index("v_idx").is_valid
     assert matching_ids(dataset) == matching_ids(lance.dataset(path)) == expected
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "ZONEMAP", "IVF_FLAT"])
+@pytest.mark.parametrize("inline", [True, False], ids=["", "in a file"])
+def test_overlays_of_rows_that_moved_twice(
+    index_type: str, inline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bitmap of an index names the fragments before both compactions."""
+    monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
+    if not inline:
+        monkeypatch.setattr(fragment_reuse, "INLINE_BYTES", 0)
+    path = str(tmp_path / "t.lance")
+    vectors = pa.array([[float(number)] * 2 for number in range(40)], pa.list_(pa.float32(), 2))
+    data = pa.table({"id": range(40), "x": range(40), "v": vectors})
+    lance.write_dataset(data, path, max_rows_per_file=20)
+    dataset = lance_spark.open_dataset(path)
+    # A BITMAP needs the fragment reuse index.
+    dataset = dataset.create_scalar_index("id", "BITMAP")
+    if index_type == "IVF_FLAT":
+        dataset.create_index("v", index_type, num_partitions=1)
+    else:
+        dataset.create_scalar_index("x", index_type)
+    lance_spark.open_dataset(path).optimize.compact_files()
+    new = {"x": 1000, "v": [1000.0, 1000.0]}
+    lance_spark.open_dataset(path).update(new, "id = 3", mode="overlay")
+    lance_spark.open_dataset(path).optimize.compact_files(max_overlays_per_fragment=0)
+    for current in (lance_spark.open_dataset(path), lance.dataset(path)):
+        assert current.to_table(["id"], filter="x = 3")["id"].to_pylist() == []
+        assert current.to_table(["id"], filter="x = 1000")["id"].to_pylist() == [3]
+        nearest = {"column": "v", "q": [3.0, 3.0], "k": 40}
+        rows = current.to_table(["id", "_distance"], nearest=nearest).to_pydict()
+        distances = dict(zip(rows["id"], rows["_distance"], strict=True))
+        assert distances == {
+            number: 2.0 * ((1000 if number == 3 else number) - 3) ** 2 for number in range(40)
+        }
