@@ -15,13 +15,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
-from lance_spark.errors import (
-    CorruptError,
-    InvalidInputError,
-    UnsupportedError,
-    UnsupportedFeatureError,
-    VersionNotFoundError,
-)
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
 from lance_spark.mutations.indexes import text
@@ -37,6 +31,7 @@ from lance_spark.mutations.indexes.create import (
     trained,
 )
 from lance_spark.mutations.indexes.merging.by_type import MERGINGS
+from lance_spark.mutations.indexes.merging.outdated import num_outdated
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
 from lance_spark.mutations.indexes.task import IndexTask, undo_of
 from lance_spark.mutations.runner import Runner, runner_for
@@ -48,17 +43,8 @@ from lance_spark.scan.text.columns import INVERTED
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
-from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.schema_changes import TOMBSTONE
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.ids import created_versions_of
-
-#: Types of indexes with row ids in tables with stable row ids, of which pylance uses the answers of
-#: all segments, also for rows that a newer segment has.
-_BY_ROW_ID = frozenset({"BITMAP", "JSON", "LABEL_LIST", "RTREE", INVERTED})
-#: The same, if columns were rewritten in place.
-_COMBINED = _BY_ROW_ID | {"BTREE"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +187,9 @@ def _extension(
             IndexFiles(table.paths, segment) for segment in segments
         ):
             num_merged = len(current)
-        num_merged = max(num_merged, _num_outdated(table, builder.type_name, current, new, moved))
+        if num_merged < len(current):
+            outdated = num_outdated(table, builder.type_name, current, new, moved)
+            num_merged = max(num_merged, outdated)
         newest = current[len(current) - num_merged :]
         removed = [*(segment for segment in segments if segment not in current), *newest]
         pieces = pieces_of(table, newest, moved, fragments)
@@ -217,56 +205,6 @@ def _extension(
     unchanged = [piece.segment for piece in merged if piece.segment not in copied]
     removed = [segment for segment in removed if segment not in unchanged]
     return Extension(segments[0].name, tuple(tasks), tuple(removed)) if tasks else None
-
-
-def _num_outdated(
-    table: OpenTable,
-    type_name: str,
-    segments: Sequence[table_pb2.IndexMetadata],
-    new: Sequence[Fragment],
-    moved: MovedRows | None,
-) -> int:
-    """Return the number of newest segments of which some may have older values of new rows.
-
-    pylance combines the answers of all segments, and would find such rows by both values.
-    """
-    if type_name not in _COMBINED:
-        return 0
-    if any(TOMBSTONE in file.fields for fragment in new for file in fragment.files):
-        # A column was rewritten in place. The files of all segments may have its older values.
-        return len(segments)
-    bitmaps = [indexes.fragment_bitmap(segment) for segment in segments]
-    last = max((bitmap.max() for bitmap in bitmaps if bitmap), default=-1)
-    if any(fragment.id <= last for fragment in new):
-        return len(segments)
-    origins = BitMap() if moved is None else moved.origins(BitMap(part.id for part in new))
-    if origins:
-        # The files of segments that are older than a compaction can have old addresses of rows.
-        for position, segment in enumerate(segments):
-            greatest = _last_fragment_at(table, segment.dataset_version)
-            if greatest is None or origins.min() <= greatest:
-                return len(segments) - position
-    if table.manifest.flags.stable_row_ids and type_name in _BY_ROW_ID:
-        # An update keeps the ids of rows. Files have rows that were created before them.
-        versions = [created_versions_of(fragment, table.paths) for fragment in new]
-        oldest = min(
-            (1 if part is None or not len(part) else int(part.min()) for part in versions),
-            default=table.version,
-        )
-        for position, segment in enumerate(segments):
-            if segment.dataset_version >= oldest:
-                return len(segments) - position
-    return 0
-
-
-def _last_fragment_at(table: OpenTable, version: int) -> int | None:
-    """Return the greatest id that a fragment had at a version; None if it is unknown."""
-    if version >= table.version:
-        return table.manifest.max_fragment_id
-    try:
-        return read_version(table.store, version).max_fragment_id
-    except (VersionNotFoundError, CorruptError, UnsupportedError):
-        return None
 
 
 def _default_segments(

@@ -5,6 +5,7 @@ It combines the answers of all segments, also for rows that a newer segment has.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def check(path: str, index_type: str, changed: set[int]) -> None:
     for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
         assert found(dataset, 1, index_type) == sorted(ids - changed)
         assert found(dataset, 2, index_type) == sorted(changed)
-    names = [index.name for index in lance_spark.open_dataset(path).describe_indices()]
-    assert names.count("c_idx") == 1
+    described = lance_spark.open_dataset(path).describe_indices()
+    assert len([index for index in described if index.name == "c_idx"]) == 1
 
 
 @pytest.mark.parametrize("index_type", TYPES)
@@ -97,6 +98,96 @@ def test_a_column_that_pylance_rewrites(
     lance.LanceDataset.commit(path, operation, read_version=lance.dataset(path).version)
     lance_spark.open_dataset(path).optimize.optimize_indices(num_indices_to_merge=0)
     check(path, index_type, set(changed))
+
+
+#: The client that compacts, and whether indexes keep the old addresses; None if none compacts.
+COMPACTIONS = [None, ("own", False), ("own", True), ("pylance", False), ("pylance", True)]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("index_type", ["BTREE", "BITMAP", "LABEL_LIST", "INVERTED"])
+@pytest.mark.parametrize("mode", ["columns", "overlay"])
+@pytest.mark.parametrize("compaction", COMPACTIONS, ids=str)
+@pytest.mark.parametrize(("segments", "merged"), [(1, 0), (2, 1)])
+def test_rows_that_were_compacted_after_they_changed_in_place(
+    index_type: str,
+    mode: Any,
+    compaction: tuple[str, bool] | None,
+    segments: int,
+    merged: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither their fragments nor their files show that segments have their older values."""
+    monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
+    path = str(tmp_path / "t")
+    data = rows(range(40), 1, index_type)
+    # The column has a file of its own, of which nothing stays when the column is rewritten.
+    dataset = lance_spark.write_dataset(data.select(["id"]), path, max_rows_per_file=10)
+    values = data["c"].combine_chunks()
+    dataset = dataset.add_columns({"c": lambda batch: values[: batch.num_rows]})
+    dataset = dataset.create_scalar_index("c", index_type)
+    if segments == 2:
+        dataset.insert(rows(range(40, 45), 1, index_type))
+        dataset = lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+    changed, new = range(20, 40), rows(range(40), 2, index_type)["c"].combine_chunks()
+    dataset = dataset.update(
+        {"c": lambda batch: new[: batch.num_rows]}, f"id IN {tuple(changed)}", mode=mode
+    )
+    if compaction is None and mode == "overlay":
+        pytest.skip("indexes know which rows have overlays")
+    if (index_type, mode) == ("LABEL_LIST", "overlay") and "pylance" in (compaction or ()):
+        pytest.skip("the index of pylance keeps the lists from before the overlay")
+    if compaction is not None and compaction[0] == "own":
+        dataset.compact_files(
+            target_rows_per_fragment=20,
+            defer_index_remap=compaction[1],
+            max_overlays_per_fragment=0,
+        )
+    elif compaction is not None:
+        lance.dataset(path).optimize.compact_files(
+            target_rows_per_fragment=20, defer_index_remap=compaction[1]
+        )
+    dataset = lance_spark.open_dataset(path)
+    dataset.optimize_indices(num_indices_to_merge=merged)
+    check(path, index_type, set(changed))
+
+
+def test_a_file_that_was_replaced(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    dataset = lance_spark.write_dataset(
+        rows(range(10), 1, "BTREE").select(["c"]), path, max_rows_per_file=5
+    ).create_scalar_index("c", "BTREE")
+    dataset = dataset.update({"c": 2}, mode="columns")
+    dataset.update({"c": 3}, "_rowid >= 0", mode="columns")
+    dataset = lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+    for opened in (dataset, lance.dataset(path)):
+        assert [opened.count_rows(f"c = {value}") for value in (1, 2, 3)] == [0, 0, 10]
+
+
+def test_compacted_segments_lose_values_from_before_a_change(tmp_path: Path) -> None:
+    """Also if the versions with the change were cleaned up."""
+    path = str(tmp_path / "t")
+    dataset = lance_spark.write_dataset(rows(range(40), 1, "BTREE"), path, max_rows_per_file=10)
+    dataset = dataset.create_scalar_index("c", "BTREE")
+    dataset = dataset.update({"c": 2}, "id >= 20", mode="columns")
+    dataset, _ = dataset.compact_files(target_rows_per_fragment=20)
+    dataset.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    dataset = lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+    (index,) = dataset.describe_indices()
+    assert len(index.segments) == 2
+    assert found(lance.dataset(path), 1, "BTREE") == list(range(20))
+    assert found(lance.dataset(path), 2, "BTREE") == list(range(20, 40))
+
+
+def test_a_merge_that_rewrites_no_value(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    dataset = lance_spark.write_dataset(rows(range(10), 1, "BTREE"), path)
+    dataset = dataset.create_scalar_index("c", "BTREE").add_columns({"d": 5})
+    dataset.insert(rows(range(20, 25), 1, "BTREE"))
+    dataset = lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+    (index,) = dataset.describe_indices()
+    assert len(index.segments) == 2
 
 
 def test_appended_rows_are_a_segment_of_their_own(tmp_path: Path) -> None:

@@ -263,6 +263,20 @@ def test_floats_are_compared_by_their_bits(monkeypatch: pytest.MonkeyPatch, tmp_
         lance_spark.open_dataset(str(path)).drop_index("i")
 
 
+@pytest.mark.parametrize("who", ["own", "pylance"])
+@pytest.mark.parametrize("dtype", [pa.float64(), pa.float32()], ids=str)
+def test_a_list_can_have_nans_of_both_signs(tmp_path: Path, who: str, dtype: pa.DataType) -> None:
+    path = str(tmp_path / "t")
+    items = np.array([np.nan, np.copysign(np.nan, -1), 1.5, np.nan])
+    lists = pa.ListArray.from_arrays([0, 3, 4, 4], pa.array(items).cast(dtype))
+    dataset = lance.write_dataset(pa.table({"l": lists}), path)
+    (dataset if who == "pylance" else lance_spark.open_dataset(path)).create_scalar_index(
+        "l", "LABEL_LIST", "i"
+    )
+    result = lance_spark.open_dataset(path).check_index("i")
+    assert result.is_valid, result
+
+
 def test_values_out_of_order_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def swapped(values: pa.Array) -> np.ndarray:
         order = order_of(values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers, distinct
 from lance_spark.errors import CorruptFileError
@@ -50,7 +51,7 @@ def check_lists(files: IndexFiles, rows: CoveredRows, findings: Findings) -> Non
 
     lengths = pc.list_value_length(rows.values).fill_null(0).to_numpy()
     positions = np.repeat(np.arange(len(rows)), lengths)
-    _Pairs(files, rows, rows.values.flatten(), positions).check(files, findings)
+    _Pairs(files, rows, rows.values.flatten(), positions, of_lists=True).check(files, findings)
 
 
 class _Pairs:
@@ -64,10 +65,18 @@ class _Pairs:
         The values of all rows.
     positions : int64 array
         The position of the row of each.
+    of_lists : bool
+        Whether a row may have several values.
     """
 
     def __init__(
-        self, files: IndexFiles, rows: CoveredRows, items: pa.Array, positions: RowNumbers
+        self,
+        files: IndexFiles,
+        rows: CoveredRows,
+        items: pa.Array,
+        positions: RowNumbers,
+        *,
+        of_lists: bool = False,
     ) -> None:
         keys = bitmap.read_keys(files)
         if keys.type != items.type:
@@ -81,6 +90,9 @@ class _Pairs:
         encoded = values.dictionary_encode(null_encoding="encode")
         codes = encoded.indices.to_numpy().astype(np.int64)
         self._values = encoded.dictionary
+        #: Number of NaN. In an index, NaNs of different bits are several values, and a list can
+        #: have them all.
+        self._nan = _code_of_nan(self._values, self._dtype) if of_lists else None
         #: Number of the value of each set.
         self._codes = codes[: len(keys)]
         self._expected = distinct(codes[len(keys) :] * self._count + positions)
@@ -119,6 +131,8 @@ class _Pairs:
             is_right = self._expected[nearest] == pairs
         places = nearest[is_right]
         is_repeated = (counts[is_right] > 1) | self._is_found[places]
+        if self._nan is not None:
+            is_repeated &= pairs[is_right] // self._count != self._nan
         self._is_found[places] = True
         wrong, repeated = pairs[~is_right], pairs[is_right][is_repeated]
         for part in (wrong, repeated):
@@ -134,3 +148,14 @@ class _Pairs:
 
     def _shown(self, code: int) -> str:
         return shown(original(self._values[code : code + 1], self._dtype)[0])
+
+
+def _code_of_nan(values: pa.Array, dtype: pa.DataType) -> int | None:
+    """Return the number of NaN among distinct `comparable` values; None if there is none."""
+    if not pat.is_floating(dtype):
+        return None
+    import pyarrow.compute as pc
+
+    nan = comparable(pa.array(np.array([np.nan]).astype(dtype.to_pandas_dtype())))
+    place: int = pc.index(values, nan[0]).as_py()
+    return None if place < 0 else place
