@@ -1,8 +1,7 @@
 """BTREE indexes rewritten with the row addresses after a compaction.
 
-`lance_spark.scan.indexes.btree` has the layout of the files. Deleted rows are left out, and rows of
-fragments that the segment does not cover. So all pages from the first one of them on change. Memory
-is bounded by a window of rows.
+`lance_spark.scan.indexes.btree` has the layout of the files. Deleted rows are left out, so all
+pages from the first one of them on change. Memory is bounded by a window of rows.
 
 Specification: table/index/scalar/btree.md.
 """
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
@@ -30,8 +28,6 @@ from lance_spark.scan.indexes.btree import (
     rows_of_page,
 )
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
-from lance_spark.scan.indexes.moved_rows import in_fragments
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import TablePaths
@@ -156,8 +152,7 @@ def remap_btree(
         with SegmentWriter(paths, data.version) as segment:
             dtype = data.schema.fields[0].arrow_field.type
             writer = BTreeWriter(segment, dtype, batch_size)
-            covered = indexes.fragment_bitmap(index)
-            for values, ids in _remapped(data, address_map, batch_size, covered):
+            for values, ids in _remapped(data, address_map, batch_size):
                 writer.write(values, ids)
             writer.finish()
             written = segment.finish()
@@ -167,12 +162,9 @@ def remap_btree(
 
 
 def _remapped(
-    data: DataFileReader, address_map: AddressMap, batch_size: int, covered: BitMap | None
+    data: DataFileReader, address_map: AddressMap, batch_size: int
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield the values and new addresses of the live rows of the covered fragments.
-
-    Of other fragments, the segment can have the values before their column was rewritten.
-    """
+    """Yield the values and new addresses of the live rows."""
     window = batch_size * max(_WINDOW_ROWS // batch_size, 1)
     for start in range(0, data.num_rows, window):
         rows = range(start, min(start + window, data.num_rows))
@@ -182,8 +174,6 @@ def _remapped(
                 f"{data.source.name}: ids must be uint64 without nulls, not {ids.type} with "
                 f"{ids.null_count} nulls"
             )
-        addresses, is_kept = address_map.new_addresses(ids.to_numpy())
-        if covered is not None:
-            is_kept &= in_fragments(ids.to_numpy(), covered)
-        mask = pa.array(is_kept)
+        addresses, is_live = address_map.new_addresses(ids.to_numpy())
+        mask = pa.array(is_live)
         yield values.filter(mask), pa.array(addresses).filter(mask)
