@@ -192,7 +192,11 @@ def sweep(
         raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
     manifests = [committed] if isinstance(committed, Manifest) else list(committed or ())
     fragments = [fragment for manifest in manifests for fragment in manifest.fragments]
-    data = {(file.base_id, file.path) for fragment in fragments for file in fragment.files}
+    data = {
+        (file.base_id, file.path)
+        for fragment in fragments
+        for file in (*fragment.files, *(overlay.data_file for overlay in fragment.overlays))
+    }
     deletions = {
         fragment.deletion_file.name(fragment.id)
         for fragment in fragments
