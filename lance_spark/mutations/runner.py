@@ -217,11 +217,12 @@ def sweep(
 
 
 def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
-    """Delete the files of a job that failed. Files that a version refers to stay.
+    """Delete the files of a job that no version since its start refers to.
 
-    The job may have committed them nevertheless: an interrupt can come between the commit and its
-    answer. After many versions of other clients the files are left to cleanup. Do not call this
-    while the commit of the job may still be under way.
+    The job may have failed, or a newer version may lack files of the version that it committed. All
+    versions are searched, because an interrupt can come between a commit and its answer. After many
+    versions of other clients the files are left to cleanup. Do not call this while a commit of the
+    job may still be under way.
 
     Parameters
     ----------
