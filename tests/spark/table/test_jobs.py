@@ -227,7 +227,8 @@ def test_files_stay_that_only_an_earlier_version_refers_to(tmp_path: Path) -> No
     open_dataset(uri).delete("id < 5 or id = 50")
     job._was_repeated = True
     job.committed()
-    assert [open_dataset(uri, version).count_rows("id >= 0") for version in (1, 2, 3)] == [10, 10, 5]
+    counts = [open_dataset(uri, version).to_table().num_rows for version in (1, 2, 3)]
+    assert counts == [10, 10, 5]
     assert open_dataset(uri, 2).to_table()["id"].to_pylist() == [0, *range(2, 10), 50]
 
 
