@@ -59,7 +59,7 @@ class MergeSchema(WriteStrategy):
         Raises
         ------
         CommitConflictError
-            Another client changed the columns of the table.
+            Another client changed the columns of the table, or base paths of the new rows.
         LanceError
             Errors of `commit`.
         """
@@ -67,7 +67,7 @@ class MergeSchema(WriteStrategy):
         columns = _columns(table.manifest)
 
         def change(current: OpenTable) -> Manifest:
-            if _columns(current.manifest) != columns:
+            if _columns(current.manifest) != columns or not job.has_targets(current.manifest):
                 raise _OvertakenError(current.version)
             operation = Merge(
                 fragments=(*counted_fragments(current.paths, current.manifest), *fragments),
@@ -82,15 +82,15 @@ class MergeSchema(WriteStrategy):
             )
         except _OvertakenError as overtaken:
             raise CommitConflictError(
-                f"{table.store.display}: version {overtaken.version} has other columns than "
-                f"version {table.version}, which this append with new columns was planned on; "
-                "write again",
+                f"{table.store.display}: version {overtaken.version} has other columns or "
+                f"base paths than version {table.version}, which this append with new columns was "
+                "planned on; write again",
                 retryable=True,
             ) from None
 
 
 class _OvertakenError(Exception):
-    """Another client changed the columns."""
+    """Another client changed the columns, or the base paths of the new rows."""
 
     def __init__(self, version: int) -> None:
         super().__init__(version)

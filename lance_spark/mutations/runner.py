@@ -192,7 +192,11 @@ def sweep(
         raise ValueError(f"a tag has {TAG_BYTES} bytes, not {len(tag)}")
     manifests = [committed] if isinstance(committed, Manifest) else list(committed or ())
     fragments = [fragment for manifest in manifests for fragment in manifest.fragments]
-    data = {(file.base_id, file.path) for fragment in fragments for file in fragment.files}
+    data = {
+        (file.base_id, file.path)
+        for fragment in fragments
+        for file in (*fragment.files, *(overlay.data_file for overlay in fragment.overlays))
+    }
     deletions = {
         fragment.deletion_file.name(fragment.id)
         for fragment in fragments
@@ -213,11 +217,12 @@ def sweep(
 
 
 def sweep_failed(table: OpenTable, tag: bytes, targets: Sequence[int | None]) -> None:
-    """Delete the files of a job that failed. Files that a version refers to stay.
+    """Delete the files of a job that no version since its start refers to.
 
-    The job may have committed them nevertheless: an interrupt can come between the commit and its
-    answer. After many versions of other clients the files are left to cleanup. Do not call this
-    while the commit of the job may still be under way.
+    The job may have failed, or a newer version may lack files of the version that it committed. All
+    versions are searched, because an interrupt can come between a commit and its answer. After many
+    versions of other clients the files are left to cleanup. Do not call this while a commit of the
+    job may still be under way.
 
     Parameters
     ----------

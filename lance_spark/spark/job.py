@@ -165,12 +165,23 @@ class Job(AbstractContextManager["Job"]):
         """
         return self._collect(frame, _FrameWork(work), step, writes)
 
-    def committed(self, manifest: Manifest) -> None:
-        """Record that the change is committed, and delete the files of failed attempts."""
+    def committed(self, manifest: Manifest | None = None) -> None:
+        """Record that the change is committed, and delete the files of failed attempts.
+
+        Parameters
+        ----------
+        manifest : Manifest, optional
+            The version that the change committed. By default the files of all versions stay that
+            were committed since the job started: a newer version may lack files of the change.
+        """
         self._is_committed = True
-        if self._was_repeated:
-            self._wait_for_attempts()
-            with suppress(StorageError):
+        if not self._was_repeated:
+            return
+        self._wait_for_attempts()
+        with suppress(LanceError):
+            if manifest is None:
+                sweep_failed(self._table, self.tag, self._targets())
+            else:
                 sweep(self._table, self.tag, manifest, targets=self._targets())
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:

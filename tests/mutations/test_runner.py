@@ -85,6 +85,15 @@ def test_a_sweep_finds_files_of_repeated_tasks(tmp_path: Path, change: str) -> N
     assert lance.dataset(path).to_table() == rows
 
 
+def test_a_sweep_keeps_the_overlays_of_the_job(tmp_path: Path) -> None:
+    table, runner = table_of(tmp_path / "t"), Twice()
+    updates = {"text": pa.scalar("new")}
+    table = update_rows(table, updates, [("id", ">", 90)], "overlay", COMMIT, runner)
+    rows = open_dataset(tmp_path / "t").to_table()
+    assert sweep(table, runner.tag, table.manifest) == 1
+    assert open_dataset(tmp_path / "t").to_table() == rows
+
+
 def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
     path = tmp_path / "t"
     data = pa.table({"id": [1], "b": pa.array([b"x"], pa.large_binary())})

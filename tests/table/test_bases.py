@@ -9,7 +9,7 @@ import lance
 import pytest
 from lance.dataset import DatasetBasePath
 
-from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.storage.store import ObjectStore
@@ -17,6 +17,7 @@ from lance_spark.table.bases import new_bases, targets
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.open import read_latest
+from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
 from lance_spark.table.paths import BasePath
 from tests.support.tables.pylance_written import new_table, rows
@@ -65,6 +66,19 @@ def test_files_are_written_to_an_added_base(tmp_path: Path) -> None:
     assert read.to_table() == rows(0, 9) == open_dataset(str(path)).to_table()
     lance.write_dataset(rows(9), str(path), mode="append", target_bases=["m"])
     assert open_dataset(str(path)).to_table() == rows(0, 12)
+
+
+def test_files_below_a_missing_base_path_are_refused(tmp_path: Path) -> None:
+    """pylance commits them, and reads the table no more."""
+    path, other = tmp_path / "t", tmp_path / "other"
+    base = BasePath(0, str(tmp_path / "more"), False, "m")
+    write_dataset(rows(0), path)
+    write_dataset(rows(3), other, initial_bases=[base], target_bases=["m"])
+    append = Append(tuple(read_latest(ObjectStore.from_uri(other)).fragments))
+    with pytest.raises(InvalidInputError, match="base path 1, which the table does not have"):
+        Dataset.commit(path, append, 1)
+    assert open_dataset(path).add_bases([base]).version == 2
+    assert Dataset.commit(path, append, 2).to_table() == rows(0, 6)
 
 
 @pytest.mark.parametrize(

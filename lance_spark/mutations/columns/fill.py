@@ -45,7 +45,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.schema_changes import is_live
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
-from lance_spark.table.paths import TablePaths
+from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletions import read_deletions
 
@@ -321,15 +321,17 @@ class Computation:
         schema : Schema
             The new columns.
         """
-        self._paths = table.paths
+        old_paths, self._paths = self._paths or table.paths, table.paths
         current = {fragment.id: fragment for fragment in table.manifest.fragments}
         same_schemas = self._schemas == (read, schema)
         invalid = [
             number
-            for number, (source, _) in self._done.items()
+            for number, (source, new) in self._done.items()
             if not (
                 same_schemas
                 and number in current
+                # The id can have another path now, where the new file does not exist.
+                and _base_of(old_paths, new) == _base_of(table.paths, new)
                 and _still_valid(table.paths, source, current[number])
             )
         ]
@@ -337,7 +339,7 @@ class Computation:
         self._schemas = (read, schema)
         if files:
             with suppress(StorageError):
-                undo(self._paths, files)
+                undo(old_paths, files)
 
     def add(self, table: OpenTable, files: Iterable[NewFile]) -> None:
         """Add files that were computed from the rows of a version.
@@ -388,6 +390,12 @@ def _with_file(fragment: Fragment, file: DataFile | None, field_ids: set[int]) -
     del proto.files[:]
     proto.files.extend(files)
     return Fragment.from_proto(proto, fragment.name)
+
+
+def _base_of(paths: TablePaths, new: NewFile) -> BasePath | None:
+    """Return the base path that a new file is in; None for the table itself."""
+    base_id = new.file.base_id
+    return None if base_id is None else paths.base_paths.get(base_id)
 
 
 def _still_valid(paths: TablePaths, old: Fragment, new: Fragment) -> bool:

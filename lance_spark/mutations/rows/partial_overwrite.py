@@ -121,7 +121,10 @@ class ReplaceRows(WriteStrategy):
 
 
 def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:
-    """Raise CommitConflictError if a version lacks columns of the new rows or of the condition."""
+    """Raise an error if a version lacks columns or base paths of the new rows, or of the condition.
+
+    Raises CommitConflictError.
+    """
     for field in [*job.schema.walk(), *(field for path in condition.paths for field in path)]:
         current = table.schema.field_by_id(field.id)
         # The id of a dropped column can be used again.
@@ -132,6 +135,8 @@ def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> Non
             raise _overtaken(
                 table, f"column {field.name!r} was dropped, renamed or given another type"
             )
+    if not job.has_targets(table.manifest):
+        raise _overtaken(table, "a base path that has new rows was changed")
     if table.version != job.read_version and not job.fits(table.manifest):
         raise _overtaken(table, "the columns no longer fit the rows to write: they were changed")
 

@@ -25,7 +25,6 @@ from lance_spark.mem_wal.writing.flush import flush_logs
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
-from lance_spark.table.open import read_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -156,7 +155,7 @@ class MemWalMethods(TableBase):
             flush_logs(table)
         with Job(self.spark, table, "compact the MemWAL") as job:
             done = compact_mem_wal(table, commit, runner=job.runner(STEP))
-            job.committed(read_latest(table.store))
+            job.committed()
         return ChangeResult(done.version, done.num_inserted, done.num_updated, done.num_deleted)
 
     def cleanMemWal(  # noqa: N802 - as its siblings

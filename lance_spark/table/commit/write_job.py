@@ -439,6 +439,14 @@ class WriteJob:
         check_identity(name, base, self.read_identity)
         return base
 
+    def has_targets(self, manifest: Manifest) -> bool:
+        """Return whether a version has the base paths that the data files were written to."""
+        bases = manifest.base_paths
+        return all(
+            target is None or bases.get(target) == self.base_paths.get(target)
+            for target in self.targets
+        )
+
     def fits(self, manifest: Manifest) -> bool:
         """Return whether a version stores its columns as the data files have them."""
         if manifest.data_storage_version != self.file_version:

@@ -382,11 +382,13 @@ class ManifestBuilder:
         proto.transaction_file = transaction_file
         if self.base is not None:
             sort_order.keep(self.base.message, proto)
+        changed = self._changed_fragments()
+        self._check_bases(changed)
         computed = flags.next_flags(
             proto,
             self._flags,
             stable_row_ids=self.stable_row_ids,
-            changed=self._changed_fragments(),
+            changed=changed,
             covering_columns=self._has_covering_columns(),
         )
         proto.reader_feature_flags, proto.writer_feature_flags = computed.reader, computed.writer
@@ -426,6 +428,18 @@ class ManifestBuilder:
             size_bytes=len(data),
         )
         return manifest, data
+
+    def _check_bases(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
+        """Raise InvalidInputError for a file below a base path that the table does not have."""
+        bases = {base.id for base in self.proto.base_paths}
+        for fragment in fragments:
+            overlays = (overlay.data_file for overlay in fragment.overlays)
+            for file in (*fragment.files, *overlays):
+                if file.HasField("base_id") and file.base_id not in bases:
+                    raise InvalidInputError(
+                        f"data file {file.path} is below the base path {file.base_id}, which the "
+                        "table does not have, so no client could read it; write its rows again"
+                    )
 
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
         changed = [self.fragment(fragment_id) for fragment_id in tuple(self._changed)]

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import (
     CommitConflictError,
@@ -21,11 +22,14 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
 )
+from lance_spark.mutations.rows.update import update_rows
+from lance_spark.mutations.runner import LocalRunner
 from lance_spark.spark import job as jobs
 from lance_spark.spark import job_monitor
 from lance_spark.spark.job import Job
 from lance_spark.spark.job_monitor import raised_by_task, wait_for_attempts
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
 
@@ -211,6 +215,21 @@ def test_wait_for_running_attempts() -> None:
     active[1] = [0]
     assert not wait_for_attempts(Tracker(), [7], patience=0)
     assert wait_for_attempts(Tracker(), [])
+
+
+def test_files_stay_that_only_an_earlier_version_refers_to(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    write_dataset(pa.table({"id": range(10)}), uri)
+    job = Job(None, open_table(uri), "test")  # type: ignore[arg-type]
+    runner = LocalRunner(local=True)
+    runner.tag = job.tag
+    update_rows(open_table(uri), {"id": pa.scalar(50)}, "id = 1", "rows", CommitOptions(), runner)
+    open_dataset(uri).delete("id < 5 or id = 50")
+    job._was_repeated = True
+    job.committed()
+    counts = [open_dataset(uri, version).to_table().num_rows for version in (1, 2, 3)]
+    assert counts == [10, 10, 5]
+    assert open_dataset(uri, 2).to_table()["id"].to_pylist() == [0, *range(2, 10), 50]
 
 
 @pytest.mark.parametrize("error", [UncertainCommitError("?"), KeyboardInterrupt()], ids=type)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 from lance import DatasetBasePath
 
@@ -17,8 +18,11 @@ from lance_spark.errors import (
     InvalidInputError,
     MissingFileError,
 )
+from lance_spark.mutations.merge_schema import begin_merging_write
+from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
+from lance_spark.scan.predicates.sql import parse_predicate
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.commit import _Attempts, commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 from lance_spark.table.open import read_latest
@@ -103,6 +107,60 @@ def test_a_write_planned_with_the_old_path_conflicts(tmp_path: Path) -> None:
         job.commit(fragments)
     assert raised.value.retryable
     assert lance.dataset(path).to_table() == dataset.to_table() == rows(0, 6)
+
+
+def repointed_before(monkeypatch: pytest.MonkeyPatch, path: Path, operation: str) -> None:
+    """Give the base path another path, in the moment before an operation is committed."""
+    original = _Attempts.run
+
+    def run(attempts: _Attempts, *args: object) -> object:
+        if attempts._transaction.operation.name == operation:
+            monkeypatch.setattr(_Attempts, "run", original)
+            open_dataset(path).repoint_base("tier", str(path.parent / "new"))
+        return original(attempts, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_Attempts, "run", run)
+
+
+@pytest.mark.parametrize("change", ["add", "cast"])
+def test_computed_columns_follow_a_base_path_to_its_new_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    path = with_base(tmp_path, is_root=False)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    dataset = open_dataset(path)
+    repointed_before(monkeypatch, path, "merge")
+    if change == "add":
+        dataset.add_columns({"more": "id + 1"})
+    else:
+        dataset.alter_columns({"path": "id", "data_type": pa.int32()})
+    assert open_dataset(path).base_paths()[1].path == str(tmp_path / "new")
+    assert lance.dataset(path).to_table() == open_dataset(path).to_table()
+    assert len(list((tmp_path / "old").iterdir())) == 1
+
+
+@pytest.mark.parametrize("change", ["new columns", "part"])
+def test_rows_below_the_old_path_of_a_base_path_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    path = with_base(tmp_path, is_root=False)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    bases = BaseTargets(names=["tier"])
+    new = rows(6)
+    if change == "new columns":
+        new = new.append_column("more", pa.nulls(len(new), pa.int8()))
+        job = begin_merging_write(str(path), new.schema, bases=bases)
+    else:
+        job = begin_write(str(path), new.schema, bases=bases)
+        condition = parse_predicate("id < 6", job.base().schema)
+        job = job.with_strategy(ReplaceRows(condition))
+    writer = job.writer()
+    writer.write(new.to_batches()[0])
+    fragments = writer.finish()
+    repointed_before(monkeypatch, path, "merge" if change == "new columns" else "update")
+    with pytest.raises(CommitConflictError, match="base path"):
+        job.commit(fragments)
+    assert lance.dataset(path).to_table() == open_dataset(path).to_table() == rows(0, 6)
 
 
 def test_a_concurrent_append_conflicts_with_a_new_path(tmp_path: Path) -> None:
