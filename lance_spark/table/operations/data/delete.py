@@ -114,7 +114,11 @@ class Delete(FragmentChange):
                     retryable=True,
                 )
             # The fragment may have changed otherwise since, but it has the same rows.
-            current.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
+            # A fragment of a user's operation can have lost no rows, and have no deletion file.
+            current.ClearField("deletion_file")
+            deletions = fragment.to_proto()
+            if deletions.HasField("deletion_file"):
+                current.deletion_file.CopyFrom(deletions.deletion_file)
             current.physical_rows = current.physical_rows or fragment.physical_rows
         builder.remove_fragments(self.deleted_fragment_ids)
         if builder.has_indices:

@@ -265,7 +265,7 @@ class Update(FragmentChange):
         new_fragments = self._with_created_versions(builder)
         builder.remove_fragments(self.removed_fragment_ids)
         first = len(builder.proto.fragments)
-        builder.add_fragments(new_fragments)
+        builder.add_fragments(new_fragments, has_moved_rows=True)
         if builder.has_indices:
             self._change_indexes(builder, builder.proto.fragments[first:], had_overlays)
         if self.compacted_sstables:
