@@ -63,13 +63,25 @@ def test_a_delete_of_fragments_that_lose_no_rows(
     tmp_path: Path, client_class: type[Client]
 ) -> None:
     client = client_class(tmp_path / "t")
-    old = [fragment.metadata for fragment in client.open().get_fragments()]
     changed = [fragment.delete("k = 3") for fragment in client.open().get_fragments()]
     client.commit(client.operations.Delete(changed, [], "k = 3"))
     assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
-    # Fragments without a deletion file have all their rows again.
-    client.commit(client.operations.Delete(old, [], ""))
-    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["Delete", "Update"])
+def test_deleted_rows_do_not_come_back(tmp_path: Path, name: str) -> None:
+    """pylance brings them back, and indexes of both clients do not find them."""
+    client = Client(tmp_path / "t")
+    stale = [fragment.metadata for fragment in client.open().get_fragments()]
+    client.open().delete("k = 3")
+    client.open().create_scalar_index("k", "BTREE")
+    operation = {
+        "Delete": LanceOperation.Delete(stale, [], ""),
+        "Update": LanceOperation.Update(updated_fragments=stale),
+    }[name]
+    with pytest.raises(InvalidInputError, match="fragment 1 with 0 deleted rows, but 1 of its"):
+        client.commit(operation)
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
 
 
 @pytest.mark.parametrize("client_class", [Client, Pylance])
@@ -132,9 +144,23 @@ def test_a_fragment_of_the_table_is_not_new(
         "Update": LanceOperation.Update(new_fragments=fragments),
         "Merge": LanceOperation.Merge([*existing, *fragments], dataset.lance_schema),
     }[name]
-    with pytest.raises(InvalidInputError, match=r"already|must have the id 0|must not have row ids"):
+    with pytest.raises(
+        InvalidInputError, match=r"already|must have the id 0|must not have row ids"
+    ):
         client.commit(operation)
     assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
+
+
+def test_row_ids_of_live_rows_are_not_added(tmp_path: Path) -> None:
+    """pylance adds them, and cannot read the rows by their ids then."""
+    client = Client(tmp_path / "t", stable=True)
+    old = [client.open().get_fragment(2).metadata]
+    client.open().update({"k": 50}, "k = 5")
+    client.open().delete("k = 4")
+    assert [fragment.fragment_id for fragment in client.open().get_fragments()] == [0, 1, 3]
+    with pytest.raises(InvalidInputError, match="belong to live rows, such as 5"):
+        client.commit(LanceOperation.Append(old))
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 50]
 
 
 @pytest.mark.parametrize("name", ["Append", "Overwrite", "Update"])

@@ -41,6 +41,7 @@ from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.row_deletions import (
     FragmentChange,
+    check_no_rows_return,
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
@@ -328,6 +329,7 @@ class Update(FragmentChange):
         builder: ManifestBuilder,
         table_fields: Collection[int],
     ) -> None:
+        check_no_rows_return(fragment, proto, self.name)
         new = fragment.to_proto()
         # Another client may have dropped columns since, and files with them.
         live = [file for file in new.files if schema_changes.is_live(file, table_fields)]
