@@ -383,22 +383,25 @@ def _unpickle(data: bytes, source: str) -> Fragment:
     return Fragment.from_proto(table_pb2.DataFragment.FromString(data), source)
 
 
-def check_new(fragment: Fragment, existing: Sequence[table_pb2.DataFragment]) -> None:
+def check_new(
+    fragment: Fragment, existing: Sequence[table_pb2.DataFragment], new_id: int | None = None
+) -> None:
     """Refuse to add a fragment that is taken from a version of the table.
 
     Parameters
     ----------
-    fragment : Fragment
-        The commit will give it another id.
     existing : sequence of table_pb2.DataFragment
         The fragments of the table, in the order of their ids.
+    new_id : int, optional
+        The id that the fragment gets; by default another one than it has. The SSTables of a MemWAL
+        are new tables whose fragment has a deletion file, and keeps its id.
 
     Raises
     ------
     InvalidInputError
         The fragment has a deletion file, whose name contains the old id; or the table has it.
     """
-    if fragment.deletion_file is not None:
+    if fragment.deletion_file is not None and fragment.id != new_id:
         raise InvalidInputError(
             f"fragment {fragment.id} has a deletion file, which a new fragment cannot have: its "
             "name contains the id of the fragment, and the commit assigns another id; write the "

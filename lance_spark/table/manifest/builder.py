@@ -316,7 +316,7 @@ class ManifestBuilder:
                 raise InvalidInputError(
                     "a new fragment has no data files; write its rows with write_fragments"
                 )
-            check_new(fragment, self.proto.fragments)
+            check_new(fragment, self.proto.fragments, next_id)
             self._check_version(fragment, version)
             if next_id > _MAX_U32:
                 raise InvalidInputError(
