@@ -14,7 +14,7 @@ from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.files import DataFile
-from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.fragment import Fragment, with_id
 from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -182,12 +182,7 @@ def with_lineage(
 
 def with_reserved_ids(fragments: Iterable[Fragment], first: int) -> tuple[Fragment, ...]:
     """Return new fragments with reserved ids, from `first` on."""
-    new = []
-    for number, fragment in enumerate(fragments, first):
-        proto = fragment.to_proto()
-        proto.id = number
-        new.append(Fragment.from_proto(proto, "new fragment"))
-    return tuple(new)
+    return tuple(with_id(fragment, number) for number, fragment in enumerate(fragments, first))
 
 
 class DeletedRowPadding:

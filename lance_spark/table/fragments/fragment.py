@@ -7,10 +7,12 @@ every commit. `table.fragments.files` has the parts of a fragment.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
-from lance_spark.errors import CorruptTableError
+from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.table.fragments.files import (
     DataFile,
@@ -310,6 +312,13 @@ class Fragment:
         return CorruptTableError(f"{self._source}: fragment {self.id}: {problem}")
 
 
+def with_id(fragment: Fragment, fragment_id: int) -> Fragment:
+    """Return a fragment with another id."""
+    proto = fragment.to_proto()
+    proto.id = fragment_id
+    return Fragment.from_proto(proto, fragment.source)
+
+
 def check_unique(
     fragments: Iterable[table_pb2.DataFragment] | Iterable[Fragment], source: str
 ) -> None:
@@ -372,3 +381,38 @@ def unpacked(sources: list[str], indices: list[int], messages: list[bytes]) -> l
 
 def _unpickle(data: bytes, source: str) -> Fragment:
     return Fragment.from_proto(table_pb2.DataFragment.FromString(data), source)
+
+
+def check_new(
+    fragment: Fragment, existing: Sequence[table_pb2.DataFragment], new_id: int | None = None
+) -> None:
+    """Refuse to add a fragment that is taken from a version of the table.
+
+    Parameters
+    ----------
+    existing : sequence of table_pb2.DataFragment
+        The fragments of the table, in the order of their ids.
+    new_id : int, optional
+        The id that the fragment gets; by default another one than it has. The SSTables of a MemWAL
+        are new tables whose fragment has a deletion file, and keeps its id.
+
+    Raises
+    ------
+    InvalidInputError
+        The fragment has a deletion file, whose name contains the old id; or the table has it.
+    """
+    if fragment.deletion_file is not None and fragment.id != new_id:
+        raise InvalidInputError(
+            f"fragment {fragment.id} has a deletion file, which a new fragment cannot have: its "
+            "name contains the id of the fragment, and the commit assigns another id; write the "
+            "live rows with write_fragments"
+        )
+    position = bisect_left(existing, fragment.id, key=attrgetter("id"))
+    if position == len(existing) or existing[position].id != fragment.id:
+        return
+    paths = {file.path for file in existing[position].files}
+    if not paths.isdisjoint(file.path for file in fragment.files):
+        raise InvalidInputError(
+            f"fragment {fragment.id} is in the table already, and its rows would be in the table "
+            "twice; write copies of the rows with write_fragments"
+        )

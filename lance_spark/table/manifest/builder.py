@@ -22,7 +22,7 @@ from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import sort_order
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.files import Lineage
-from lance_spark.table.fragments.fragment import Fragment, check_unique
+from lance_spark.table.fragments.fragment import Fragment, check_new, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest import flags, repairs
 from lance_spark.table.manifest.codec import encode
@@ -293,14 +293,20 @@ class ManifestBuilder:
         self.dictionaries = b""
         self.keeps_content = False
 
-    def add_fragments(self, fragments: Iterable[Fragment]) -> None:
+    def add_fragments(self, fragments: Iterable[Fragment], *, has_moved_rows: bool = False) -> None:
         """Append new fragments and assign their ids, and stable row ids if the table has them.
+
+        Parameters
+        ----------
+        has_moved_rows : bool
+            Whether fragments can record the versions that created their rows. If false, the new
+            version creates all rows, as in pylance.
 
         Raises
         ------
         InvalidInputError
-            A fragment has no data files, or another file version than the table, or the ids are
-            used up.
+            A fragment has no data files, or another file version than the table, or a deletion
+            file, or is in the table already, or the ids are used up.
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
@@ -310,6 +316,7 @@ class ManifestBuilder:
                 raise InvalidInputError(
                     "a new fragment has no data files; write its rows with write_fragments"
                 )
+            check_new(fragment, self.proto.fragments, next_id)
             self._check_version(fragment, version)
             if next_id > _MAX_U32:
                 raise InvalidInputError(
@@ -323,6 +330,7 @@ class ManifestBuilder:
             self.proto.max_fragment_id = next_id
             next_id += 1
             if self.stable_row_ids:
+                row_ids.clear_versions(added, keeps_created=has_moved_rows)
                 self.proto.next_row_id = row_ids.assign_lineage(
                     added, self.proto.next_row_id, self.proto.version
                 )

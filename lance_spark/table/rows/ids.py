@@ -111,6 +111,26 @@ def assign_lineage(fragment: table_pb2.DataFragment, next_row_id: int, version: 
     return next_row_id + num_new
 
 
+def clear_versions(fragment: table_pb2.DataFragment, *, keeps_created: bool) -> None:
+    """Remove the versions that a new fragment records, so that `assign_lineage` sets the new one.
+
+    Fragments that a user takes from an earlier version record versions. The version that adds them
+    is the last that updated their rows.
+
+    Parameters
+    ----------
+    fragment : table_pb2.DataFragment
+        Modified in place.
+    keeps_created : bool
+        Whether the versions that created the rows stay.
+    """
+    lineages = [Lineage.UPDATED] if keeps_created else [Lineage.UPDATED, Lineage.CREATED]
+    for lineage in lineages:
+        stored_as = fragment.WhichOneof(lineage.value[0])
+        if stored_as is not None:
+            fragment.ClearField(stored_as)
+
+
 def constant_versions(rows: int, version: int) -> bytes:
     """Return the bytes of a row version sequence with the same version for all rows."""
     run = rowids_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)

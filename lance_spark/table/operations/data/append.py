@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import file_pb2, transaction_pb2
-from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.files import Lineage
+from lance_spark.table.fragments.fragment import Fragment, check_new
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
@@ -119,7 +120,44 @@ class Append(Operation):
                 "written, and other columns have these ids now; write the rows again",
                 retryable=True,
             )
+        self._check_row_ids(builder)
         builder.add_fragments(self.fragments)
+
+    def _check_row_ids(self, builder: ManifestBuilder) -> None:
+        """Refuse rows that have row ids of live rows, or row ids that no row has had yet.
+
+        Only fragments that a user takes from an older version have row ids.
+
+        Raises
+        ------
+        InvalidInputError
+        CorruptTableError, CorruptFileError, MissingFileError, StorageError
+        """
+        old = [fragment for fragment in self.fragments if fragment.has_lineage(Lineage.ROW_IDS)]
+        if not old or not builder.stable_row_ids or builder.paths is None:
+            return
+        # Imported here because it imports numpy, which other appends do not need.
+        from lance_spark.table.rows.ids import row_ids_of
+        from lance_spark.table.rows.index import RowIndex
+
+        for fragment in old:
+            check_new(fragment, builder.proto.fragments)
+        existing = Fragment.from_protos(builder.proto.fragments, "the table")
+        index = RowIndex.build(builder.paths, existing)
+        for fragment in old:
+            ids = row_ids_of(fragment, builder.paths)
+            if ids is None or not len(ids):
+                continue
+            is_live, _ = index.addresses(ids)
+            if is_live.any() or int(ids.max()) >= builder.proto.next_row_id:
+                raise InvalidInputError(
+                    f"an append has fragment {fragment.id} of an older version, whose row ids "
+                    f"belong to live rows, such as {int(ids[is_live.argmax()])}; write copies of "
+                    "the rows with write_fragments"
+                    if is_live.any()
+                    else f"an append has the row id {int(ids.max())}, which the table has not "
+                    "assigned; write copies of the rows with write_fragments"
+                )
 
 
 def field_paths(fields: Iterable[file_pb2.Field]) -> dict[tuple[str, ...], int]:

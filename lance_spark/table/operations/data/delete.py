@@ -25,6 +25,7 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.row_deletions import (
     FragmentChange,
+    check_no_rows_return,
     merge_deletions,
 )
 from lance_spark.table.rows.deletions import Offsets
@@ -104,6 +105,8 @@ class Delete(FragmentChange):
         ------
         CommitConflictError
             A fragment was removed.
+        InvalidInputError
+            Deleted rows would come back.
         """
         for fragment in self.fragments:
             current = builder.fragment(fragment.id)
@@ -114,7 +117,12 @@ class Delete(FragmentChange):
                     retryable=True,
                 )
             # The fragment may have changed otherwise since, but it has the same rows.
-            current.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
+            check_no_rows_return(fragment, current, self.name)
+            # A fragment of a user's operation can have lost no rows, and have no deletion file.
+            current.ClearField("deletion_file")
+            deletions = fragment.to_proto()
+            if deletions.HasField("deletion_file"):
+                current.deletion_file.CopyFrom(deletions.deletion_file)
             current.physical_rows = current.physical_rows or fragment.physical_rows
         builder.remove_fragments(self.deleted_fragment_ids)
         if builder.has_indices:

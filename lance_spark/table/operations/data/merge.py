@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2, transaction_pb2
+from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
@@ -147,4 +148,9 @@ class Merge(Operation):
         if any(fragment.id for fragment in new):
             raise InvalidInputError(
                 "new fragments of a merge must have the id 0; the commit assigns their ids"
+            )
+        if any(fragment.has_lineage(Lineage.ROW_IDS) for fragment in new):
+            raise InvalidInputError(
+                "new fragments of a merge must not have row ids, which the commit assigns; write "
+                "the rows with write_fragments"
             )

@@ -6,8 +6,9 @@
 | rewritten_indices | index segments whose files were rewritten with the new row addresses |
 | old_fragments, new_fragments | the single group of early writers |
 
-New fragments have reserved ids (`reserve_fragments`). A manifest lists fragments in the order of
-their ids, so the reserved ids set the position of the rows. A group cannot be committed if another
+New fragments have reserved ids (`reserve_fragments`), or the id 0; the commit gives the latter the
+next ids. A manifest lists fragments in the order of their ids, so the reserved ids set the position
+of the rows. A group cannot be committed if another
 client has changed its fragments since their rows were read. A rewrite with `in_part` leaves such
 groups out, and fails only if no group remains.
 
@@ -29,10 +30,10 @@ from typing import ClassVar
 
 from pyroaring import BitMap
 
-from lance_spark.errors import CommitConflictError, CorruptTableError
+from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import sort_order
-from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.fragment import Fragment, with_id
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
@@ -241,7 +242,8 @@ class Rewrite(Operation):
         """
         replaced = []
         columns = {column.id for column in builder.proto.fields}
-        for group in self.groups:
+        groups = self._with_new_ids(builder)
+        for group in groups:
             current = [builder.fragment(fragment.id) for fragment in group.old]
             for fragment, proto in zip(group.old, current, strict=True):
                 if proto is None or not _same_rows(fragment, proto, columns):
@@ -251,9 +253,9 @@ class Rewrite(Operation):
                         retryable=True,
                     )
             replaced.append([_copy(proto) for proto in current if proto is not None])
-        ids = [group.ids for group in self.groups]
+        ids = [group.ids for group in groups]
         builder.remove_fragments(self.removed_fragments)
-        builder.insert_fragments(fragment for group in self.groups for fragment in group.new)
+        builder.insert_fragments(fragment for group in groups for fragment in group.new)
         if builder.has_indices:
             section, fields = builder.indices, builder.proto.fields
             index_updates.follow_compaction(
@@ -270,9 +272,41 @@ class Rewrite(Operation):
                 entry = builder.indices.indices.add()
             entry.CopyFrom(self.reuse.entry)
         if self.sorted_by:
-            new = {fragment.id for group in self.groups for fragment in group.new}
+            new = {fragment.id for group in groups for fragment in group.new}
             is_whole = all(fragment.id in new for fragment in builder.proto.fragments)
             sort_order.record(builder.proto, self.sorted_by if is_whole else ())
+
+    def _with_new_ids(self, builder: ManifestBuilder) -> tuple[RewriteGroup, ...]:
+        """Return the groups, with the next fragment ids in the place of ids 0.
+
+        Raises
+        ------
+        InvalidInputError
+            A new fragment has the id of a replaced one. Indexes and other clients would take its
+            rows for those of the replaced fragment.
+        """
+        new_ids = [fragment.id for group in self.groups for fragment in group.new]
+        reused = self.removed_fragments.intersection(new_ids) - {0}
+        if reused:
+            raise InvalidInputError(
+                f"a new fragment has the id {min(reused)}, which is that of a replaced fragment; "
+                "give it the id 0, and the commit assigns one"
+            )
+        count = new_ids.count(0)
+        if not count:
+            return self.groups
+        builder.reserve_fragments(count)
+        next_ids = iter(range(builder.proto.max_fragment_id - count + 1, 1 << 32))
+        return tuple(
+            replace(
+                group,
+                new=tuple(
+                    fragment if fragment.id else with_id(fragment, next(next_ids))
+                    for fragment in group.new
+                ),
+            )
+            for group in self.groups
+        )
 
 
 def with_reuse(

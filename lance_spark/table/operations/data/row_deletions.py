@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.proto import table_pb2
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -108,6 +109,27 @@ def merge_deletions(
         file = rebase.write_deletions(fragment.id, union)
         merged.append(with_deletion_file(newest, file))
     return tuple(merged), tuple(removed)
+
+
+def check_no_rows_return(
+    fragment: Fragment, current: table_pb2.DataFragment, operation: str
+) -> None:
+    """Refuse a new state of a fragment that has fewer deleted rows than the table.
+
+    Indexes can lack the rows that would come back. A user who commits fragments of an older version
+    as if they were planned on the newest one would undo deletes of other clients.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    deleted = current.deletion_file.num_deleted_rows
+    if fragment.num_deleted_rows < deleted:
+        raise InvalidInputError(
+            f"this {operation} has fragment {fragment.id} with {fragment.num_deleted_rows} deleted "
+            f"rows, but {deleted} of its rows are deleted in the table, and would come back; plan "
+            "it again on the newest version, or restore an older one"
+        )
 
 
 def with_deletion_file(fragment: Fragment, file: DeletionFile | None) -> Fragment:

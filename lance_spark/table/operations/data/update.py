@@ -41,6 +41,7 @@ from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.row_deletions import (
     FragmentChange,
+    check_no_rows_return,
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
@@ -265,7 +266,7 @@ class Update(FragmentChange):
         new_fragments = self._with_created_versions(builder)
         builder.remove_fragments(self.removed_fragment_ids)
         first = len(builder.proto.fragments)
-        builder.add_fragments(new_fragments)
+        builder.add_fragments(new_fragments, has_moved_rows=True)
         if builder.has_indices:
             self._change_indexes(builder, builder.proto.fragments[first:], had_overlays)
         if self.compacted_sstables:
@@ -328,6 +329,7 @@ class Update(FragmentChange):
         builder: ManifestBuilder,
         table_fields: Collection[int],
     ) -> None:
+        check_no_rows_return(fragment, proto, self.name)
         new = fragment.to_proto()
         # Another client may have dropped columns since, and files with them.
         live = [file for file in new.files if schema_changes.is_live(file, table_fields)]

@@ -1,0 +1,182 @@
+"""Operations that a user builds of fragments, committed by this package and by pylance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.dataset import LanceOperation, write_fragments
+from lance_spark.errors import InvalidInputError
+from lance_spark.table.fragments.fragment import with_id
+
+LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+class Client:
+    """One client, and a table of its own: fragments of two rows, `k` is 0 to 5."""
+
+    def __init__(self, path: Path, stable: bool = False) -> None:
+        self.path = str(path)
+        data = pa.table({"k": range(6)})
+        lance.write_dataset(data, self.path, max_rows_per_file=2, enable_stable_row_ids=stable)
+
+    @property
+    def operations(self) -> Any:
+        return LanceOperation
+
+    def open(self) -> Any:
+        return lance_spark.open_dataset(self.path)
+
+    def commit(self, operation: Any) -> None:
+        lance_spark.Dataset.commit(self.path, operation, self.open().version)
+
+    def rows(self, columns: list[str]) -> list[dict[str, Any]]:
+        """Return the rows, after a check that both clients read the same."""
+        lance.dataset(self.path).validate()
+        lance_spark.open_dataset(self.path).validate()
+        rows = lance.dataset(self.path).to_table(columns=columns)
+        assert lance_spark.open_dataset(self.path).to_table(columns).equals(rows)
+        listed: list[dict[str, Any]] = rows.to_pylist()
+        return listed
+
+
+class Pylance(Client):
+    @property
+    def operations(self) -> Any:
+        return lance.LanceOperation
+
+    def open(self) -> Any:
+        return lance.dataset(self.path)
+
+    def commit(self, operation: Any) -> None:
+        version = self.open().version
+        lance.LanceDataset.commit(self.path, operation, read_version=version)
+
+
+@pytest.mark.parametrize("client_class", [Client, Pylance])
+def test_a_delete_of_fragments_that_lose_no_rows(
+    tmp_path: Path, client_class: type[Client]
+) -> None:
+    client = client_class(tmp_path / "t")
+    changed = [fragment.delete("k = 3") for fragment in client.open().get_fragments()]
+    client.commit(client.operations.Delete(changed, [], "k = 3"))
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["Delete", "Update"])
+def test_deleted_rows_do_not_come_back(tmp_path: Path, name: str) -> None:
+    """pylance brings them back, and indexes of both clients do not find them."""
+    client = Client(tmp_path / "t")
+    stale = [fragment.metadata for fragment in client.open().get_fragments()]
+    client.open().delete("k = 3")
+    client.open().create_scalar_index("k", "BTREE")
+    operation = {
+        "Delete": LanceOperation.Delete(stale, [], ""),
+        "Update": LanceOperation.Update(updated_fragments=stale),
+    }[name]
+    with pytest.raises(InvalidInputError, match="fragment 1 with 0 deleted rows, but 1 of its"):
+        client.commit(operation)
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("client_class", [Client, Pylance])
+def test_new_fragments_of_a_rewrite_get_new_ids(tmp_path: Path, client_class: type[Client]) -> None:
+    client = client_class(tmp_path / "t")
+    lance.dataset(client.path).create_scalar_index("k", "BTREE")
+    operations = client.operations
+    old = [fragment.metadata for fragment in client.open().get_fragments()]
+    rows = pa.table({"k": [5, 4, 3, 2, 1, 0]})
+    new = lance.fragment.write_fragments(rows, client.path, mode="append")
+    if client_class is Client:
+        new = write_fragments(rows, client.open())
+    client.commit(operations.Rewrite([operations.RewriteGroup(old, new)], []))
+    assert [fragment.fragment_id for fragment in client.open().get_fragments()] == [3]
+    # The index has rows of the replaced fragment 0.
+    for dataset in (lance.dataset(client.path), lance_spark.open_dataset(client.path)):
+        assert dataset.to_table(filter="k = 0")["k"].to_pylist() == [0]
+        assert dataset.to_table(filter="k = 5")["k"].to_pylist() == [5]
+
+
+def test_a_rewrite_with_the_id_of_a_replaced_fragment(tmp_path: Path) -> None:
+    client = Client(tmp_path / "t")
+    old = [fragment.metadata for fragment in client.open().get_fragments()]
+    (new,) = write_fragments(pa.table({"k": range(6)}), client.open())
+    group = LanceOperation.RewriteGroup(old, [with_id(new, 2)])
+    with pytest.raises(InvalidInputError, match="id 2, which is that of a replaced fragment"):
+        client.commit(LanceOperation.Rewrite([group]))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("name", ["Append", "Overwrite", "Update"])
+def test_fragments_with_deletion_files_are_not_new(tmp_path: Path, name: str, stable: bool) -> None:
+    client = Client(tmp_path / "t", stable)
+    client.open().delete("k = 3")
+    dataset = client.open()
+    fragments = [dataset.get_fragment(1).metadata]
+    operation = {
+        "Append": LanceOperation.Append(fragments),
+        "Overwrite": LanceOperation.Overwrite(dataset.schema, fragments),
+        "Update": LanceOperation.Update(removed_fragment_ids=[1], new_fragments=fragments),
+    }[name]
+    with pytest.raises(InvalidInputError, match="fragment 1 has a deletion file"):
+        client.commit(operation)
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("name", ["Append", "Update", "Merge"])
+def test_a_fragment_of_the_table_is_not_new(
+    tmp_path: Path, name: str, number: int, stable: bool
+) -> None:
+    """pylance adds the fragment 0 a second time, so that two live rows have one row id."""
+    client = Client(tmp_path / "t", stable)
+    dataset = client.open()
+    fragments = [dataset.get_fragment(number).metadata]
+    existing = [fragment.metadata for fragment in dataset.get_fragments()]
+    operation = {
+        "Append": LanceOperation.Append(fragments),
+        "Update": LanceOperation.Update(new_fragments=fragments),
+        "Merge": LanceOperation.Merge([*existing, *fragments], dataset.lance_schema),
+    }[name]
+    with pytest.raises(
+        InvalidInputError, match=r"already|must have the id 0|must not have row ids"
+    ):
+        client.commit(operation)
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
+
+
+def test_row_ids_of_live_rows_are_not_added(tmp_path: Path) -> None:
+    """pylance adds them, and cannot read the rows by their ids then."""
+    client = Client(tmp_path / "t", stable=True)
+    old = [client.open().get_fragment(2).metadata]
+    client.open().update({"k": 50}, "k = 5")
+    client.open().delete("k = 4")
+    assert [fragment.fragment_id for fragment in client.open().get_fragments()] == [0, 1, 3]
+    with pytest.raises(InvalidInputError, match="belong to live rows, such as 5"):
+        client.commit(LanceOperation.Append(old))
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 50]
+
+
+@pytest.mark.parametrize("name", ["Append", "Overwrite", "Update"])
+def test_the_versions_of_fragments_that_are_added_again(tmp_path: Path, name: str) -> None:
+    """Their rows keep the row ids, and the new version is the last that updated them."""
+    contents = []
+    for client in (Client(tmp_path / "mine", True), Pylance(tmp_path / "theirs", True)):
+        dataset = client.open()
+        fragments = [dataset.get_fragment(2).metadata]
+        if name != "Update":
+            client.open().delete("k >= 4")
+        operation = {
+            "Append": client.operations.Append(fragments),
+            "Overwrite": client.operations.Overwrite(dataset.schema, fragments),
+            "Update": client.operations.Update(removed_fragment_ids=[2], new_fragments=fragments),
+        }[name]
+        client.commit(operation)
+        contents.append(client.rows(["k", *LINEAGE]))
+    assert contents[0] == contents[1]
