@@ -249,6 +249,66 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     assert len(feed_rows(uri, 1, 2, ["id", "text"])) == 10
 
 
+def test_a_new_column_with_the_id_of_a_dropped_one_is_null_before(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).add_columns({"dropped": "n + 1"})
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri).drop_columns(["dropped"])
+    lance.dataset(uri).add_columns({"added": "n * 2"})
+    ids = [open_table(uri, version=v).schema.fields[-1].id for v in (2, 5)]
+    assert ids[0] == ids[1]
+    assert feed_rows(uri, 3, 5, ["id", "added"]) == [(3, None, "delete", 3)]
+
+
+def test_a_new_column_with_the_old_name_of_another_is_null_before(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri).alter_columns({"path": "n", "name": "m"})
+    lance.dataset(uri).add_columns({"n": "id"})
+    assert feed_rows(uri, 2, 4, ["id", "m", "n"]) == [(3, 30, None, "delete", 2)]
+
+
+def nested_table(uri: str) -> None:
+    """Version 1, with a struct, a list and a list of structs; version 2 deletes a row."""
+    point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    rows = pa.table(
+        {
+            "id": [1, 2],
+            "point": pa.array([{"x": 1, "y": 5}, {"x": 2, "y": 6}], point),
+            "numbers": pa.array([[1], [2]], pa.list_(pa.int32())),
+            "points": pa.array([[{"x": 1, "y": 5}], [{"x": 2, "y": 6}]], pa.list_(point)),
+        }
+    )
+    lance.write_dataset(rows, uri, data_storage_version="2.2")
+    lance.dataset(uri).delete("id = 2")
+
+
+@pytest.mark.parametrize("path", ["point.x", "numbers.item", "points.item.x"])
+def test_a_field_of_another_type_is_refused(tmp_path: Path, path: str) -> None:
+    uri = str(tmp_path / "t")
+    nested_table(uri)
+    lance.dataset(uri).alter_columns({"path": path, "data_type": pa.int64()})
+    with pytest.raises(SchemaMismatchError, match=r"column '\w+' is \w+<.*int32.*> in version 1, "):
+        feed(uri, 2, 3)
+
+
+def test_fields_of_structs_are_null_before_they_were_added(tmp_path: Path) -> None:
+    """The new field has the id of a dropped column, and the name that another field had."""
+    uri = str(tmp_path / "t")
+    nested_table(uri)
+    lance.dataset(uri).add_columns({"extra": "cast(id as int)"})
+    lance.dataset(uri).delete("id = 1")
+    dataset = lance_spark.open_dataset(uri).drop_columns(["extra", "point.y"])
+    dataset = dataset.alter_columns({"path": "point.x", "name": "w"})
+    dataset = dataset.add_columns(pa.schema([pa.field("point", pa.struct([("x", pa.int32())]))]))
+    extra = open_table(uri, version=4).schema.field("extra").id
+    assert open_table(uri).schema.field("point.x").id == extra
+    rows = feed_rows(uri, 4, dataset.version, ["id", "point"])
+    assert rows == [(1, {"w": 1, "x": None}, "delete", 4)]
+
+
 def test_versions_that_were_cleaned_up_are_named(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     table_of(uri)
