@@ -177,6 +177,57 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
     assert feed_rows(uri, 2, 2, ["id", "n"]) == [(7, 70, "delete", 2), (7, 71, "insert", 2)]
 
 
+def update_first_row(uri: str, n: int) -> None:
+    """Update a column as pylance's fragments do: without a record of the rows."""
+    dataset = lance.dataset(uri)
+    fragment = dataset.get_fragments()[0]
+    new = pa.table({"_rowid": pa.array([0], pa.uint64()), "n": pa.array([n], pa.int64())})
+    metadata, fields = fragment.update_columns(new, left_on="_rowid")
+    operation = lance.LanceOperation.Update(
+        updated_fragments=[metadata], fields_modified=fields, update_mode="rewrite_columns"
+    )
+    lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("stable", [False, True])
+def test_updates_in_place_without_a_record_of_their_rows(
+    tmp_path: Path, stable: bool, compacted: bool
+) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri, stable=stable)
+    update_first_row(uri, -5)
+    updated = [row for row in feed_rows(uri, 2, 2, ["id", "n"]) if row[0] == 0]
+    assert updated == [(0, -5, "update_postimage", 2), (0, 0, "update_preimage", 2)]
+    if compacted:
+        lance.dataset(uri).optimize.compact_files()
+    # Taken back, and made again.
+    for version in (1, lance_spark.open_dataset(uri).version):
+        old = lance_spark.open_dataset(uri)
+        lance.dataset(uri, version=version).restore()
+        new = lance_spark.open_dataset(uri)
+        changes = feed(uri, new.version, new.version)
+        assert applied(multiset(old.to_table()), changes) == multiset(new.to_table())
+
+
+def test_restores_of_updates_over_an_overlay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pylance gives the rows of the overlay the version back that they had before it."""
+    monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    planned_before = lance.dataset(uri)
+    lance_spark.open_dataset(uri).update({"n": -5}, [("id", "==", 0)], mode="overlay")
+    planned_before.update({"n": "-6"}, where="id = 3")
+    lance_spark.open_dataset(uri).compact_files()
+    old = lance_spark.open_dataset(uri)
+    lance_spark.open_dataset(uri, 1).restore()
+    new = lance_spark.open_dataset(uri)
+    changes = feed(uri, new.version, new.version)
+    assert applied(multiset(old.to_table()), changes) == multiset(new.to_table())
+
+
 def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
     """Return a table whose second version updates a column in place, with a changed manifest."""
     uri = str(path / "t")
