@@ -11,12 +11,13 @@ A version that only moves rows, as a compaction does, or that changes columns, i
 changes no row. A new column does not change existing rows.
 
 With stable row ids, a row that left one fragment and is in another one with the same id is updated;
-after a restore, only if its last updated version differs. Without stable row ids, moved rows cannot
-be matched, so updates that move rows are deletions and insertions.
+after a restore, only if its last updated version differs, provided that these versions show all
+changes that were taken back (`row_versions`). Without stable row ids, moved rows cannot be matched,
+so updates that move rows are deletions and insertions.
 
 Rows updated in place (`Update` of columns, replaced files, overlays) are the offsets that the
-transaction records. Without these, they are the rows whose last updated version differs, and
-without such versions, all rows of the fragment.
+transaction records. Without these, they are the rows whose last updated version differs. If no row
+has another version, or there are no such versions, they are all rows of the fragment.
 
 Specification: table/row_id_lineage.md, table/commit/transaction.md.
 """
@@ -25,12 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from lance_spark.change_feed.row_versions import show_changes
 from lance_spark.errors import CorruptTableError, VersionNotFoundError
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.fragments.fragment import Fragment
@@ -41,6 +44,7 @@ from lance_spark.table.manifest.versions import describe, list_manifests
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows import ids as row_ids
 from lance_spark.table.rows.deletions import (
@@ -251,6 +255,7 @@ class _Diff:
     ) -> None:
         self._new_paths = paths
         self._old_paths = paths if before is None else paths.with_bases(before.base_paths)
+        self._before = before
         self._operation = operation
         self._operation_name = "" if operation is None else operation.name
         old = () if before is None else counted_fragments(self._old_paths, before)
@@ -333,7 +338,7 @@ class _Diff:
                 return recorded
         if self._operation_name == "data_overlay":
             return _overlaid_rows(old, new)
-        if self._stable_row_ids:
+        if self._stable_row_ids and self._has_row_versions:
             old_versions = row_ids.updated_versions_of(old, self._old_paths)
             new_versions = row_ids.updated_versions_of(new, self._new_paths)
             if (
@@ -342,15 +347,27 @@ class _Diff:
                 and len(old_versions) == len(new_versions)
             ):
                 offsets: Offsets = np.flatnonzero(old_versions != new_versions)
-                if len(offsets) or self._operation_name == "update":
+                # An update may lack both, as one of pylance by `fragment.update_columns`.
+                if len(offsets):
                     return bitmap_of(offsets)
         return BitMap(range(new.physical_rows))
+
+    @cached_property
+    def _has_row_versions(self) -> bool:
+        """Whether rows with the same last updated version have the same values."""
+        if self._operation is None:
+            return False
+        if not isinstance(self._operation, Restore):
+            return True
+        assert self._before is not None, "a first version has no rows in common with another one"
+        store, newest = self._new_paths.store, self._before.version
+        return show_changes(store, self._operation.version, newest, NO_ROW_CHANGES)
 
     def _matched_by_row_id(
         self, removed: list[_FragmentRows], added: list[_FragmentRows]
     ) -> Iterator[ChangedRows]:
         """Yield moved rows as updates, all others as deleted and inserted."""
-        removed_ids = [self._ids_and_versions(rows, self._old_paths) for rows in removed]
+        removed_ids = [self._ids_and_versions(rows, self._old_paths, 0) for rows in removed]
         ids = np.concatenate([old_ids for _, old_ids, _ in removed_ids])
         versions = np.concatenate([old_versions for _, _, old_versions in removed_ids])
         order = np.argsort(ids, kind="stable")
@@ -358,13 +375,13 @@ class _Diff:
         # By position in `ids`: rows that are in the new version, and rows that it has unchanged.
         moved, unchanged_rows = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.bool_)
         for rows in added:
-            offsets, new_ids, new_versions = self._ids_and_versions(rows, self._new_paths)
+            offsets, new_ids, new_versions = self._ids_and_versions(rows, self._new_paths, 1)
             position = np.minimum(np.searchsorted(ids, new_ids), max(len(ids) - 1, 0))
             matched: _Mask = (
                 ids[position] == new_ids if len(ids) else np.zeros(len(new_ids), np.bool_)
             )
             unchanged = matched.copy()
-            if self._operation_name == "update":
+            if self._operation_name == "update" or not self._has_row_versions:
                 unchanged[:] = False
             else:
                 unchanged[matched] = versions[position[matched]] == new_versions[matched]
@@ -384,9 +401,9 @@ class _Diff:
             yield from _masked_change("update_preimage", rows, offsets, updated)
 
     def _ids_and_versions(
-        self, rows: _FragmentRows, paths: TablePaths
+        self, rows: _FragmentRows, paths: TablePaths, unknown: int
     ) -> tuple[Offsets, UInt64Array, UInt64Array]:
-        """Return offsets, row ids, and last updated versions of rows."""
+        """Return offsets, row ids, and last updated versions; `unknown` where these are missing."""
         fragment = rows.fragment
         offsets = rows.offsets
         if offsets is None:
@@ -398,7 +415,7 @@ class _Diff:
                 f"{fragment.name} has no row ids, but the table has stable row ids"
             )
         updated = row_ids.updated_versions_of(fragment, paths)
-        versions = np.ones(len(ids), np.uint64) if updated is None else updated
+        versions = np.full(len(ids), unknown, np.uint64) if updated is None else updated
         return offsets, ids[offsets], versions[offsets]
 
 

@@ -9,14 +9,15 @@ A batch has columns of the table, and these:
 | `_commit_timestamp` | timestamp of microseconds in UTC | when the version was committed |
 
 A feed has the columns of one version, the last one of the feed. In older versions, a column is
-identified by its field id, so a column may have been renamed, and is null where it did not exist
-yet. After an overwrite or a restore, field ids may mean other columns, so in versions before it a
-column is identified by its name. A feed cannot have a column whose type differs between versions.
+identified by its field id, if all versions in between have this id (`older_fields`): so a column
+may have been renamed, and is null where it did not exist yet. After an overwrite or a restore,
+field ids may mean other columns, so in versions before it a column is identified by its name. A
+feed cannot have a column whose type differs between versions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.change_feed.diff import ChangedRows, VersionChanges
+from lance_spark.change_feed.older_fields import field_ids, same_field, with_children_of
 from lance_spark.encoding.nulls import nulls
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blobs.fields import Handling, handled
@@ -200,14 +202,14 @@ class FeedColumns:
         schema = _with_blob_handling(self.fields, self.manifest, self.blob_handling).to_arrow()
         return pa.schema([*(field.with_nullable(True) for field in schema), *CHANGE_FIELDS])
 
-    def in_version(self, manifest: Manifest, *, same_field_ids: bool) -> VersionColumns:
+    def in_version(self, manifest: Manifest, same_ids: Collection[int]) -> VersionColumns:
         """Return how the columns are read from a version.
 
         Parameters
         ----------
         manifest : Manifest
-        same_field_ids : bool
-            Whether field ids mean the same columns as in `self.manifest`.
+        same_ids : collection of int
+            Ids of fields that are the same as in `self.manifest`; see `older_fields.same_field`.
 
         Raises
         ------
@@ -217,7 +219,7 @@ class FeedColumns:
         fields: list[Field] = []
         indexes: list[int | None] = []
         for feed_field in self.fields:
-            field = self._field_in_version(manifest, feed_field, same_field_ids)
+            field = self._field_in_version(manifest, feed_field, same_ids)
             indexes.append(None if field is None else len(fields))
             if field is not None:
                 fields.append(field)
@@ -226,26 +228,20 @@ class FeedColumns:
         return VersionColumns(schema, tuple(indexes), manifest.base_paths)
 
     def _field_in_version(
-        self, manifest: Manifest, feed_field: Field, same_field_ids: bool
+        self, manifest: Manifest, feed_field: Field, same_ids: Collection[int]
     ) -> Field | None:
         if META_FIELDS.get(feed_field.name) is feed_field:
             return feed_field
-        by_name = {field.name: field for field in manifest.schema.fields}
-        field = by_name.get(feed_field.name)
-        by_id = manifest.schema.field_by_id(feed_field.id) if same_field_ids else None
-        if by_id is not None:
-            if by_id.logical_type == feed_field.logical_type:
-                # With the present children; a file that lacks some of them reads them as null.
-                return replace(feed_field, nullable=True)
-            field = by_id
-        if field is None:
+        stored = same_field(feed_field, manifest.schema.fields, same_ids)
+        if stored is None:
             return None
+        field = with_children_of(feed_field, stored, same_ids)
         dtype, feed_dtype = field.to_arrow().type, feed_field.to_arrow().type
         if not _equal_except_nullability(dtype, feed_dtype):
             raise SchemaMismatchError(
-                f"column {feed_field.name!r} is {dtype} in version {manifest.version}, but "
-                f"{feed_dtype} in version {self.manifest.version}, and a change feed cannot have "
-                "both; start at a later version, or leave the column out"
+                f"column {feed_field.name!r} is {stored.to_arrow().type} in version "
+                f"{manifest.version}, but {feed_dtype} in version {self.manifest.version}, and a "
+                "change feed cannot have both; start at a later version, or leave the column out"
             )
         return replace(field, nullable=True)
 
@@ -257,7 +253,7 @@ def plan_changes(
     storage_options: Mapping[str, Any] | None = None,
     *,
     target_rows: int = TARGET_ROWS,
-    same_field_ids: bool = True,
+    same_ids: frozenset[int] | None = None,
 ) -> list[ChangeTask]:
     """Split the changed rows of versions into tasks.
 
@@ -272,9 +268,10 @@ def plan_changes(
     storage_options : mapping, optional
     target_rows : int
         Approximate number of rows of a task.
-    same_field_ids : bool
-        Whether field ids mean the same columns in the last of these versions and in the version of
-        `columns`: no overwrite or restore was committed between them.
+    same_ids : frozenset of int, optional
+        Ids of the fields that the version of `columns` and all versions before it have, down to the
+        last of these versions; none if field ids may mean other columns, after an overwrite or a
+        restore between them. By default the ids of the version of `columns`.
 
     Returns
     -------
@@ -288,16 +285,19 @@ def plan_changes(
     """
     schema = columns.to_arrow()
     tasks: list[ChangeTask] = []
+    same_ids = field_ids(columns.manifest) if same_ids is None else same_ids
     for version in reversed(changes):
-        same_ids_after = same_field_ids
+        same_ids = ids_after = same_ids & field_ids(version.after)
         if resets_field_ids(version.operation):
-            same_field_ids = False
+            same_ids = frozenset()
+        elif version.before is not None:
+            same_ids &= field_ids(version.before)
         if not version.changes:
             continue
         before = None
         if version.before is not None and any(rows.is_before for rows in version.changes):
-            before = columns.in_version(version.before, same_field_ids=same_field_ids)
-        after = columns.in_version(version.after, same_field_ids=same_ids_after)
+            before = columns.in_version(version.before, same_ids)
+        after = columns.in_version(version.after, ids_after)
         tasks[:0] = [
             ChangeTask(
                 uri,

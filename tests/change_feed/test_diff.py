@@ -177,6 +177,57 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
     assert feed_rows(uri, 2, 2, ["id", "n"]) == [(7, 70, "delete", 2), (7, 71, "insert", 2)]
 
 
+def update_first_row(uri: str, n: int) -> None:
+    """Update a column as pylance's fragments do: without a record of the rows."""
+    dataset = lance.dataset(uri)
+    fragment = dataset.get_fragments()[0]
+    new = pa.table({"_rowid": pa.array([0], pa.uint64()), "n": pa.array([n], pa.int64())})
+    metadata, fields = fragment.update_columns(new, left_on="_rowid")
+    operation = lance.LanceOperation.Update(
+        updated_fragments=[metadata], fields_modified=fields, update_mode="rewrite_columns"
+    )
+    lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("stable", [False, True])
+def test_updates_in_place_without_a_record_of_their_rows(
+    tmp_path: Path, stable: bool, compacted: bool
+) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri, stable=stable)
+    update_first_row(uri, -5)
+    updated = [row for row in feed_rows(uri, 2, 2, ["id", "n"]) if row[0] == 0]
+    assert updated == [(0, -5, "update_postimage", 2), (0, 0, "update_preimage", 2)]
+    if compacted:
+        lance.dataset(uri).optimize.compact_files()
+    # Taken back, and made again.
+    for version in (1, lance_spark.open_dataset(uri).version):
+        old = lance_spark.open_dataset(uri)
+        lance.dataset(uri, version=version).restore()
+        new = lance_spark.open_dataset(uri)
+        changes = feed(uri, new.version, new.version)
+        assert applied(multiset(old.to_table()), changes) == multiset(new.to_table())
+
+
+def test_restores_of_updates_over_an_overlay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pylance gives the rows of the overlay the version back that they had before it."""
+    monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    planned_before = lance.dataset(uri)
+    lance_spark.open_dataset(uri).update({"n": -5}, [("id", "==", 0)], mode="overlay")
+    planned_before.update({"n": "-6"}, where="id = 3")
+    lance_spark.open_dataset(uri).compact_files()
+    old = lance_spark.open_dataset(uri)
+    lance_spark.open_dataset(uri, 1).restore()
+    new = lance_spark.open_dataset(uri)
+    changes = feed(uri, new.version, new.version)
+    assert applied(multiset(old.to_table()), changes) == multiset(new.to_table())
+
+
 def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
     """Return a table whose second version updates a column in place, with a changed manifest."""
     uri = str(path / "t")
@@ -247,6 +298,66 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaMismatchError, match="'n' is int64 in version 1, but int32"):
         feed(uri, 1, 2)
     assert len(feed_rows(uri, 1, 2, ["id", "text"])) == 10
+
+
+def test_a_new_column_with_the_id_of_a_dropped_one_is_null_before(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).add_columns({"dropped": "n + 1"})
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri).drop_columns(["dropped"])
+    lance.dataset(uri).add_columns({"added": "n * 2"})
+    ids = [open_table(uri, version=v).schema.fields[-1].id for v in (2, 5)]
+    assert ids[0] == ids[1]
+    assert feed_rows(uri, 3, 5, ["id", "added"]) == [(3, None, "delete", 3)]
+
+
+def test_a_new_column_with_the_old_name_of_another_is_null_before(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri).alter_columns({"path": "n", "name": "m"})
+    lance.dataset(uri).add_columns({"n": "id"})
+    assert feed_rows(uri, 2, 4, ["id", "m", "n"]) == [(3, 30, None, "delete", 2)]
+
+
+def nested_table(uri: str) -> None:
+    """Version 1, with a struct, a list and a list of structs; version 2 deletes a row."""
+    point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    rows = pa.table(
+        {
+            "id": [1, 2],
+            "point": pa.array([{"x": 1, "y": 5}, {"x": 2, "y": 6}], point),
+            "numbers": pa.array([[1], [2]], pa.list_(pa.int32())),
+            "points": pa.array([[{"x": 1, "y": 5}], [{"x": 2, "y": 6}]], pa.list_(point)),
+        }
+    )
+    lance.write_dataset(rows, uri, data_storage_version="2.2")
+    lance.dataset(uri).delete("id = 2")
+
+
+@pytest.mark.parametrize("path", ["point.x", "numbers.item", "points.item.x"])
+def test_a_field_of_another_type_is_refused(tmp_path: Path, path: str) -> None:
+    uri = str(tmp_path / "t")
+    nested_table(uri)
+    lance.dataset(uri).alter_columns({"path": path, "data_type": pa.int64()})
+    with pytest.raises(SchemaMismatchError, match=r"column '\w+' is \w+<.*int32.*> in version 1, "):
+        feed(uri, 2, 3)
+
+
+def test_fields_of_structs_are_null_before_they_were_added(tmp_path: Path) -> None:
+    """The new field has the id of a dropped column, and the name that another field had."""
+    uri = str(tmp_path / "t")
+    nested_table(uri)
+    lance.dataset(uri).add_columns({"extra": "cast(id as int)"})
+    lance.dataset(uri).delete("id = 1")
+    dataset = lance_spark.open_dataset(uri).drop_columns(["extra", "point.y"])
+    dataset = dataset.alter_columns({"path": "point.x", "name": "w"})
+    dataset = dataset.add_columns(pa.schema([pa.field("point", pa.struct([("x", pa.int32())]))]))
+    extra = open_table(uri, version=4).schema.field("extra").id
+    assert open_table(uri).schema.field("point.x").id == extra
+    rows = feed_rows(uri, 4, dataset.version, ["id", "point"])
+    assert rows == [(1, {"w": 1, "x": None}, "delete", 4)]
 
 
 def test_versions_that_were_cleaned_up_are_named(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def tasks_of(
     options: ReadOptions,
     schema: StructType,
     *,
-    same_field_ids: bool = True,
+    same_ids: frozenset[int] | None = None,
 ) -> list[ChangeTask]:
     """Split changes into tasks that return the columns of a Spark schema.
 
@@ -175,8 +175,8 @@ def tasks_of(
     ----------
     manifest : Manifest
         Manifest of the last version, or of a later one.
-    same_field_ids : bool
-        Whether field ids mean the same columns in all versions; see `plan_changes`.
+    same_ids : frozenset of int, optional
+        Ids of fields that mean the same columns in all versions; see `plan_changes`.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def tasks_of(
         columns,
         options.storage_options,
         target_rows=options.target_rows or TARGET_ROWS,
-        same_field_ids=same_field_ids,
+        same_ids=same_ids,
     )
 
 

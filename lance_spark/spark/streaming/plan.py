@@ -26,6 +26,7 @@ from lance_spark.change_feed.diff import (
     VersionChanges,
     changes_between,
 )
+from lance_spark.change_feed.older_fields import field_ids
 from lance_spark.change_feed.tasks import resets_field_ids
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
 from lance_spark.spark.streaming.offsets import Position, seen
@@ -118,7 +119,7 @@ class StreamPlan:
     change_feed: bool = False
     skip_changes: bool = False
     _parts: dict[tuple[int, bool], Part] = field(default_factory=dict)
-    _operations: dict[int, str | None] = field(default_factory=dict)
+    _kept_ids: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def next(self, start: Position, newest: int, limit: Limit) -> Position:
         """Return the end of the next batch; `start` without new rows.
@@ -197,29 +198,36 @@ class StreamPlan:
             yield self._cut(self._part(version, snapshot=False), first, stop)
 
     def forget(self, end: Position) -> None:
-        """Drop cached manifests and operations before a position."""
+        """Drop what is cached of versions before a position."""
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
-        self._operations = {
-            version: name for version, name in self._operations.items() if version >= end.version
+        self._kept_ids = {
+            version: ids for version, ids in self._kept_ids.items() if version >= end.version
         }
 
-    def same_field_ids(self, version: int, newest: int) -> bool:
-        """Return whether field ids mean the same columns in two versions.
+    def same_ids(self, version: int, newest: Manifest) -> frozenset[int]:
+        """Return the ids of fields that are the same in two versions: all versions have them.
 
-        That is false after an overwrite or a restore in between, or if versions were removed.
+        None after an overwrite or a restore in between, or if versions were removed.
         """
-        for number in range(newest, version, -1):
-            if number not in self._operations:
+        ids = field_ids(newest)
+        for number in range(newest.version, version, -1):
+            if number not in self._kept_ids:
                 try:
-                    transaction = read_transaction(self.table.store, self._manifest(number))
+                    manifest = self._manifest(number)
+                    transaction = read_transaction(self.table.store, manifest)
                 except VersionNotFoundError:
-                    return False
-                self._operations[number] = (
-                    None if transaction is None else transaction.operation.name
-                )
-            if resets_field_ids(self._operations[number]):
-                return False
-        return True
+                    return frozenset()
+                operation = None if transaction is None else transaction.operation.name
+                self._keep_ids(manifest, operation)
+            ids &= self._kept_ids[number]
+        return ids
+
+    def _keep_ids(self, manifest: Manifest, operation: str | None) -> None:
+        """Cache the ids of fields that are the same in a version and in the version before it."""
+        ids = frozenset() if resets_field_ids(operation) else field_ids(manifest)
+        # Most versions have the same columns: they share a set.
+        last = next(reversed(self._kept_ids.values()), None)
+        self._kept_ids[manifest.version] = last if last == ids else ids
 
     def _advance(self, start: Position, budget: _Budget) -> Position:
         """Add the fitting part of one version."""
@@ -271,7 +279,7 @@ class StreamPlan:
     def _new_part(self, version: int) -> Part:
         if self.change_feed:
             (changes,) = changes_between(self.table, version, version)
-            self._operations[version] = changes.operation
+            self._keep_ids(changes.after, changes.operation)
             return Part(changes.after, (), changes)
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)

@@ -299,14 +299,13 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         existing += [name for name in META_FIELDS if name not in existing]
         if any(find(existing, name) < 0 for name in self.spark_schema.names):
             manifest = last
-        same_field_ids = plan.same_field_ids(last.version, manifest.version)
         return tasks_of(
             plan.table,
             changes,
             manifest,
             self.options,
             self.spark_schema,
-            same_field_ids=same_field_ids,
+            same_ids=plan.same_ids(last.version, manifest),
         )
 
     def _scans(self, part: Part, newest: Manifest) -> Sequence[ScanTask | ChangeTask]:
@@ -354,25 +353,44 @@ def _can_read_by_name(schema: StructType, newest: Sequence[Field], fields: Seque
         Columns of the newest and of the older version, or fields of a struct of both.
     """
     names = [field.name for field in newest]
-    by_name = {field.name: field for field in fields}
-    ids = {field.id for field in fields}
     for column in schema:
         position = find(names, column.name)
         if position < 0:
             # Dropped since, or a column such as `_rowid`.
             continue
         present = newest[position]
-        older = by_name.get(present.name)
-        if older is None or (older.id != present.id and present.id in ids):
+        older = _same_by_name(present, newest, fields)
+        if older is None:
             return False
         nested = column.dataType
-        if (
-            isinstance(nested, StructType)
-            and present.logical_type == older.logical_type == "struct"
-            and not _can_read_by_name(nested, present.children, older.children)
-        ):
+        if isinstance(nested, StructType) and present.logical_type == "struct":
+            if older.logical_type == "struct" and not _can_read_by_name(
+                nested, present.children, older.children
+            ):
+                return False
+        elif not _has_same_names(present, older):
             return False
     return True
+
+
+def _has_same_names(present: Field, older: Field) -> bool:
+    """Return whether an older version has all fields below a list or a map by their names."""
+    for child in present.children:
+        older_child = _same_by_name(child, present.children, older.children)
+        if older_child is None or not _has_same_names(child, older_child):
+            return False
+    return True
+
+
+def _same_by_name(present: Field, newest: Sequence[Field], fields: Sequence[Field]) -> Field | None:
+    """Return the older field of the same name; None if another field had this name."""
+    older = next((field for field in fields if field.name == present.name), None)
+    if older is None or older.id == present.id:
+        return older
+    is_other = present.id in {field.id for field in fields} or older.id in {
+        field.id for field in newest
+    }
+    return None if is_other else older
 
 
 def _together(

@@ -31,6 +31,7 @@ from lance_spark.spark.streaming import reader as stream_reader
 from lance_spark.spark.streaming.offsets import BEGINNING, Position
 from lance_spark.spark.streaming.plan import Limit, StreamPlan
 from lance_spark.spark.streaming.reader import LanceStreamReader
+from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.table.open import open_table
 from tests.spark.table.tables import typed_rows
 
@@ -368,6 +369,44 @@ def test_columns_that_changed_before_a_version_was_read(
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     (part,) = reader.partitions(reader.initialOffset(), Position(2).to_json())
     assert [batch.to_pylist() for batch in reader.read(part)] == [[row]]
+
+
+def read_by_stream(uri: str, schema: StructType) -> list[dict[str, Any]]:
+    """Return the rows of all versions, as a stream with the columns of `schema` reads them."""
+    options = ReadOptions.parse({"path": uri, "startingVersion": "1"})
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    end = Position(newest(uri) + 1).to_json()
+    parts = reader.partitions(reader.initialOffset(), end)
+    return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_fields_of_lists_that_changed_their_names(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    rows = pa.table({"p": pa.array([[{"x": 1, "y": 2}]], pa.list_(point))})
+    lance.write_dataset(rows, uri)
+    lance_spark.open_dataset(uri).drop_columns(["p.item.y"]).alter_columns(
+        {"path": "p.item.x", "name": "y"}
+    )
+    schema = to_spark_schema(lance_spark.open_dataset(uri).schema)
+    assert read_by_stream(uri, schema) == [{"p": [{"y": 1}]}]
+
+
+def test_a_new_column_is_null_before_it_was_added(tmp_path: Path) -> None:
+    """Its id, or its name, was that of another column when the rows were appended."""
+    uri = str(tmp_path / "t")
+    make(uri)
+    lance.dataset(uri).add_columns({"dropped": "id + 1"})
+    rows = pa.table({"id": [40], "dropped": [41]}, schema=lance.dataset(uri).schema)
+    lance.write_dataset(rows, uri, mode="append")
+    lance.dataset(uri).delete("id = 40")
+    lance.dataset(uri).drop_columns(["dropped"])
+    lance.dataset(uri).add_columns({"added": "id * 2"})
+    lance.dataset(uri).alter_columns({"path": "id", "name": "old"})
+    lance.dataset(uri).add_columns({"id": "old"})
+    schema = StructType([StructField("added", LongType()), StructField("id", LongType())])
+    assert read_by_stream(uri, schema)[-1] == {"added": None, "id": None}
+    assert read_by_stream(uri, StructType([StructField("id", LongType())]))[-1] == {"id": None}
 
 
 def test_a_query_stops_at_a_version_without_its_columns(tmp_path: Path) -> None:
