@@ -16,7 +16,7 @@ from lance_spark.scan.blob_files import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.take import parse_positions, take_addresses, take_rows
+from lance_spark.scan.take import in_order, parse_positions, take_addresses, take_rows
 
 if TYPE_CHECKING:
     from lance_spark.dataset.planning import Columns
@@ -106,9 +106,7 @@ class ScanMethods(NearestMethods):
         table = pa.Table.from_batches(batches, schema.to_arrow())
         table = row_meta.with_repeats(table, columns)
         table = extended_table(table if computed is None else computed.of_table(table))
-        if np.array_equal(inverse, np.arange(len(unique))):
-            return table
-        return table.take(pa.array(inverse))
+        return in_order(table, inverse)
 
     def take_rows(
         self,

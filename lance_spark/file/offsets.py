@@ -79,7 +79,9 @@ def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_children(array: pa.StructArray) -> pa.Array:
-    old_children = [array.field(index) for index in range(array.type.num_fields)]
+    # Where the struct is null, a child may have an index outside of its dictionary. `flatten` makes
+    # it null.
+    old_children = array.flatten()
     children = [with_offsets(child) for child in old_children]
     if all(new is old for new, old in zip(children, old_children, strict=True)):
         return array

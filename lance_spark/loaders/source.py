@@ -21,6 +21,7 @@ import pyarrow as pa
 from lance_spark.arguments import check_least
 from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.matrices import without_sliced_matrices
 
 
 class Source:
@@ -164,7 +165,8 @@ def batches(
     for block, after in _blocks(dataset, order, reading, start):
         rows = block
         if shard.shuffle:
-            rows = block.take(pa.array(shard.permutation(position.block, block.num_rows)))
+            order = pa.array(shard.permutation(position.block, block.num_rows))
+            rows = without_sliced_matrices(block).take(order)
         count = -(-rows.num_rows // reading.batch_size)
         for number in range(position.batch, count):
             first = number * reading.batch_size

@@ -21,7 +21,7 @@ def to_tensors(batch: pa.RecordBatch, **_: Any) -> Any:
     | column | tensor |
     | --- | --- |
     | numbers, booleans | of one dimension; uint64 as int64 |
-    | lists of numbers of a fixed size | of two dimensions |
+    | lists of numbers of a fixed size | of two dimensions, of lists of such lists of three |
     | tensors of a fixed shape | of their dimensions and one more |
     | bfloat16 | bfloat16 |
 
@@ -49,8 +49,8 @@ def _tensor(name: str, array: Any) -> torch.Tensor:
     if pat.is_fixed_size_list(dtype):
         if array.null_count:
             raise InvalidInputError(f"column {name!r} has nulls, which have no tensor; filter them")
-        values = array.flatten()
-        return _tensor(name, values).reshape(len(array), dtype.list_size)
+        items = _tensor(name, array.flatten())
+        return items.reshape(len(array), dtype.list_size, *items.shape[1:])
     if getattr(dtype, "extension_name", None) == _BFLOAT16:
         return _bfloat16(array)
     if not (pat.is_integer(dtype) or pat.is_floating(dtype) or pat.is_boolean(dtype)):

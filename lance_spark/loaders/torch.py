@@ -108,8 +108,9 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
             drop_last,
         )
         self._to_tensor = to_tensor_fn
-        self._epoch = 0
-        self._position = Position()
+        # In shared memory: workers that live on see what `set_epoch` sets.
+        self._epoch = torch.tensor(0).share_memory_()
+        self._start, self._position = Position(), Position()
         # Arguments are checked now, not by the first worker.
         self._shard_of(0, 1)
         self._source.dataset.scanner(columns, filter, with_row_id=with_row_id)
@@ -123,9 +124,9 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         return self._source.dataset.scanner(**self._reading.arguments).projected_schema
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of another epoch, and begin with its first row."""
-        self._epoch = epoch
-        self._position = Position()
+        """Choose the order of another epoch, also in workers, and begin with its first row."""
+        self._epoch.fill_(epoch)
+        self._start, self._position = Position(), Position()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this process is, for `load_state_dict` of a dataset with equal arguments.
@@ -135,12 +136,14 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         """
         return {
             "version": self._source.version,
-            "epoch": self._epoch,
+            "epoch": int(self._epoch),
             **self._position.as_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after the batch that was returned last when the state was made.
+
+        The next iteration continues there. Each other iteration begins with the first row.
 
         Raises
         ------
@@ -153,13 +156,14 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
                 f"the state is of version {state.get('version')} of the table, not of "
                 f"{self._source.version}; open that version"
             )
-        self._epoch = values.pop("epoch")
-        self._position = Position(**values)
+        self._epoch.fill_(values.pop("epoch"))
+        self._start = self._position = Position(**values)
 
     def __iter__(self) -> Iterator[Any]:
         info = torch_data.get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         shard = self._shard_of(worker, workers)
+        self._position, self._start = self._start, Position()
         shard_batches = batches(self._source.dataset, shard, self._reading, self._position)
         for batch, position in shard_batches:
             self._position = position
@@ -179,7 +183,7 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
             granularity,
             shuffle,
             seed,
-            self._epoch,
+            int(self._epoch),
         )
 
 

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import CorruptTableError, InvalidInputError, naming
+from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.drain import drain
@@ -486,9 +487,9 @@ def _parts(values: pa.Table, numbers: RowNumbers) -> Iterator[tuple[slice, pa.Re
             continue
         # Arrow joins all chunks of a column that it takes rows from, and cannot join strings of
         # 2 GiB.
-        window = values.slice(start, step)
-        taken = window.take(pa.array(numbers[first:stop] - start))
-        (batch,) = taken.combine_chunks().to_batches()
+        pieces = map(without_sliced_matrices, values.slice(start, step).to_batches())
+        window = pa.Table.from_batches(pieces, values.schema)
+        (batch,) = window.take(pa.array(numbers[first:stop] - start)).combine_chunks().to_batches()
         yield slice(first, stop), batch
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError, naming
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
 from lance_spark.scan.fragment.scattered_rows import read_scattered
@@ -202,9 +203,17 @@ def take_addresses(
     pieces = [(by_id[number], offsets) for number, offsets in offsets_by_fragment(unique)]
     batches = _take(paths, fragments, pieces, schema, open_files, metrics)
     table = pa.Table.from_batches(batches, schema.to_arrow())
-    if np.array_equal(inverse, np.arange(len(unique))):
+    return in_order(table, inverse)
+
+
+def in_order(table: pa.Table, places: Numbers) -> pa.Table:
+    """Return rows of a table by their places in it."""
+    if np.array_equal(places, np.arange(table.num_rows)):
         return table
-    return table.take(pa.array(inverse))
+    if not table.num_columns:
+        # Arrow takes no rows of a table without columns.
+        return pa.Table.from_batches([rows_without_columns(len(places))])
+    return table.take(pa.array(places))
 
 
 def _take(

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.matrices import holds_matrices, without_sliced_matrices
 
 Rows = tuple[pa.Schema, Iterable[pa.RecordBatch]]
 
@@ -46,7 +47,11 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
         raise InvalidInputError(
             f"schema must be equal to the schema of the data, which is not cast: {converted[0]}"
         )
-    return converted
+    own, batches = converted
+    if any(holds_matrices(field.type) for field in own):
+        # Rows are chosen from these batches, for example by merges.
+        batches = map(without_sliced_matrices, batches)
+    return own, batches
 
 
 def table_of(data: Any, schema: pa.Schema | None = None) -> pa.Table:

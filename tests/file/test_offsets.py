@@ -112,3 +112,13 @@ def test_batches_that_wait() -> None:
         behind.put(batch)
     (result,) = written
     assert result.to_pylist() == [{"x": []}, {"x": None}, {"x": []}]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+def test_null_structs_with_a_dictionary_without_values(tmp_path: Path, version: str) -> None:
+    dtype = pa.struct([("i", pa.int32()), ("d", pa.dictionary(pa.int8(), pa.string()))])
+    # Below a null struct, Arrow writes index 0 of the empty dictionary.
+    rows = pa.table({"s": pa.array([None, None], dtype)})
+    made = lance_spark.write_dataset(rows, tmp_path / "t", data_storage_version=version)
+    assert made.to_table()["s"].to_pylist() == [None, None]
+    assert lance.dataset(made.uri).to_table()["s"].to_pylist() == [None, None]

@@ -136,6 +136,42 @@ def test_a_state_of_another_version_is_refused(dataset: lance_spark.Dataset) -> 
         rows_of(dataset).load_state_dict(state)
 
 
+def test_an_iteration_begins_with_the_first_row(dataset: lance_spark.Dataset) -> None:
+    loaded = rows_of(dataset)
+    next(iter(loaded))
+    assert ids(loaded) == expected()
+    state = loaded.state_dict()
+    iterator = iter(loaded)
+    first = next(iterator).tolist()
+    loaded.load_state_dict(loaded.state_dict())
+    assert first + ids(loaded) == expected()
+    assert ids(loaded) == expected()
+    loaded.load_state_dict(state)
+    assert ids(loaded) == expected()
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_that_live_on(dataset: lance_spark.Dataset, context: str) -> None:
+    rows = rows_of(dataset, shuffle=True)
+    loader = torch.utils.data.DataLoader(
+        rows,
+        batch_size=None,
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context=context,
+    )
+    first = ids(loader)
+    next(iter(loader))
+    assert ids(loader) == first
+    rows.set_epoch(1)
+    second = ids(loader)
+    assert sorted(second) == sorted(first) == expected()
+    assert second != first
+    alone = rows_of(dataset, shuffle=True)
+    alone.set_epoch(1)
+    assert ids(alone) == second
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers(dataset: lance_spark.Dataset, context: str) -> None:
     # The parent has files open that a fork must not use.
@@ -189,3 +225,13 @@ def test_extension_types(tmp_path: Path, shuffle: bool) -> None:
         assert batch["t"].shape == (len(batch["id"]), 2, 3)
         assert batch["h"].dtype == torch.bfloat16
         assert batch["t"][:, 1, 2].tolist() == batch["h"].tolist() == batch["id"].tolist()
+
+
+def test_matrices(tmp_path: Path) -> None:
+    values = [[[float(i), 1.0], [2.0, float(-i)]] for i in range(40)]
+    matrices = pa.array(values, pa.list_(pa.list_(pa.float32(), 2), 2))
+    made = lance_spark.write_dataset(
+        pa.table({"id": list(range(40)), "m": matrices}), tmp_path / "t", max_rows_per_file=15
+    )
+    for batch in LanceDataset(made, 4, shuffle=True, shuffle_rows=12):
+        assert batch["m"].tolist() == [values[i] for i in batch["id"].tolist()]

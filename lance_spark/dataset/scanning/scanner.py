@@ -24,6 +24,7 @@ from lance_spark.file.schema.extension_types import (
     extended_table,
 )
 from lance_spark.scan.fragment import row_meta
+from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
 from lance_spark.scan.task import ScanTask
@@ -359,31 +360,39 @@ class Scanner:
         ]
 
     def _with_null_ids(self, task: ScanTask) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Return a function that makes the ids and addresses of deleted rows null."""
+        """Return a function that makes the ids and addresses of deleted rows null.
+
+        A deleted row has the position of the live row after it.
+        """
         import pyarrow.compute as pc
 
         from lance_spark.table.rows.deletions import read_deletions
 
         dataset, request = self._dataset, self._request
+        columns = request.columns if request.computed is None else request.computed.read
+        names = self._read_schema(columns).names
         read = {piece.fragment.id for piece in task.slices}
         deleted = [
             (np.uint64(part.id) << np.uint64(32)) + offsets.astype(np.uint64)
             for part in dataset.fragments
             if part.id in read and len(offsets := read_deletions(dataset._table.paths, part))
         ]
-        addresses = pa.array(np.concatenate(deleted) if deleted else [], pa.uint64())
+        numbers = np.sort(np.concatenate(deleted)) if deleted else np.empty(0, np.uint64)
 
         def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
-            is_deleted = pc.is_in(batch.column(row_meta.ROW_ADDRESS.name), addresses)
+            addresses = batch.column(row_meta.ROW_ADDRESS.name)
+            is_deleted = pc.is_in(addresses, pa.array(numbers))
             arrays = batch.columns
             for place, field in enumerate(batch.schema):
                 if field.name in (row_meta.ROW_ID.name, row_meta.ROW_ADDRESS.name):
                     null = pa.scalar(None, field.type)
                     arrays[place] = pc.if_else(is_deleted, null, arrays[place])
-            batch = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-            if request.with_row_address:
-                return batch
-            return batch.drop_columns([row_meta.ROW_ADDRESS.name])
+                elif field.name == row_meta.ROW_OFFSET.name:
+                    words = addresses.to_numpy()
+                    before = np.searchsorted(numbers, words)
+                    before -= np.searchsorted(numbers, words & ~np.uint64(0xFFFFFFFF))
+                    arrays[place] = pc.subtract(arrays[place], pa.array(before, field.type))
+            return pa.RecordBatch.from_arrays(arrays, schema=batch.schema).select(names)
 
         return convert
 
@@ -405,6 +414,11 @@ class Scanner:
         order = sorted_rows([table.column(key.field.name) for key in request.order], request.order)
         stop = None if request.limit is None else request.offset + request.limit
         order = order[request.offset : stop]
+        if not dataset._select(columns, None, request.with_row_id, request.with_row_address).fields:
+            # Arrow takes no rows of a table without columns.
+            for start in range(0, len(order), request.batch_size):
+                yield rows_without_columns(min(len(order) - start, request.batch_size))
+            return
         if not by_address:
             rest = Scanner(dataset, replace(unordered, columns=columns, limit=None, offset=0))
             batches = [b for task in rest._tasks(columns) for b in rest._run(task, metrics)]

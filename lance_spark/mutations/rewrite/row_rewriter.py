@@ -19,6 +19,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.fragment_rows import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.writer import MovedRowsWriter, rewrite_writer
@@ -132,7 +133,7 @@ class RowRewriter:
             return
         self._add(addresses)
         source = self._source_of(self._given_names if given_names is None else tuple(given_names))
-        values = align(values, source.schema)
+        values = without_sliced_matrices(align(values, source.schema))
         for targets, rows in self._by_targets(addresses):
             if rows is None:
                 self._move(source, targets, addresses, values)

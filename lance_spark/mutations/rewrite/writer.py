@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lance_spark.errors import StorageError
 from lance_spark.file.blobs.writer import BlobOptions
+from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.schema.schema import Schema
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.files import DataFile
@@ -219,7 +220,7 @@ class DeletedRowPadding:
             else:
                 yield from self._repeat(self._row, num_rows)
             return
-        table = pa.Table.from_batches(live)
+        table = pa.Table.from_batches(map(without_sliced_matrices, live), live[0].schema)
         is_live = np.ones(num_rows, dtype=bool)
         is_live[deleted] = False
         live_index = np.cumsum(is_live) - 1
@@ -236,6 +237,7 @@ class DeletedRowPadding:
             yield from self._repeat(row.slice(0, 1), count)
 
     def _repeat(self, row: pa.RecordBatch, num_rows: int) -> Iterator[pa.RecordBatch]:
+        row = without_sliced_matrices(row)
         for position in range(0, num_rows, _FILL_ROWS):
             count = min(_FILL_ROWS, num_rows - position)
             indices = np.zeros(count, np.int64)

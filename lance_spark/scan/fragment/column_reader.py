@@ -19,6 +19,7 @@ from lance_spark.encoding.arrow_blocks import with_dictionaries
 from lance_spark.encoding.nulls import nulls
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.file.blobs.fields import PLACE
+from lance_spark.file.matrices import holds_matrices, without_slices
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
@@ -82,6 +83,7 @@ class ColumnReader:
             for part in parts
             if any(node.is_blob and not node.children for node in part.field.walk())
         ]
+        self._has_matrices = any(holds_matrices(field.type) for field in self.arrow)
         self._loaders: dict[int, BlobLoader] = {}
         self._row_bytes: list[float | None] | None = None
         self._window_rows: int | None = None
@@ -143,6 +145,8 @@ class ColumnReader:
         if overlays is not None:
             for part in parts:
                 window[id(part)] = overlays.apply(part.field, window[id(part)], rows)
+        if self._has_matrices:
+            window = {number: without_slices(array) for number, array in window.items()}
         return window
 
     def batch(self, window: Window, num_rows: int) -> pa.RecordBatch:
@@ -158,6 +162,8 @@ class ColumnReader:
             else assemble(field, parts, [window[id(part)] for part in parts], num_rows)
             for position, (field, parts) in enumerate(zip(self.fields, self._parts, strict=True))
         ]
+        if self._has_matrices:
+            columns = list(map(without_slices, columns))
         return pa.RecordBatch.from_arrays(columns, schema=with_dictionaries(self.arrow, columns))
 
     def batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:

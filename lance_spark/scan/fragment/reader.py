@@ -22,6 +22,7 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.file.checks import narrow_indices
+from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
@@ -479,4 +480,4 @@ def batches_of(piece: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatc
             yield piece
         return
     for start in range(0, piece.num_rows, rows):
-        yield piece.slice(start, rows)
+        yield without_sliced_matrices(piece.slice(start, rows))

@@ -185,3 +185,22 @@ def test_nested_blobs(tmp_path: Path) -> None:
     ours = open_dataset(tmp_path / "t")
     expected = written.read_blobs("s.b", indices=[1, 0], preserve_order=True)
     assert ours.read_blobs("s.b", indices=[1, 0]) == expected == [(1, None), (0, b"q")]
+
+
+@pytest.mark.parametrize("options", [{}, {"limit": 7, "offset": 2}, {"filter": "id > 20"}])
+def test_ordered_rows_without_columns(both: Any, options: dict[str, Any]) -> None:
+    theirs, ours = both
+    expected = theirs.scanner(columns=[], order_by=["name"], **options).to_table()
+    scanned = ours.scanner(columns=[], order_by=["name"], batch_size=4, **options).to_table()
+    assert scanned.num_rows == expected.num_rows > 0
+    assert ours.take([5, 3, 5], columns=[]).num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "columns", [["_rowaddr"], ["id", "_rowaddr"], ["_rowid", "_rowaddr", "id"], ["_rowoffset"]]
+)
+def test_metadata_columns_of_deleted_rows(both: Any, columns: list[str]) -> None:
+    options = {"columns": columns, "include_deleted_rows": True, "with_row_id": True}
+    expected, scanned = (data.scanner(**options).to_table() for data in both)
+    assert scanned.schema.names == expected.schema.names
+    assert scanned.to_pylist() == expected.to_pylist()
