@@ -165,8 +165,8 @@ def batches(
     for block, after in _blocks(dataset, order, reading, start):
         rows = block
         if shard.shuffle:
-            order = pa.array(shard.permutation(position.block, block.num_rows))
-            rows = without_sliced_matrices(block).take(order)
+            permutation = pa.array(shard.permutation(position.block, block.num_rows))
+            rows = without_sliced_matrices(block).take(permutation)
         count = -(-rows.num_rows // reading.batch_size)
         for number in range(position.batch, count):
             first = number * reading.batch_size
