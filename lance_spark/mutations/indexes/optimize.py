@@ -163,7 +163,7 @@ def _extension(
 ) -> Extension | None:
     # The zones of rows that moved do not exist any more: a new segment replaces them.
     current = [segment for segment in segments if not _has_moved_zones(segment, moved)]
-    covered = BitMap.union(BitMap(), *(_covered(segment, moved) for segment in current))
+    covered = BitMap.union(BitMap(), *(covered_by(segment, moved) for segment in current))
     new = [fragment for fragment in fragments if fragment.id not in covered]
     num_merged = min(request.num_indices_to_merge, len(current))
     if not new and not request.retrain and num_merged < 2:
@@ -227,7 +227,7 @@ def moved_rows(table: OpenTable) -> MovedRows | None:
         return None
 
 
-def _covered(segment: table_pb2.IndexMetadata, moved: MovedRows | None) -> BitMap:
+def covered_by(segment: table_pb2.IndexMetadata, moved: MovedRows | None) -> BitMap:
     """Return the fragments that a segment covers, with those that its rows were moved to."""
     bitmap = indexes.fragment_bitmap(segment) or BitMap()
     return bitmap if moved is None else bitmap | moved.fragments(bitmap)
@@ -237,7 +237,7 @@ def _has_moved_zones(segment: table_pb2.IndexMetadata, moved: MovedRows | None) 
     """Return whether a zone map or Bloom filter describes rows that moved since."""
     if moved is None or not indexes.is_zoned(segment):
         return False
-    bitmap = _covered(segment, None)
+    bitmap = covered_by(segment, None)
     return bool(moved.fragments(bitmap) != bitmap)
 
 
@@ -251,7 +251,7 @@ def pieces_of(
     pieces = []
     assigned = BitMap()
     for segment in segments:
-        ids = _covered(segment, moved) - assigned
+        ids = covered_by(segment, moved) - assigned
         existing = tuple(fragment for fragment in fragments if fragment.id in ids)
         assigned |= ids
         if existing:

@@ -34,7 +34,13 @@ from lance_spark.mutations.indexes.create import (
     plan_index,
     segment_tasks,
 )
-from lance_spark.mutations.indexes.optimize import can_merge, moved_rows, path_of, pieces_of
+from lance_spark.mutations.indexes.optimize import (
+    can_merge,
+    covered_by,
+    moved_rows,
+    path_of,
+    pieces_of,
+)
 from lance_spark.mutations.vectors.parameters import METRICS
 from lance_spark.proto import index_pb2, table_pb2
 from lance_spark.scan.indexes import json_path
@@ -161,6 +167,7 @@ def commit_built(
         copy.name = name
         named.append(copy)
     covered = _check(table, named)
+    moved = moved_rows(table)
     removed: list[table_pb2.IndexMetadata] = []
     kept: list[table_pb2.IndexMetadata] = []
     for existing in indexes.section_of(table.manifest).indices:
@@ -171,7 +178,7 @@ def commit_built(
                 f"{table.store.display}: index {name!r} exists on another column; drop it first, "
                 "or choose another name"
             )
-        own = indexes.fragment_bitmap(existing)
+        own = covered_by(existing, moved)
         # An empty segment, of an index without rows, may have no files, which pylance needs.
         (removed if not own or own & covered else kept).append(existing)
     operation = CreateIndex(tuple(named), tuple(removed))
@@ -211,13 +218,14 @@ def _planned_on(table: OpenTable, operation: CreateIndex, built_on: int) -> Open
 def _check(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> BitMap:
     """Return the fragments that segments cover; refuse a fragment in two of them."""
     bitmaps = []
+    moved = moved_rows(table)
     for segment in segments:
         if any("/" in file.path for file in segment.files):
             raise UnsupportedFeatureError(
                 f"{table.store.display}: segment {indexes.uuid_of(segment)} is not finished; "
                 "finish it by merge_existing_index_segments of the client that built it"
             )
-        bitmaps.append(indexes.fragment_bitmap(segment) or BitMap())
+        bitmaps.append(covered_by(segment, moved))
     covered = BitMap.union(BitMap(), *bitmaps)
     if len(covered) != sum(map(len, bitmaps)):
         raise InvalidInputError(

@@ -306,3 +306,27 @@ def test_versions_that_were_cleaned_up(tmp_path: Path) -> None:
     dataset.cleanup_old_versions(retain_versions=1, delete_unverified=True)
     with pytest.raises((CommitConflictError, VersionNotFoundError)):
         dataset.commit_existing_index_segments("i", "id", [part])
+
+
+def test_segment_of_rows_that_moved(tmp_path: Path) -> None:
+    """A segment replaces another one that names the fragments before a compaction."""
+    path = str(tmp_path / "t")
+    vectors = pa.array([[float(number)] * 2 for number in range(40)], pa.list_(pa.float32(), 2))
+    data = pa.table({"id": range(40), "v": vectors})
+    lance_spark.write_dataset(data, path, max_rows_per_file=20)
+    options: dict[str, Any] = {"num_partitions": 1}
+    dataset = lance_spark.open_dataset(path).create_index("v", "IVF_FLAT", **options)
+    dataset.optimize.compact_files()
+    dataset = lance_spark.open_dataset(path)
+    segment = dataset.create_index_uncommitted("v", "IVF_FLAT", fragment_ids=[2], **options)
+    dataset.commit_existing_index_segments("v_idx", "v", [segment])
+    (index,) = (
+        index
+        for index in lance_spark.open_dataset(path).describe_indices()
+        if index.name == "v_idx"
+    )
+    assert [set(part.fragment_ids or ()) for part in index.segments] == [{2}]
+    nearest = {"column": "v", "q": [3.0, 3.0], "k": 5}
+    for current in (lance_spark.open_dataset(path), lance.dataset(path)):
+        ids = current.to_table(["id", "_distance"], nearest=nearest)["id"].to_pylist()
+        assert sorted(ids) == [1, 2, 3, 4, 5]
