@@ -35,6 +35,7 @@ from pyroaring import BitMap
 
 from lance_spark.change_feed.row_versions import show_changes
 from lance_spark.errors import CorruptTableError, VersionNotFoundError
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -205,6 +206,15 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
         before = after
 
 
+def is_first_of_clone(store: ObjectStore, manifest: Manifest) -> bool:
+    """Return whether a version is the first one of a clone or of a branch.
+
+    Raises CorruptTableError, StorageError.
+    """
+    transaction = read_transaction(store, manifest)
+    return transaction is not None and transaction.operation.name == "clone"
+
+
 def _previous_manifest(table: OpenTable, version: int) -> Manifest | None:
     """Return the previous version; None if `version` is the first one of the table or branch."""
     if version <= 1:
@@ -212,8 +222,7 @@ def _previous_manifest(table: OpenTable, version: int) -> Manifest | None:
     try:
         return _read_manifest(table, version - 1)
     except VersionNotFoundError:
-        transaction = read_transaction(table.store, _read_manifest(table, version))
-        if transaction is not None and transaction.operation.name == "clone":
+        if is_first_of_clone(table.store, _read_manifest(table, version)):
             return None
         raise
 

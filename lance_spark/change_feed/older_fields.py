@@ -64,21 +64,33 @@ def with_children_of(feed_field: Field, field: Field, same_ids: Collection[int])
 
 
 def _with_children_of(
-    feed_field: Field, field: Field, same_ids: Collection[int], absent_ids: Iterator[int]
+    feed_field: Field,
+    field: Field,
+    same_ids: Collection[int],
+    absent_ids: Iterator[int],
+    *,
+    is_entry: bool = False,
 ) -> Field:
     if field.logical_type != feed_field.logical_type:
         return field
-    children: list[Field] = []
-    for feed_child in feed_field.children:
-        child = same_field(feed_child, field.children, same_ids)
-        if child is None:
-            children.append(_absent(feed_child, absent_ids))
-        else:
-            children.append(_with_children_of(feed_child, child, same_ids, absent_ids))
+    older: Sequence[Field | None]
+    if field.logical_type == "struct" and not is_entry:
+        older = [same_field(child, field.children, same_ids) for child in feed_field.children]
+    else:
+        # Names of items, entries, keys and values mean nothing: writers choose them.
+        older = field.children
+    children = tuple(
+        _absent(feed_child, absent_ids)
+        if child is None
+        else _with_children_of(
+            feed_child, child, same_ids, absent_ids, is_entry=field.logical_type == "map"
+        )
+        for feed_child, child in zip(feed_field.children, older, strict=True)
+    )
     selected = {child.id for child in children}
     unread = tuple(child for child in field.children if child.id not in selected)
-    base = feed_field if field.id == feed_field.id else replace(field, name=feed_field.name)
-    return replace(base, children=tuple(children), unread=unread)
+    base = feed_field if field.id == feed_field.id else field
+    return replace(base, name=feed_field.name, children=children, unread=unread)
 
 
 def _absent(feed_field: Field, absent_ids: Iterator[int]) -> Field:

@@ -360,6 +360,25 @@ def test_fields_of_structs_are_null_before_they_were_added(tmp_path: Path) -> No
     assert rows == [(1, {"w": 1, "x": None}, "delete", 4)]
 
 
+def test_names_of_items_mean_nothing(tmp_path: Path) -> None:
+    """After an overwrite, columns are identified by their names, and items by their place."""
+    uri = str(tmp_path / "t")
+    point = pa.struct([("x", pa.int32())])
+    for item, key in (("item", "key"), ("element", "name")):
+        lists = pa.list_(pa.field(item, point))
+        entries = pa.struct([pa.field(key, pa.string(), nullable=False), ("value", point)])
+        maps = pa.map_(entries.field(0), entries.field(1))
+        rows = {
+            "points": pa.array([[{"x": 1}]], lists),
+            "named": pa.array([[("a", {"x": 2})]], maps),
+        }
+        lance.write_dataset(pa.table(rows), uri, mode="overwrite", data_storage_version="2.2")
+    assert feed_rows(uri, 2, 2) == [
+        ([{"x": 1}], [("a", {"x": 2})], "delete", 2),
+        ([{"x": 1}], [("a", {"x": 2})], "insert", 2),
+    ]
+
+
 def test_versions_that_were_cleaned_up_are_named(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     table_of(uri)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lance_spark.change_feed.diff import VersionChanges, changes_between
+from lance_spark.change_feed.diff import VersionChanges, changes_between, is_first_of_clone
 from lance_spark.change_feed.tasks import (
     CHANGE_FIELDS,
     TARGET_ROWS,
@@ -252,7 +252,7 @@ def _first_since(store: ObjectStore, timestamp: datetime) -> int:
         return manifest_as_of(store, timestamp - _MICROSECOND).version + 1
     except VersionNotFoundError as error:
         oldest = list_manifests(store)[0].version
-        if oldest > 1:
+        if oldest > 1 and not is_first_of_clone(store, read_version(store, oldest)):
             raise VersionNotFoundError(
                 f"{error}; earlier versions have been cleaned up, so the first version of that "
                 f"time is unknown: set startingVersion to {oldest + 1} or later"

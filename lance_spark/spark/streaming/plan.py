@@ -25,6 +25,7 @@ from lance_spark.change_feed.diff import (
     ChangedRows,
     VersionChanges,
     changes_between,
+    is_first_of_clone,
 )
 from lance_spark.change_feed.older_fields import field_ids
 from lance_spark.change_feed.tasks import resets_field_ids
@@ -338,10 +339,9 @@ class StreamPlan:
 
     def _is_clone(self, version: int) -> bool:
         try:
-            transaction = read_transaction(self.table.store, self._manifest(version))
+            return is_first_of_clone(self.table.store, self._manifest(version))
         except VersionNotFoundError:
             return False
-        return transaction is not None and transaction.operation.name == "clone"
 
     def _check_not_ahead(self, start: Position, newest: int) -> None:
         if start.version > newest + 1:

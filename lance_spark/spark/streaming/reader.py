@@ -373,13 +373,20 @@ def _can_read_by_name(schema: StructType, newest: Sequence[Field], fields: Seque
     return True
 
 
-def _has_same_names(present: Field, older: Field) -> bool:
+def _has_same_names(present: Field, older: Field, *, is_entry: bool = False) -> bool:
     """Return whether an older version has all fields below a list or a map by their names."""
-    for child in present.children:
-        older_child = _same_by_name(child, present.children, older.children)
-        if older_child is None or not _has_same_names(child, older_child):
-            return False
-    return True
+    if present.logical_type == "struct" and not is_entry:
+        children = [
+            _same_by_name(child, present.children, older.children) for child in present.children
+        ]
+    else:
+        # Names of items, entries, keys and values mean nothing: writers choose them.
+        children = list(older.children)
+    is_map = present.logical_type == "map"
+    return all(
+        older_child is not None and _has_same_names(child, older_child, is_entry=is_map)
+        for child, older_child in zip(present.children, children, strict=False)
+    )
 
 
 def _same_by_name(present: Field, newest: Sequence[Field], fields: Sequence[Field]) -> Field | None:

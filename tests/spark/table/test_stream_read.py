@@ -380,6 +380,29 @@ def read_by_stream(uri: str, schema: StructType) -> list[dict[str, Any]]:
     return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
 
 
+@pytest.mark.parametrize("cloned", [False, True])
+def test_a_time_before_the_first_version_of_a_branch_or_clone(tmp_path: Path, cloned: bool) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    append(uri, 40, 41)
+    dataset = lance_spark.open_dataset(uri)
+    if cloned:
+        made = dataset.shallow_clone(str(tmp_path / "clone"), dataset.version)
+    else:
+        made = dataset.create_branch("side")
+    append(made.uri, 50, 51)
+    first = lance_spark.open_dataset(made.uri).versions()[0].version
+    options = ReadOptions.parse({"path": made.uri, "startingTimestamp": "2020-01-01"})
+    schema = StructType([StructField("id", LongType())])
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    assert Position.parse(reader.initialOffset()) == Position(first)
+    lance_spark.open_dataset(made.uri).cleanup_old_versions(retain_versions=1)
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    if first > 1:
+        with pytest.raises(VersionNotFoundError, match="earlier versions have been cleaned up"):
+            reader.initialOffset()
+
+
 def test_fields_of_lists_that_changed_their_names(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
