@@ -310,7 +310,7 @@ class Computation:
         """Ids of the fragments whose files are written."""
         return self._done.keys()
 
-    def start(self, table: OpenTable, read: Schema, schema: Schema) -> None:
+    def start(self, table: OpenTable, read: Schema, schema: Schema, *, by_row: bool = True) -> None:
         """Start the computation for a version, and keep files that are still valid for it.
 
         Parameters
@@ -320,10 +320,13 @@ class Computation:
             one than before.
         schema : Schema
             The new columns.
+        by_row : bool
+            Whether the values of a row depend on this row alone. Otherwise no file is valid for
+            another version.
         """
         old_paths, self._paths = self._paths or table.paths, table.paths
         current = {fragment.id: fragment for fragment in table.manifest.fragments}
-        same_schemas = self._schemas == (read, schema)
+        same_schemas = by_row and self._schemas == (read, schema)
         invalid = [
             number
             for number, (source, new) in self._done.items()

@@ -42,7 +42,12 @@ from lance_spark.table.fragments.writer import new_data_file_name
 from lance_spark.table.indexes.sections import section_of, uuid_of
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.manifest.codec import find_manifest, read_manifest, read_version
+from lance_spark.table.manifest.codec import (
+    check_identity,
+    find_manifest,
+    read_manifest,
+    read_version,
+)
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme
 from lance_spark.table.open import OpenTable
@@ -88,12 +93,18 @@ def shallow_clone(
         The source is a detached version.
     UnsupportedFeatureError
         The source has features that this release cannot write.
+    VersionNotFoundError
+        Cleanup has removed the source's version.
     UncertainCommitError
         The store failed, and it is unknown whether the clone was created.
     CorruptTableError, StorageError
     """
     operation = _operation(source, branch=branch, is_shallow=True)
     _check_empty(target)
+    if branch is None:
+        # The source may have been opened long ago. A branch is checked after its creation.
+        stored = read_version(source.store, source.version)
+        check_identity(source.store.display, stored, source.manifest.identity)
     return _create(source, target, operation, is_adopted)
 
 

@@ -155,6 +155,24 @@ def test_expressions_that_need_other_rows(
     assert steps[1:] == ["compute columns", "write columns"]
 
 
+def test_values_of_other_rows_are_computed_again_after_a_conflict(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t"
+    lance.write_dataset(pa.table({"id": range(4)}), path)
+    finish = columns_module.Computation.finish
+
+    def overtaken(computation: Any, table: Any, *arguments: Any, **options: Any) -> Any:
+        if table.version == 1:
+            lance.write_dataset(pa.table({"id": [4, 5]}), path, mode="append")
+        return finish(computation, table, *arguments, **options)
+
+    monkeypatch.setattr(columns_module.Computation, "finish", overtaken)
+    LanceTable.forPath(spark, str(path)).addColumns({"n": "count(*) over ()"})
+    assert open_dataset(path).version == 3
+    assert lance.dataset(path).to_table()["n"].to_pylist() == [6] * 6
+
+
 def test_columns_of_a_frame(spark: Any, path: Path) -> None:
     """Rows are matched by a key. Rows without a match are null, or an error. A key that occurs
     twice in the DataFrame is an error.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from lance_spark.errors import (
     InvalidOptionError,
     MissingFileError,
     TableExistsError,
+    VersionNotFoundError,
 )
 from lance_spark.storage import parallel
 from lance_spark.storage.parallel import Copy, copy_files
@@ -170,6 +172,21 @@ def test_clones_keep_stable_row_ids(tmp_path: Path) -> None:
         theirs = lance.dataset(target).to_table(with_row_id=True)
         assert theirs["_rowid"].to_pylist() == [2, 3, 4, 5, 6, 7, 8]
         assert open_dataset(target).to_table(with_row_id=True) == theirs
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_clone_of_a_removed_version_is_refused(path: str, tagged: bool) -> None:
+    dataset = open_dataset(path)
+    if tagged:
+        dataset.tags.create("kept")
+    dataset.insert(dataset.to_table(), mode="overwrite")
+    open_dataset(path).cleanup_old_versions(timedelta(), error_if_tagged_old_versions=False)
+    if tagged:
+        assert dataset.shallow_clone(path + "-c").to_table() == dataset.to_table()
+    else:
+        with pytest.raises(VersionNotFoundError, match=f"no version {dataset.version}"):
+            dataset.shallow_clone(path + "-c")
+        assert not Path(path + "-c").exists()
 
 
 def test_a_clone_does_not_replace_a_table(path: str) -> None:

@@ -7,11 +7,13 @@
 | `Computation.finish` | driver | commits one `Merge` |
 
 After a conflict, files of fragments whose values did not change are used again; only values of
-other fragments are computed again.
+other fragments are computed again. If values depend on other rows (window functions, subqueries),
+all are computed again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 
 _SOURCE_KEY, _SOURCE_VALUE, _MATCHED = "__key_{}", "__new_{}", "__found"
 _TARGET_KEY = "__own_{}"
+#: A text that may have a subquery, or an expression that may be the value of one.
+_SUBQUERY = re.compile(r"\bselect\b|subquery|scalar|exists", re.IGNORECASE)
 
 
 def add_expressions(
@@ -86,10 +90,11 @@ def add_expressions(
     with analysis_errors("new columns"):
         types = frame(handle, dataset, read).select(*selection).schema
     schema = _new_schema(table, types, metadata, nullable)
-    computation.start(table, table.schema, schema)
+    is_sorted = has_windows(*expressions.values())
+    by_row = not (is_sorted or any(map(_SUBQUERY.search, map(str, expressions.values()))))
+    computation.start(table, table.schema, schema, by_row=by_row)
     missing = _missing_fragments(table, computation)
     if missing:
-        is_sorted = has_windows(*expressions.values())
         rows = frame(handle, dataset, read, fragments=missing, whole_fragments=not is_sorted)
         rows = rows.select(*selection)
         work = WriteColumns(snapshot_of(table), schema, job.tag)
