@@ -68,7 +68,7 @@ def test_a_delete_of_fragments_that_lose_no_rows(
     assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
 
 
-@pytest.mark.parametrize("name", ["Delete", "Update"])
+@pytest.mark.parametrize("name", ["Delete", "Update", "Merge"])
 def test_deleted_rows_do_not_come_back(tmp_path: Path, name: str) -> None:
     """pylance brings them back, and indexes of both clients do not find them."""
     client = Client(tmp_path / "t")
@@ -78,6 +78,7 @@ def test_deleted_rows_do_not_come_back(tmp_path: Path, name: str) -> None:
     operation = {
         "Delete": LanceOperation.Delete(stale, [], ""),
         "Update": LanceOperation.Update(updated_fragments=stale),
+        "Merge": LanceOperation.Merge(stale, client.open().lance_schema),
     }[name]
     with pytest.raises(InvalidInputError, match="fragment 1 with 0 deleted rows, but 1 of its"):
         client.commit(operation)
