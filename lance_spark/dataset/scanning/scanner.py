@@ -329,7 +329,7 @@ class Scanner:
             if order != sorted(order):
                 groups = [[number] for number in request.fragment_ids]
         # Deleted rows are known by their addresses.
-        with_row_address = request.with_row_address or request.include_deleted_rows
+        with_row_address = request.with_row_address or self._adds_address
         tasks = []
         for ids in groups:
             plan = dataset._plan(
@@ -358,32 +358,48 @@ class Scanner:
             for task in tasks
         ]
 
+    @property
+    def _adds_address(self) -> bool:
+        """Whether tasks read the row addresses, which the caller did not ask for."""
+        request = self._request
+        columns = request.columns if request.computed is None else request.computed.read
+        is_named = request.with_row_address or row_meta.ROW_ADDRESS.name in (columns or ())
+        return request.include_deleted_rows and not is_named
+
     def _with_null_ids(self, task: ScanTask) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Return a function that makes the ids and addresses of deleted rows null."""
+        """Return a function that makes the ids and addresses of deleted rows null.
+
+        Positions of rows do not count deleted rows, but the tasks read these as live rows.
+        """
         import pyarrow.compute as pc
 
         from lance_spark.table.rows.deletions import read_deletions
 
-        dataset, request = self._dataset, self._request
+        dataset, adds_address = self._dataset, self._adds_address
         read = {piece.fragment.id for piece in task.slices}
         deleted = [
             (np.uint64(part.id) << np.uint64(32)) + offsets.astype(np.uint64)
             for part in dataset.fragments
             if part.id in read and len(offsets := read_deletions(dataset._table.paths, part))
         ]
-        addresses = pa.array(np.concatenate(deleted) if deleted else [], pa.uint64())
+        ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *deleted]))
+        addresses = pa.array(ordered)
 
         def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
-            is_deleted = pc.is_in(batch.column(row_meta.ROW_ADDRESS.name), addresses)
+            column = batch.column(row_meta.ROW_ADDRESS.name)
+            is_deleted = pc.is_in(column, addresses)
+            rows = column.to_numpy()
             arrays = batch.columns
             for place, field in enumerate(batch.schema):
                 if field.name in (row_meta.ROW_ID.name, row_meta.ROW_ADDRESS.name):
                     null = pa.scalar(None, field.type)
                     arrays[place] = pc.if_else(is_deleted, null, arrays[place])
+                elif field.name == row_meta.ROW_OFFSET.name:
+                    firsts = rows >> np.uint64(32) << np.uint64(32)
+                    before = np.searchsorted(ordered, rows) - np.searchsorted(ordered, firsts)
+                    arrays[place] = pa.array(arrays[place].to_numpy() - before.astype(np.uint64))
             batch = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-            if request.with_row_address:
-                return batch
-            return batch.drop_columns([row_meta.ROW_ADDRESS.name])
+            return batch.drop_columns([row_meta.ROW_ADDRESS.name]) if adds_address else batch
 
         return convert
 
