@@ -287,3 +287,18 @@ def test_a_fragment_without_row_ids_is_refused(tmp_path: Path) -> None:
         with pytest.raises(CorruptTableError, match="fragment 0 has no row ids"):
             read()
     assert ours.to_table().num_rows == 5
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize(
+    "columns", [["k", "_rowoffset"], ["k", "_rowid", "_rowaddr"], ["_rowaddr", "k", "_rowoffset"]]
+)
+def test_hidden_columns_with_deleted_rows(tmp_path: Path, stable: bool, columns: list[str]) -> None:
+    path = str(tmp_path / "t")
+    data = pa.table({"k": range(8)})
+    lance.write_dataset(data, path, max_rows_per_file=4, enable_stable_row_ids=stable)
+    lance.dataset(path).delete("k in (1, 2, 5)")
+    options = {"columns": columns, "include_deleted_rows": True, "with_row_id": True}
+    theirs = lance.dataset(path).scanner(**options).to_table()
+    mine = lance_spark.open_dataset(path).scanner(**options).to_table()
+    assert mine.select(theirs.column_names).to_pydict() == theirs.to_pydict()

@@ -68,7 +68,7 @@ def test_a_delete_of_fragments_that_lose_no_rows(
     assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 4, 5]
 
 
-@pytest.mark.parametrize("name", ["Delete", "Update"])
+@pytest.mark.parametrize("name", ["Delete", "Update", "Merge"])
 def test_deleted_rows_do_not_come_back(tmp_path: Path, name: str) -> None:
     """pylance brings them back, and indexes of both clients do not find them."""
     client = Client(tmp_path / "t")
@@ -78,6 +78,7 @@ def test_deleted_rows_do_not_come_back(tmp_path: Path, name: str) -> None:
     operation = {
         "Delete": LanceOperation.Delete(stale, [], ""),
         "Update": LanceOperation.Update(updated_fragments=stale),
+        "Merge": LanceOperation.Merge(stale, client.open().lance_schema),
     }[name]
     with pytest.raises(InvalidInputError, match="fragment 1 with 0 deleted rows, but 1 of its"):
         client.commit(operation)
@@ -149,6 +150,20 @@ def test_a_fragment_of_the_table_is_not_new(
     ):
         client.commit(operation)
     assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_update_that_does_not_list_its_fields(tmp_path: Path) -> None:
+    """pylance leaves the index as it is, and finds the rows by their old values."""
+    client = Client(tmp_path / "t")
+    lance.dataset(client.path).add_columns({"v": "k * 10"})
+    lance.dataset(client.path).create_scalar_index("v", "BTREE")
+    new = pa.table({"k": [2], "v": [7]})
+    changed, _ = client.open().get_fragment(1).update_columns(new, "k")
+    update = LanceOperation.Update(updated_fragments=[changed], update_mode="rewrite_columns")
+    client.commit(update)
+    for dataset in (lance.dataset(client.path), client.open()):
+        assert dataset.to_table(filter="v = 7")["k"].to_pylist() == [2]
+        assert dataset.to_table(filter="v = 20")["k"].to_pylist() == []
 
 
 def test_row_ids_of_live_rows_are_not_added(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.data.row_deletions import check_no_rows_return
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class Merge(Operation):
                     f"{proto.id} is not among the first {len(old)}; use a delete to remove "
                     "fragments"
                 )
+            check_no_rows_return(fragment, proto, self.name)
             merged = fragment.to_proto()
             if merged.physical_rows != proto.physical_rows:
                 raise InvalidInputError(

@@ -123,12 +123,14 @@ def check_no_rows_return(
     ------
     InvalidInputError
     """
+    # Early writers did not record these numbers.
     deleted = current.deletion_file.num_deleted_rows
-    if fragment.num_deleted_rows < deleted:
+    count = 0 if fragment.deletion_file is None else fragment.deletion_file.num_deleted_rows
+    if count < deleted:
         raise InvalidInputError(
-            f"this {operation} has fragment {fragment.id} with {fragment.num_deleted_rows} deleted "
-            f"rows, but {deleted} of its rows are deleted in the table, and would come back; plan "
-            "it again on the newest version, or restore an older one"
+            f"this {operation} has fragment {fragment.id} with {count} deleted rows, but {deleted} "
+            "of its rows are deleted in the table, and would come back; plan it again on the "
+            "newest version, or restore an older one"
         )
 
 

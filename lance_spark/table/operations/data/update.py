@@ -252,6 +252,7 @@ class Update(FragmentChange):
         modified = indexes.related_fields(builder.proto.fields, self.fields_modified)
         existing = map(builder.fragment, self.touched_fragments)
         had_overlays = {proto.id: bool(proto.overlays) for proto in existing if proto is not None}
+        rewritten: dict[frozenset[int], list[int]] = {}
         for fragment in self.fragments:
             proto = builder.fragment(fragment.id)
             if proto is None:
@@ -260,14 +261,21 @@ class Update(FragmentChange):
                     "update again",
                     retryable=True,
                 )
+            # A user can have left fields out of `fields_modified`.
+            more = frozenset(_rewritten_fields(proto, fragment) - modified)
+            if more:
+                more = indexes.related_fields(builder.proto.fields, more)
+                rewritten.setdefault(more, []).append(fragment.id)
             self._change_fragment(proto, fragment, builder, table_fields)
-            if modified:
-                schema_changes.hide_overlays(proto, modified, builder.planned_on)
+            if modified or more:
+                schema_changes.hide_overlays(proto, modified | more, builder.planned_on)
         new_fragments = self._with_created_versions(builder)
         builder.remove_fragments(self.removed_fragment_ids)
         first = len(builder.proto.fragments)
         builder.add_fragments(new_fragments, has_moved_rows=True)
         if builder.has_indices:
+            for more, numbers in rewritten.items():
+                index_updates.prune_fields(builder.indices, numbers, more, builder.proto.fields)
             self._change_indexes(builder, builder.proto.fragments[first:], had_overlays)
         if self.compacted_sstables:
             record_compacted(builder, self.compacted_sstables)
@@ -345,6 +353,13 @@ class Update(FragmentChange):
             and offsets is not None
         ):
             _set_updated_versions(proto, fragment, offsets, builder)
+
+
+def _rewritten_fields(current: table_pb2.DataFragment, fragment: Fragment) -> set[int]:
+    """Return the ids of the fields in data files that a fragment of the table does not have yet."""
+    paths = {file.path for file in current.files}
+    new = (file for file in fragment.files if file.path not in paths)
+    return {field_id for file in new for field_id in file.fields if field_id >= 0}
 
 
 def _set_updated_versions(
