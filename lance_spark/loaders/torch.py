@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 import pyarrow as pa
@@ -115,6 +116,14 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         self._shard_of(0, 1)
         self._source.dataset.scanner(columns, filter, with_row_id=with_row_id)
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        if get_spawning_popen() is not None:
+            # A spawned worker has no process group, but belongs to the rank of its parent.
+            _, _, granularity, detect = self._shard
+            state["_shard"] = (*self._rank(), granularity, detect)
+        return state
+
     def __repr__(self) -> str:
         return f"LanceDataset({self._source.uri!r}, version={self._source.version})"
 
@@ -171,11 +180,8 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
         self._position = Position()
 
     def _shard_of(self, worker: int, workers: int) -> Shard:
-        rank, world_size, granularity, detect = self._shard
-        if rank is None or world_size is None:
-            is_distributed = detect and dist.is_available() and dist.is_initialized()
-            rank = dist.get_rank() if is_distributed else 0
-            world_size = dist.get_world_size() if is_distributed else 1
+        rank, world_size = self._rank()
+        granularity = self._shard[2]
         shuffle, seed = self._order
         return Shard(
             rank * workers + worker,
@@ -185,6 +191,15 @@ class LanceDataset(torch_data.IterableDataset):  # type: ignore[misc]
             seed,
             int(self._epoch),
         )
+
+    def _rank(self) -> tuple[int, int]:
+        """Return the number of this process among those that share the rows, and of all."""
+        rank, world_size, _, detect = self._shard
+        if rank is not None and world_size is not None:
+            return rank, world_size
+        if detect and dist.is_available() and dist.is_initialized():
+            return dist.get_rank(), dist.get_world_size()
+        return 0, 1
 
 
 class SafeLanceDataset(torch_data.Dataset):  # type: ignore[misc]

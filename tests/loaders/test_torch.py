@@ -173,6 +173,30 @@ def test_workers_that_live_on(dataset: lance_spark.Dataset, context: str) -> Non
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_belong_to_the_rank_of_their_parent(
+    dataset: lance_spark.Dataset, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loaded(rank: int) -> list[int]:
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+        return ids(
+            torch.utils.data.DataLoader(
+                rows_of(dataset),
+                batch_size=None,
+                num_workers=1,
+                multiprocessing_context=context,
+            )
+        )
+
+    assert sorted(loaded(0) + loaded(1)) == expected()
+    # Other copies belong to the process that has them.
+    copied = pickle.loads(pickle.dumps(rows_of(dataset)))
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    assert ids(copied) == loaded(0)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers(dataset: lance_spark.Dataset, context: str) -> None:
     # The parent has files open that a fork must not use.
     dataset.take([1, 500], ["id"])
