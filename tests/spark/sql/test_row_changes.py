@@ -268,6 +268,16 @@ def test_several_source_rows_for_one_row_are_an_error(spark: Any, root: Path) ->
     assert [row["v"] for row in read(root, "cardinality")] == [0, 0, 0, 0]
 
 
+def test_several_source_rows_delete_a_row_once(spark: Any, root: Path) -> None:
+    """Spark does not count the matches of a row, if a MERGE only deletes without a condition."""
+    table = create(spark, "deleted_once", "id BIGINT", "SELECT id FROM range(6)")
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT id % 2 AS id FROM range(200000)) s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.id = 5 THEN DELETE"
+    )
+    assert [row["id"] for row in read(root, "deleted_once")] == [2, 3, 4]
+
+
 def test_a_value_that_does_not_fit_changes_nothing(spark: Any, root: Path) -> None:
     table = create(
         spark, "not_null", "id BIGINT NOT NULL, v INT", "SELECT id, cast(id AS INT) FROM range(4)"
