@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|`[^`]*+`", re.DOTALL)
+_COMMENT = re.compile(r"--[^\n]*+|/\*.*?\*/", re.DOTALL)
+#: A number comes before words, because its point is not that of a name.
+_TOKEN = re.compile(r"[0-9]++\.[0-9]*+|\w++|\S")
+_QUERY_WORDS = frozenset({"select", "with", "from", "values"})
+#: What is before a star that stands for columns. Anything else is a factor.
+_BEFORE_STAR = frozenset({"", "(", ",", ".", "distinct"})
+
 
 def quoted(*path: str) -> str:
     """Return the path of a table, column or child in backticks, so that it can have any characters.
@@ -12,3 +22,35 @@ def quoted(*path: str) -> str:
     '`a`.`b.c`'
     """
     return ".".join("`" + name.replace("`", "``") + "`" for name in path)
+
+
+def has_star(text: str) -> bool:
+    """Return whether an expression has a star that stands for all columns, as in ``hash(t.*)``.
+
+    The stars of ``count(*)`` and of subqueries do not count: these are not columns of the rows for
+    which the expression is evaluated.
+
+    Examples
+    --------
+    >>> has_star("to_json(struct(*))"), has_star("a * 2 IN (SELECT * FROM v)")
+    (True, False)
+    """
+    if "*" not in text:
+        return False
+    # Whether the open brackets are within a subquery, outermost first.
+    in_query = [False]
+    earlier = before = ""
+    for match in _TOKEN.finditer(_COMMENT.sub(" ", _QUOTED.sub("x", text))):
+        part = match.group().lower()
+        if before == "(" and part in _QUERY_WORDS:
+            in_query[-1] = True
+        if part == "(":
+            in_query.append(in_query[-1])
+        elif part == ")" and len(in_query) > 1:
+            in_query.pop()
+        elif part == "*" and before in _BEFORE_STAR and not in_query[-1]:
+            is_count = (earlier, before) == ("count", "(")
+            if not is_count:
+                return True
+        earlier, before = before, part
+    return False

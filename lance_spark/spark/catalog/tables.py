@@ -23,6 +23,7 @@ from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.types.mapping import to_spark_type
+from lance_spark.table.primary_key import primary_key
 
 #: Least rows of a table that is worth the search for the keys of the source of a merge.
 MIN_TABLE_ROWS = 100_000
@@ -83,6 +84,7 @@ def loaded(
     description = described(dataset, catalog_schema(arrow, dataset._stored_schema()), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
+        description["has_key"] = bool(primary_key(dataset._table.schema))
     return description
 
 

@@ -19,6 +19,7 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
+from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
 from lance_spark.table.rows.index import OFFSET_BITS
 
@@ -249,11 +250,17 @@ def to_column(expression: str | Column, label: str) -> Column:
     Raises
     ------
     InvalidInputError
-        The value is neither a text that Spark can parse nor a Column.
+        The value is neither a text that Spark can parse nor a Column, or it names columns by a
+        star: the frames of this package have more columns than the table, or fewer.
     """
     from pyspark.sql import Column
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
+    if isinstance(expression, (str, Column)) and has_star(text_of(expression)):
+        raise InvalidInputError(
+            f"{label}: * in {text_of(expression)!r} cannot stand for the columns here; name them, "
+            "as in struct(a, b)"
+        )
     if isinstance(expression, str):
         with analysis_errors(label):
             return F.expr(expression)
@@ -263,6 +270,13 @@ def to_column(expression: str | Column, label: str) -> Column:
         f"{label} must be an expression in SQL or a Column, not {type(expression).__name__}; "
         f"write a constant as F.lit({expression!r})"
     )
+
+
+def text_of(expression: str | Column) -> str:
+    """Return the text of an expression."""
+    if isinstance(expression, str):
+        return expression
+    return str(expression).removeprefix("Column<'").removesuffix("'>")
 
 
 def by_fragment(rows: DataFrame, partitions: int) -> DataFrame:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from lance_spark.encoding.rows import distinct
 from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
@@ -92,11 +93,21 @@ class RowChanger:
         self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]
         self._filter = key_filter(table.schema)
         self._deleted = 0
+        self._last_deleted: int | None = None
 
     def delete(self, addresses: UInt64Array) -> None:
-        """Delete rows."""
-        self._rewriter.mark_deleted(addresses)
-        self._deleted += len(addresses)
+        """Delete rows, by increasing addresses.
+
+        A row may be given several times, also by several calls: Spark does not check how many rows
+        of the source match a row that a MERGE deletes without a condition.
+        """
+        unique = distinct(addresses)
+        if len(unique) and int(unique[0]) == self._last_deleted:
+            unique = unique[1:]
+        if len(unique):
+            self._last_deleted = int(unique[-1])
+            self._rewriter.mark_deleted(unique)
+            self._deleted += len(unique)
 
     def update(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
         """Write rows with new values; columns that are not given keep their values."""

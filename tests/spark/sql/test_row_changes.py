@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql.functions import col, expr, lit
 
+import lance_spark
 from lance_spark import LanceTable
 from lance_spark.spark.catalog.row_changes import abort_row_changes
 from lance_spark.table.fragments.writer import TAG_BYTES
@@ -268,6 +269,16 @@ def test_several_source_rows_for_one_row_are_an_error(spark: Any, root: Path) ->
     assert [row["v"] for row in read(root, "cardinality")] == [0, 0, 0, 0]
 
 
+def test_several_source_rows_delete_a_row_once(spark: Any, root: Path) -> None:
+    """Spark does not count the matches of a row, if a MERGE only deletes without a condition."""
+    table = create(spark, "deleted_once", "id BIGINT", "SELECT id FROM range(6)")
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT id % 2 AS id FROM range(200000)) s ON t.id = s.id "
+        "WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.id = 5 THEN DELETE"
+    )
+    assert [row["id"] for row in read(root, "deleted_once")] == [2, 3, 4]
+
+
 def test_a_value_that_does_not_fit_changes_nothing(spark: Any, root: Path) -> None:
     table = create(
         spark, "not_null", "id BIGINT NOT NULL, v INT", "SELECT id, cast(id AS INT) FROM range(4)"
@@ -352,6 +363,41 @@ def test_keys_of_new_rows_are_recorded(spark: Any, root: Path) -> None:
         (3, 5),
         (4, 5),
     ]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "WHEN NOT MATCHED THEN INSERT *",
+        "WHEN NOT MATCHED AND s.v > 8 THEN INSERT (id, v) VALUES (id, 8) "
+        "WHEN NOT MATCHED THEN INSERT *",
+    ],
+)
+def test_a_merge_that_only_inserts_is_planned_again_after_an_insert(
+    spark: Any, root: Path, tmp_path: Path, clauses: str
+) -> None:
+    name = f"only_inserts{len(list(root.iterdir()))}"
+    table = create(spark, name, "id BIGINT NOT NULL, v BIGINT", "SELECT id, 0 FROM range(3)")
+    path, done = str(root / f"{name}.lance"), tmp_path / "done"
+    spark.sql(f"ALTER TABLE {table} SET UNENFORCED PRIMARY KEY (id)")
+
+    def while_another_client_inserts(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            merge = lance_spark.open_dataset(path).merge_insert("id")
+            merge.when_not_matched_insert_all().execute(pa.table({"id": [3], "v": [9]}))
+        return value
+
+    spark.udf.register("while_another_client_inserts", while_another_client_inserts, "bigint")
+    spark.sql(
+        f"MERGE INTO {table} t USING (SELECT id + 2 AS id, while_another_client_inserts(7) AS v "
+        f"FROM range(3)) s ON t.id = s.id {clauses}"
+    )
+    expected = [(0, 0), (1, 0), (2, 0), (3, 9), (4, 7)]
+    assert [(row["id"], row["v"]) for row in read(root, name)] == expected
+    statement = f"MERGE INTO {table} t USING (SELECT 4L AS id, 1L AS v) s ON t.id = s.id {clauses}"
+    spark.sql(statement)
+    assert [(row["id"], row["v"]) for row in read(root, name)] == expected
 
 
 @pytest.mark.parametrize("commit_attempted", [True, False])

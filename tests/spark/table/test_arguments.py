@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from lance_spark.errors import LanceError
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
@@ -26,6 +27,13 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.delete("id = 1", commit_message=3), "commit_message"),
     (lambda t, s: t.delete("id = 1", transaction_properties=["secret"]), "transaction_properties"),
     (lambda t, s: t.delete("id = 1", transaction_properties={"a": 3}), "transaction property 'a'"),
+    (lambda t, s: t.delete("coalesce(*) IS NULL"), "condition: * in"),
+    (lambda t, s: t.delete(F.isnull(F.coalesce("*"))), "condition: * in"),
+    (lambda t, s: t.update(None, {"word": "to_json(struct(*))"}), "set['word']: * in"),
+    (lambda t, s: t.addColumns({"n": "hash(*)"}), "* in 'hash(*)'"),
+    (lambda t, s: t.replaceWhere(s, "hash(*) > 0"), "condition: * in"),
+    (lambda t, s: merged(t, s, "hash(t.*) <> hash(s.*)", {"word": "s.word"}), "clause: * in"),
+    (lambda t, s: merged(t, s, None, {"word": "concat_ws('-', t.*)"}), "word: * in"),
     (lambda t, s: t.update("id = 1", {}), "set"),
     (lambda t, s: t.update("id = 1", 3), "set"),
     (lambda t, s: t.update("id = 1", {"x": "1"}), "'x'"),
@@ -66,6 +74,11 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: Table.forPath(s.sparkSession, t.path, version="x"), "version"),
     (lambda t, s: Table.forPath(s.sparkSession, t.path, no_such="secret"), "no_such"),
 ]
+
+
+def merged(table: Any, source: Any, condition: str | None, values: dict[str, str]) -> None:
+    merge = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge.whenMatchedUpdate(condition, values).execute()
 
 
 def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:

@@ -24,6 +24,7 @@ from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import scan_predicate
+from lance_spark.spark.table.dataframes import text_of
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows.deletions import bitmap_of, encode_bitmap
@@ -106,7 +107,7 @@ def delete(
     """Delete rows of a version, once; see `LanceTable.delete`."""
     filters, rows = select_rows(handle, job, dataset, condition)
     manifest, count = delete_once(
-        dataset._table, job.runner(STEP), filters, rows, text_of(condition), options
+        dataset._table, job.runner(STEP), filters, rows, condition_text(condition), options
     )
     return manifest, ChangeResult(manifest.version, num_deleted_rows=count)
 
@@ -127,10 +128,6 @@ def select_rows(
     return (predicate,), None
 
 
-def text_of(condition: str | Column | None) -> str:
+def condition_text(condition: str | Column | None) -> str:
     """Return a condition as transactions record it."""
-    if condition is None:
-        return "true"
-    if isinstance(condition, str):
-        return condition
-    return str(condition).removeprefix("Column<'").removesuffix("'>")
+    return "true" if condition is None else text_of(condition)

@@ -31,8 +31,14 @@ from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
-from lance_spark.spark.table.dataframes import analysis_errors, cast_to, named_columns, to_column
-from lance_spark.spark.table.jobs.find_rows import STEP, select_rows, text_of
+from lance_spark.spark.table.dataframes import (
+    analysis_errors,
+    cast_to,
+    named_columns,
+    text_of,
+    to_column,
+)
+from lance_spark.spark.table.jobs.find_rows import STEP, select_rows
 from lance_spark.spark.write.input import BackgroundWriter, InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders

@@ -91,6 +91,12 @@ public class NamedTable
   /** Whether the table has so many rows that Spark searches for the keys of a source of a MERGE. */
   final boolean isLarge;
 
+  /** Whether the table has a primary key. */
+  private final boolean hasKey;
+
+  /** The change that could not be committed, so that its statement reads the table again, or null. */
+  volatile RowChange replanned;
+
   /** Whether the statement for which the table was loaded has committed its change of rows. */
   volatile boolean isChanged;
 
@@ -107,7 +113,7 @@ public class NamedTable
    * Makes a table.
    *
    * @param reply what Python says of the table: "schema", "options", "properties", "version",
-   *     "row_columns" and, if the table is loaded to be written, "large"
+   *     "row_columns" and, if the table is loaded to be written, "large" and "has_key"
    */
   NamedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     this.catalog = catalog;
@@ -121,6 +127,7 @@ public class NamedTable
     this.version = String.valueOf(reply.get("version"));
     this.rowColumns = RowColumn.of((List) reply.get("row_columns"));
     this.isLarge = Boolean.TRUE.equals(reply.get("large"));
+    this.hasKey = Boolean.TRUE.equals(reply.get("has_key"));
   }
 
   /** Makes a table that equals another one. */
@@ -135,6 +142,7 @@ public class NamedTable
     this.version = other.version;
     this.rowColumns = other.rowColumns;
     this.isLarge = other.isLarge;
+    this.hasKey = other.hasKey;
   }
 
   public String name() {
@@ -260,11 +268,24 @@ public class NamedTable
     return catalog.loadForWrite(identifier);
   }
 
-  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+  /** Returns whether a change of rows can record the primary keys that it inserts. */
+  boolean canRecordKeys() {
+    return hasKey && hasAddresses();
+  }
+
+  /** Returns whether the table has no column of its own with the name of the addresses. */
+  private boolean hasAddresses() {
     for (int i = 0; i < rowColumns.length; i++) {
       if (rowColumns[i].name().equals(RowChange.ADDRESS)) {
-        return new RowChange(this, info.command(), 0, new WriteCounts());
+        return true;
       }
+    }
+    return false;
+  }
+
+  public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+    if (hasAddresses()) {
+      return new RowChange(this, info.command(), 0, new WriteCounts());
     }
     throw new UnsupportedOperationException(
         name + " has a column " + RowChange.ADDRESS + " of its own: rename it to change rows by SQL");

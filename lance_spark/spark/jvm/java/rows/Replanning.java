@@ -24,8 +24,10 @@ final class Replanning {
     }
     RowChange next =
         new RowChange(newest, change.command(), change.attempt + 1, change.counts);
+    newest.replanned = change;
     QueryExecution execution = RowChangeRule.running();
     LogicalPlan plan = (LogicalPlan) execution.analyzed().transform(new Replacement(change, next));
+    plan = (LogicalPlan) plan.transform(new KeyedInserts.Replacement(change.table, newest));
     Versions.execute(execution.sparkSession(), plan);
     return true;
   }

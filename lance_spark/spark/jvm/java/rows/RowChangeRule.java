@@ -69,6 +69,19 @@ public class RowChangeRule extends Rule {
     return null;
   }
 
+  /** Returns what a statement writes, as Python gets it, without what its query assigns. */
+  static Map write(RowChange change, int address, List columns, List ordinals) {
+    Map write = new LinkedHashMap();
+    write.put("command", change.command().toString());
+    write.put("version", change.table.version);
+    write.put("address", Integer.valueOf(address));
+    write.put("columns", columns);
+    write.put("ordinals", ordinals);
+    write.put("requested_mode", SQLConf.get().getConfString(MODE, "auto"));
+    write.put("attempt", Integer.valueOf(change.attempt));
+    return write;
+  }
+
   static class Replacement extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
       return viewedTable(node) != null
@@ -89,7 +102,13 @@ public class RowChangeRule extends Rule {
                 + " the condition of the view");
       }
       if (SourceKeys.isInsertOnly(node)) {
-        return SourceKeys.insertOnly(node);
+        boolean recordsKeys = KeyedInserts.isDefined(node);
+        Object filtered = SourceKeys.insertOnly(node);
+        try {
+          return recordsKeys ? KeyedInserts.replaced(filtered) : filtered;
+        } catch (ReflectiveOperationException e) {
+          throw new IllegalStateException(e);
+        }
       }
       WriteDelta delta = (WriteDelta) node;
       RowChange change = changeOf(Versions.field(delta, "table"));
@@ -115,17 +134,10 @@ public class RowChangeRule extends Rule {
       }
       try {
         AssignedColumns assigned = AssignedColumns.of(query, change, columns, ordinals);
-        Map write = new LinkedHashMap();
-        write.put("command", change.command().toString());
-        write.put("version", change.table.version);
-        write.put("address", address.get(0));
-        write.put("columns", columns);
-        write.put("ordinals", ordinals);
+        Map write = write(change, ((Integer) address.get(0)).intValue(), columns, ordinals);
         write.put("given", assigned.given);
         write.put("row_columns", assigned.rowColumns());
         write.put("all_rows", Boolean.valueOf(isTrue(Versions.field(delta, "condition"))));
-        write.put("requested_mode", SQLConf.get().getConfString(MODE, "auto"));
-        write.put("attempt", Integer.valueOf(change.attempt));
         RowChangeSink sink = new RowChangeSink(change, write);
         DataSourceV2Relation relation =
             (DataSourceV2Relation) Versions.field(delta, "originalTable");
