@@ -33,6 +33,7 @@ from lance_spark.table.indexes.sections import (
     fragment_bitmap,
     holds_addresses,
     is_system,
+    is_zoned,
     related_fields,
     set_fragment_bitmap,
 )
@@ -243,6 +244,7 @@ def follow_compaction(
     *,
     stable_row_ids: bool,
     rewritten: Iterable[RewrittenIndex] = (),
+    moves_recorded: bool = False,
 ) -> None:
     """Replace old fragments by new fragments in the bitmaps of indexes that follow a compaction.
 
@@ -253,6 +255,10 @@ def follow_compaction(
         move.
     rewritten : iterable of RewrittenIndex
         Segments that were rewritten. Those that the section no longer has are ignored.
+    moves_recorded : bool
+        Whether the fragment reuse index gets the moves. Then old fragments in a bitmap stand for
+        the new ones, of which zone maps and Bloom filters know nothing: pylance before 14 finds no
+        rows of them.
 
     Raises
     ------
@@ -286,6 +292,9 @@ def follow_compaction(
             else:
                 bitmap = replace_fragments(bitmap, groups, index.name)
             set_fragment_bitmap(index, bitmap)
+        elif moves_recorded and bitmap is not None and is_zoned(index):
+            old = BitMap(number for group in groups for number in group.old)
+            set_fragment_bitmap(index, bitmap - old)
 
 
 def prune_stale_overlays(
