@@ -9,7 +9,7 @@
 | Merge | `prune_rewritten_columns`, `retain_relevant` |
 | Project | `retain_relevant` |
 | DataReplacement | `prune_fields` with each fragment and the fields of its new file |
-| DataOverlay | none: readers compare the version of the overlay with that of the index |
+| DataOverlay | `prune_fields` with `unnamed_only`; readers compare versions with those of others |
 | Overwrite | `ManifestBuilder.drop_content` |
 | Rewrite | `follow_compaction`, `prune_stale_overlays` |
 
@@ -75,6 +75,8 @@ def prune_fields(
     fragment_ids: Iterable[int],
     modified: Collection[int],
     fields: Iterable[file_pb2.Field],
+    *,
+    unnamed_only: bool = False,
 ) -> None:
     """Remove fragments in which values changed from the bitmaps of the indexes on these fields.
 
@@ -88,6 +90,9 @@ def prune_fields(
         Ids of these fields.
     fields : iterable of Field
         All fields of the table; the same in the other functions.
+    unnamed_only : bool
+        Whether indexes stay whose own fields are among `modified`. An index of a list is not one of
+        them, as data files name the items.
 
     Raises
     ------
@@ -101,7 +106,7 @@ def prune_fields(
         if is_system(index) or changed.isdisjoint(index.fields):
             continue
         bitmap = fragment_bitmap(index)
-        if bitmap is None:
+        if bitmap is None or (unnamed_only and set(index.fields) <= set(modified)):
             continue
         covered = _covered_fragments(section, bitmap)
         if covered is None:
