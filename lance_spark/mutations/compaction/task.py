@@ -434,8 +434,10 @@ def _needs_reuse(manifest: Manifest) -> bool:
     section = indexes.section_of(manifest)
     # If the table has a fragment reuse index, it maps the addresses of BTREE indexes as well.
     has_reuse = fragment_reuse.find_entry(section) is not None
+    # Zones of moved rows do not exist any more, whether or not the moves are recorded.
     return any(
-        not indexes.is_system(index) and (has_reuse or not is_rewritten(index))
+        not (indexes.is_system(index) or indexes.is_zoned(index))
+        and (has_reuse or not is_rewritten(index))
         for index in section.indices
     )
 

@@ -9,7 +9,7 @@
 | Merge | `prune_rewritten_columns`, `retain_relevant` |
 | Project | `retain_relevant` |
 | DataReplacement | `prune_fields` with each fragment and the fields of its new file |
-| DataOverlay | none: readers compare the version of the overlay with that of the index |
+| DataOverlay | `prune_fields` with `unnamed_only`; readers compare versions with those of others |
 | Overwrite | `ManifestBuilder.drop_content` |
 | Rewrite | `follow_compaction`, `prune_stale_overlays` |
 
@@ -33,6 +33,7 @@ from lance_spark.table.indexes.sections import (
     fragment_bitmap,
     holds_addresses,
     is_system,
+    is_zoned,
     related_fields,
     set_fragment_bitmap,
 )
@@ -76,6 +77,8 @@ def prune_fields(
     fragment_ids: Iterable[int],
     modified: Collection[int],
     fields: Iterable[file_pb2.Field],
+    *,
+    unnamed_only: bool = False,
 ) -> None:
     """Remove fragments in which values changed from the bitmaps of the indexes on these fields.
 
@@ -89,6 +92,9 @@ def prune_fields(
         Ids of these fields.
     fields : iterable of Field
         All fields of the table; the same in the other functions.
+    unnamed_only : bool
+        Whether indexes stay whose own fields are among `modified`. An index of a list is not one of
+        them, as data files name the items.
 
     Raises
     ------
@@ -102,7 +108,7 @@ def prune_fields(
         if is_system(index) or changed.isdisjoint(index.fields):
             continue
         bitmap = fragment_bitmap(index)
-        if bitmap is None:
+        if bitmap is None or (unnamed_only and set(index.fields) <= set(modified)):
             continue
         covered = _covered_fragments(section, bitmap)
         if covered is None:
@@ -245,6 +251,7 @@ def follow_compaction(
     *,
     stable_row_ids: bool,
     rewritten: Iterable[RewrittenIndex] = (),
+    moves_recorded: bool = False,
 ) -> None:
     """Replace old fragments by new fragments in the bitmaps of indexes that follow a compaction.
 
@@ -255,6 +262,10 @@ def follow_compaction(
         move.
     rewritten : iterable of RewrittenIndex
         Segments that were rewritten. Those that the section no longer has are ignored.
+    moves_recorded : bool
+        Whether the fragment reuse index gets the moves. Then old fragments in a bitmap stand for
+        the new ones, of which zone maps and Bloom filters know nothing: pylance before 14 finds no
+        rows of them.
 
     Raises
     ------
@@ -288,6 +299,9 @@ def follow_compaction(
             else:
                 bitmap = replace_fragments(bitmap, groups, index.name)
             set_fragment_bitmap(index, bitmap)
+        elif moves_recorded and bitmap is not None and is_zoned(index):
+            old = BitMap(number for group in groups for number in group.old)
+            set_fragment_bitmap(index, bitmap - old)
 
 
 def prune_stale_overlays(

@@ -27,6 +27,7 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.files import DataFile, Overlay
+from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -176,6 +177,16 @@ class DataOverlay(Operation):
                 added.committed_version = builder.version
                 if builder.stable_row_ids:
                     schema_changes.note_change(fragment, builder.version, rows, builder.paths)
+        if builder.has_indices:
+            # Readers know for the named fields which rows have overlays. But pylance keeps an index
+            # of a list, with the old lists, when it compacts the fragment.
+            index_updates.prune_fields(
+                builder.indices,
+                self.touched_fragments,
+                self.modified_fields,
+                builder.proto.fields,
+                unnamed_only=True,
+            )
 
 
 def _covered_rows(overlay: Overlay) -> BitMap:

@@ -263,6 +263,7 @@ class Rewrite(Operation):
                 ids,
                 stable_row_ids=builder.stable_row_ids,
                 rewritten=self.rewritten_indices,
+                moves_recorded=self.reuse is not None,
             )
             for old, group_ids in zip(replaced, ids, strict=True):
                 index_updates.prune_stale_overlays(section, old, group_ids, fields)

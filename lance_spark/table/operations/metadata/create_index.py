@@ -113,8 +113,13 @@ class CreateIndex(Operation):
             covered = indexes.fragment_bitmap(index)
             if covered is not None and covered.isdisjoint(removed):
                 continue
-            # pylance does not use the fragment reuse index for n-gram indexes.
-            if covered is None or indexes.type_of_files(index) == "NGRAM":
+            # pylance does not use the fragment reuse index for n-gram indexes, and zones of moved
+            # rows do not exist any more.
+            if (
+                covered is None
+                or indexes.is_zoned(index)
+                or indexes.type_of_files(index) == "NGRAM"
+            ):
                 return Conflict.RETRYABLE
             outcome = Conflict.REBASE
         return outcome
