@@ -47,6 +47,7 @@ _SAMPLE = 1024
 #: Spare room for bytes of strings, as a share of the estimate from a sample.
 _ROOM = 1.04
 _NO_BYTES = np.zeros(0, np.uint8)
+_DECIMAL_ALIGNMENT = 16
 
 
 def is_packed(field: pa.Field) -> bool:
@@ -193,6 +194,15 @@ def _from_fixed(block: FixedWidthBlock, dtype: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(dtype, count, [None, bitmap(data != 0)])
     if fixed_width(dtype) != bits or pat.is_nested(dtype) or pat.is_dictionary(dtype):
         raise CorruptFileError(f"values of {bits} bits store a column of type {dtype}")
+    return from_bytes(data, count, dtype)
+
+
+def from_bytes(data: Bytes, count: int, dtype: pa.DataType) -> pa.Array:
+    """Return an array without nulls over the bytes of values of fixed width."""
+    is_wide = pat.is_decimal128(dtype) or pat.is_decimal256(dtype)
+    if is_wide and data.ctypes.data % _DECIMAL_ALIGNMENT:
+        # pylance, and other users of Arrow in Rust, fail to import such decimals without a copy.
+        data = data.copy()
     return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])
 
 

@@ -27,6 +27,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import (
     fixed_width,
     flags_of,
+    from_bytes,
     innermost_items,
     vector_items,
 )
@@ -165,4 +166,4 @@ def _build(dtype: pa.DataType, count: int, data: Bytes) -> pa.Array:
     if pat.is_fixed_size_list(dtype):
         items = _build(dtype.value_type, count * dtype.list_size, data)
         return pa.Array.from_buffers(dtype, count, [None], children=[items])
-    return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])
+    return from_bytes(data, count, dtype)

@@ -14,7 +14,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.arrow_blocks import bitmap, decoded, fixed_width, with_validity
+from lance_spark.encoding.arrow_blocks import (
+    bitmap,
+    decoded,
+    fixed_width,
+    from_bytes,
+    with_validity,
+)
 from lance_spark.encoding.levels import LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, expanded, split_rows
@@ -218,9 +224,9 @@ class LeafReader:
         """Plan the reading of pages whose values are known without a read."""
         yield from ()
         dtype = self._leaf.field.type
-        data = b"".join(parts)
+        data = np.frombuffer(b"".join(parts), np.uint8)
         count = len(data) * 8 // fixed_width(dtype)
-        values = pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(data)])
+        values = from_bytes(data, count, dtype)
         return LeafRows(values, (LayerSlots(count, None),) * len(self._leaf.steps))
 
     def _read_group(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, to_block, vector_items
+from lance_spark.encoding.arrow_blocks import fixed_width, from_bytes, to_block, vector_items
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.codecs.nullable import never_null
@@ -55,7 +55,7 @@ def _cut(values: Matrix, dtype: pa.DataType) -> pa.Array:
         items = np.ascontiguousarray(values).reshape(count * dtype.list_size, item)
         children = [_cut(items, dtype.value_type)]
         return pa.Array.from_buffers(dtype, count, [None], children=children)
-    return pa.Array.from_buffers(dtype, count, [None, pa.py_buffer(_dense(values))])
+    return from_bytes(_dense(values).ravel(), count, dtype)
 
 
 def _dense(values: Matrix) -> Matrix:
