@@ -208,7 +208,7 @@ class StreamPlan:
     def same_ids(self, version: int, newest: Manifest) -> frozenset[int]:
         """Return the ids of fields that are the same in two versions: all versions have them.
 
-        None after an overwrite or a restore in between, or if versions were removed.
+        No ids are the same after an overwrite or a restore in between, or if versions were removed.
         """
         ids = field_ids(newest)
         for number in range(newest.version, version, -1):
