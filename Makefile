@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -79,6 +79,15 @@ test-pyspark: java
 	  rm -rf $$env; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
+
+# The loaders of PyTorch and Hugging Face, in an environment that is thrown away: their packages take gigabytes. TORCH chooses another build.
+test-loaders:
+	rm -rf build/loaders
+	$(PYTHON) -m venv build/loaders
+	build/loaders/bin/python -m pip install -q $(or $(TORCH),torch)
+	build/loaders/bin/python -m pip install -q -e '.[test,torch,huggingface]'
+	build/loaders/bin/python -m pytest -q tests/loaders
+	rm -rf build/loaders
 
 # Builds the wheel and the source distribution twice, compares the bytes, checks them, tries them on each Python that is found, and writes
 # lists of what they need (SBOM). See tests/release/__main__.py.
