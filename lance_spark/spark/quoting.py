@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|`[^`]*+`", re.DOTALL)
 _COMMENT = re.compile(r"--[^\n]*+|/\*.*?\*/", re.DOTALL)
@@ -40,15 +41,18 @@ def has_star(text: str) -> bool:
     # Whether the open brackets are within a subquery, outermost first.
     in_query = [False]
     earlier = before = ""
-    for match in _TOKEN.finditer(_COMMENT.sub(" ", _QUOTED.sub("x", text))):
-        part = match.group().lower()
+    parts = _TOKEN.findall(_COMMENT.sub(" ", _QUOTED.sub("x", text)).lower())
+    for part, after in zip_longest(parts, parts[1:], fillvalue=""):
         if before == "(" and part in _QUERY_WORDS:
             in_query[-1] = True
         if part == "(":
             in_query.append(in_query[-1])
         elif part == ")" and len(in_query) > 1:
             in_query.pop()
-        elif part == "*" and before in _BEFORE_STAR and not in_query[-1]:
+        elif (
+            # A Column writes a product as a call: *(a, 10).
+            part == "*" and after != "(" and before in _BEFORE_STAR and not in_query[-1]
+        ):
             is_count = (earlier, before) == ("count", "(")
             if not is_count:
                 return True

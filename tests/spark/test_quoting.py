@@ -38,6 +38,9 @@ def test_stars_of_columns(text: str) -> None:
         "t1.a * 2",
         "f(a)*2",
         "(a)*(b)",
+        # Columns have these texts.
+        "*(a, 10)",
+        "struct(*(a, 2) AS b, *(b, *(a, 3)) AS c)",
         "count(*) OVER (PARTITION BY a)",
         "a IN (SELECT count(*) FROM v)",
         "a IN (SELECT * FROM v)",
