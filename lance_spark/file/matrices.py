@@ -7,6 +7,8 @@ buffer.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -29,6 +31,7 @@ def without_slices(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array])
 
 
+@lru_cache(maxsize=256)
 def holds_matrices(dtype: pa.DataType) -> bool:
     """Return whether values of a type have matrices, at any depth."""
     dtype = storage_type(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -373,8 +374,9 @@ def test_keys_of_new_rows_are_recorded(spark: Any, root: Path) -> None:
         "WHEN NOT MATCHED THEN INSERT *",
     ],
 )
+@pytest.mark.parametrize("mode", ["merge", "append"])
 def test_a_merge_that_only_inserts_is_planned_again_after_an_insert(
-    spark: Any, root: Path, tmp_path: Path, clauses: str
+    spark: Any, root: Path, tmp_path: Path, clauses: str, mode: str
 ) -> None:
     name = f"only_inserts{len(list(root.iterdir()))}"
     table = create(spark, name, "id BIGINT NOT NULL, v BIGINT", "SELECT id, 0 FROM range(3)")
@@ -382,10 +384,16 @@ def test_a_merge_that_only_inserts_is_planned_again_after_an_insert(
     spark.sql(f"ALTER TABLE {table} SET UNENFORCED PRIMARY KEY (id)")
 
     def while_another_client_inserts(value: int) -> int:
-        if not done.exists():
-            done.touch()
-            merge = lance_spark.open_dataset(path).merge_insert("id")
-            merge.when_not_matched_insert_all().execute(pa.table({"id": [3], "v": [9]}))
+        with suppress(FileExistsError):
+            # Two tasks evaluate the function; one of them inserts.
+            done.touch(exist_ok=False)
+            row = pa.table({"id": [3], "v": [9]})
+            if mode == "append":
+                # Its transaction has no keys: it conflicts until the statement reads its version.
+                lance_spark.write_dataset(row, path, mode="append")
+            else:
+                merge = lance_spark.open_dataset(path).merge_insert("id")
+                merge.when_not_matched_insert_all().execute(row)
         return value
 
     spark.udf.register("while_another_client_inserts", while_another_client_inserts, "bigint")

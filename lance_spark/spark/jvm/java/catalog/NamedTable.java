@@ -143,6 +143,7 @@ public class NamedTable
     this.rowColumns = other.rowColumns;
     this.isLarge = other.isLarge;
     this.hasKey = other.hasKey;
+    this.replanned = other.replanned;
   }
 
   public String name() {
@@ -317,11 +318,14 @@ public class NamedTable
 
   /**
    * Spark 4.0 finds the cached plans of a table that a statement has changed by equal tables.
-   * Statements read blobs as binary. Plans of other types have other columns, and are not equal.
+   * Statements read blobs as binary. Plans of other types have other columns, and are not equal. The
+   * table of a statement that is planned again is not equal to the table of before: Spark keeps a
+   * plan in place of one that is equal.
    */
   public boolean equals(Object other) {
     return other instanceof NamedTable
         && ((NamedTable) other).name.equals(name)
+        && ((NamedTable) other).replanned == replanned
         && identity(((NamedTable) other).options).equals(identity(options));
   }
 
