@@ -31,10 +31,14 @@ def without_slices(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array])
 
 
-@lru_cache(maxsize=256)
 def holds_matrices(dtype: pa.DataType) -> bool:
     """Return whether values of a type have matrices, at any depth."""
-    dtype = storage_type(dtype)
+    # Extension types of users can have no hash.
+    return _holds_matrices(storage_type(dtype))
+
+
+@lru_cache(maxsize=256)
+def _holds_matrices(dtype: pa.DataType) -> bool:
     if not dtype.num_fields:
         return False
     if pat.is_struct(dtype):

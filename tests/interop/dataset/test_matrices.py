@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import lance
+import lance.arrow
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -81,3 +82,11 @@ def test_new_columns_of_fragments(dataset: lance_spark.Dataset) -> None:
     compacted = lance_spark.open_dataset(dataset.uri)
     check(compacted.to_table(), "n")
     check(compacted.to_table())
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_extension_types_without_a_hash(tmp_path: Path, nested: bool) -> None:
+    halves = lance.arrow.bfloat16_array([1.0, 2.0, 3.0])
+    values = pa.StructArray.from_arrays([halves], ["h"]) if nested else halves
+    dataset = lance_spark.write_dataset(pa.table({"id": [0, 1, 2], "h": values}), tmp_path / "t")
+    assert dataset.to_table(filter="id > 0")["h"].to_pylist() == values[1:].to_pylist()
