@@ -4,7 +4,7 @@
 | --- | --- |
 | all versions in between have its id | the field with this id, also under another name |
 | another field of its name, which later versions lack | that field, if it has the same type |
-| none of both | null |
+| neither exists | null |
 
 A field id alone does not identify a field: if no file has the values of a dropped column, the next
 new column gets its id.

@@ -19,7 +19,7 @@ items of a fixed-size list is. Blocks and arrays share their buffers wherever th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,17 @@ _SAMPLE = 1024
 _ROOM = 1.04
 _NO_BYTES = np.zeros(0, np.uint8)
 _DECIMAL_ALIGNMENT = 16
+
+
+def with_each_column(
+    batch: pa.RecordBatch, convert: Callable[[pa.Array], pa.Array]
+) -> pa.RecordBatch:
+    """Return a batch with converted columns of the same types; the argument if none changed."""
+    old = batch.columns
+    columns = [convert(column) for column in old]
+    if all(column is old_column for column, old_column in zip(columns, old, strict=True)):
+        return batch
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def is_packed(field: pa.Field) -> bool:

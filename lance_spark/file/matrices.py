@@ -12,16 +12,13 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.encoding.arrow_blocks import with_each_column
 from lance_spark.file.schema.logical_types import storage_type
 
 
 def without_sliced_matrices(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch whose sliced matrices are copies; the argument if it has none."""
-    columns = batch.columns
-    copies = [without_slices(column) for column in columns]
-    if all(copy is column for copy, column in zip(copies, columns, strict=True)):
-        return batch
-    return pa.RecordBatch.from_arrays(copies, schema=batch.schema)
+    return with_each_column(batch, without_slices)
 
 
 def without_slices(array: pa.Array) -> pa.Array:

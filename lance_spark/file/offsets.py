@@ -13,7 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.arrow_blocks import is_variable, with_each_column
 
 #: Types whose `num_fields` does not count the arrays below them.
 _HOLDS_ARRAYS = (pa.BaseExtensionType, pa.DictionaryType)
@@ -71,11 +71,7 @@ def _is_struct_with_rows_below(dtype: pa.DataType) -> bool:
 
 def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with `with_offsets` of each column."""
-    old = batch.columns
-    columns = [with_offsets(column) for column in old]
-    if all(column is old_column for column, old_column in zip(columns, old, strict=True)):
-        return batch
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return with_each_column(batch, with_offsets)
 
 
 def _with_children(array: pa.StructArray) -> pa.Array:
