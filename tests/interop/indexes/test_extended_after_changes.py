@@ -51,6 +51,7 @@ def check(path: str, index_type: str, changed: set[int]) -> None:
     assert len([index for index in described if index.name == "c_idx"]) == 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("index_type", TYPES)
 @pytest.mark.parametrize("stable", [True, False], ids=["stable", ""])
 @pytest.mark.parametrize("change", ["update", "whole fragment", "merge"])
