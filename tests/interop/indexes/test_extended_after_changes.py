@@ -229,6 +229,23 @@ def test_old_values_that_a_compaction_moved(
     assert lance_spark.open_dataset(path).check_index("c_idx").is_valid
 
 
+@pytest.mark.parametrize("merged", [0, 1])
+def test_old_values_whose_change_was_removed_from_the_history(merged: int, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    data = rows(range(40), 1, "BTREE")
+    lance.write_dataset(data, path, max_rows_per_file=20, enable_stable_row_ids=True)
+    dataset = lance_spark.open_dataset(path).create_scalar_index("c", "BTREE")
+    dataset = dataset.insert(rows(range(40, 60), 1, "BTREE"))
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    dataset = lance_spark.open_dataset(path).update({"c": 2}, "id = 24", mode="columns")
+    dataset.delete("id < 40 AND id % 20 < 3")
+    lance.dataset(path).optimize.compact_files(target_rows_per_fragment=17)
+    dataset = lance_spark.open_dataset(path)
+    dataset.cleanup_old_versions(timedelta(0))
+    dataset.optimize.optimize_indices(num_indices_to_merge=merged)
+    check(path, "BTREE", {24})
+
+
 @pytest.mark.parametrize("index_type", ["BTREE", "BITMAP"])
 @pytest.mark.parametrize("merged", [0, 1])
 @pytest.mark.parametrize("fragments", [1, 2])

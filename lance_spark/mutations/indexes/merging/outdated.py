@@ -70,6 +70,7 @@ def num_outdated(
     if any(fragment.id <= last for fragment in new):
         return len(segments)
     oldest = table.version + 1
+    created = 0
     if table.manifest.flags.stable_row_ids:
         versions = [created_versions_of(fragment, table.paths) for fragment in new]
         created = min(
@@ -82,6 +83,10 @@ def num_outdated(
             # An update keeps the ids of rows. Files have rows that were created before them.
             oldest = created
     rewritten = last_rewrite(table, segments)
+    if rewritten is None:
+        # Only the ids of rows show which segments may have them.
+        oldest = created or oldest
+        rewritten = 0
     origins = BitMap() if moved is None else moved.origins(BitMap(part.id for part in new))
     for position, segment in enumerate(segments):
         version = segment.dataset_version
@@ -113,17 +118,22 @@ def _is_before(table: OpenTable, version: int, origins: BitMap) -> bool:
     return greatest is None or origins.min() <= greatest
 
 
-def last_rewrite(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> int:
+def last_rewrite(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> int | None:
     """Return the newest version that rewrote values of an indexed column in place; 0 if none did.
 
-    Compactions may have moved these rows to other fragments since. Versions that cleanup has
-    removed, or that are not newer than one of the segments, are not looked at.
+    Compactions may have moved these rows to other fragments since. Versions that are not newer than
+    one of the segments are not looked at.
 
     Parameters
     ----------
     table : OpenTable
     segments : sequence of IndexMetadata
         Of one index.
+
+    Returns
+    -------
+    int or None
+        None if no version did that still exists, but others were removed or are too many.
 
     Raises
     ------
@@ -143,7 +153,7 @@ def last_rewrite(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) 
         before = locations.get(manifest.version - 1)
         if transaction is not None and _rewrites(table, manifest, transaction, before, field_ids):
             return manifest.version
-    return 0
+    return 0 if len(read) == table.version - built_on <= _MAX_VERSIONS else None
 
 
 def _rewrites(
