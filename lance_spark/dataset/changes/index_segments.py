@@ -165,8 +165,8 @@ class SegmentMethods(HistoryMethods):
         Raises
         ------
         InvalidInputError
-            No segment is given, two cover the same fragment, or they are of several columns,
-            types, metrics or tokenizers.
+            No segment is given, two cover the same fragment, they are of several columns,
+            types, metrics or tokenizers, or a compaction has moved their rows.
         CorruptTableError, CorruptFileError, StorageError
         """
         from lance_spark.mutations.indexes.uncommitted import merge_segments

@@ -45,6 +45,7 @@ from lance_spark.mutations.vectors.parameters import METRICS
 from lance_spark.proto import index_pb2, table_pb2
 from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.scan.text.files.layout import layout_of
 from lance_spark.scan.vectors.details import VECTOR, details_of, index_type_of
@@ -97,7 +98,8 @@ def merge_segments(
     Raises
     ------
     InvalidInputError
-        No segment is given, or they are of several columns, types, metrics or tokenizers.
+        No segment is given, they are of several columns, types, metrics or tokenizers, or a
+        compaction has moved their rows.
     LanceError
         Errors of the task.
     """
@@ -116,6 +118,7 @@ def merge_segments(
     _check_alike(table, segments)
     fragments = current_fragments(table)
     moved = moved_rows(table)
+    _check_not_moved(table, segments, moved)
     parameters = builder.parameters_of(IndexFiles(table.paths, first))
     pieces = pieces_of(table, segments, moved, fragments)
     merged = [piece for piece in pieces if can_merge(table, builder, path, parameters, piece)]
@@ -232,6 +235,24 @@ def _check(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> Bit
             f"{table.store.display}: two of the segments cover the same fragment"
         )
     return covered
+
+
+def _check_not_moved(
+    table: OpenTable, segments: Sequence[table_pb2.IndexMetadata], moved: MovedRows | None
+) -> None:
+    """Refuse segments whose rows a compaction moved: their values may have changed before that.
+
+    A segment over the fragments from before shows this to the commit. One over the fragments from
+    after does not.
+    """
+    for segment in segments:
+        named = indexes.fragment_bitmap(segment) or BitMap()
+        if moved is not None and moved.fragments(named) != named:
+            raise InvalidInputError(
+                f"{table.store.display}: segment {indexes.uuid_of(segment)} cannot be merged: a "
+                "compaction has moved rows of it to other fragments since it was built; build it "
+                "again, or commit the segments, and merge them by optimize_indices"
+            )
 
 
 def _check_files(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> None:

@@ -330,3 +330,45 @@ def test_segment_of_rows_that_moved(tmp_path: Path) -> None:
     for current in (lance_spark.open_dataset(path), lance.dataset(path)):
         ids = current.to_table(["id", "_distance"], nearest=nearest)["id"].to_pylist()
         assert sorted(ids) == [1, 2, 3, 4, 5]
+
+
+def assert_new_words(path: Path) -> None:
+    """Check that an index of `word` has the values after `word = 'new'` where `s.x > 20`."""
+    for dataset in (lance_spark.open_dataset(str(path)), lance.dataset(str(path))):
+        for text in ("word = 'new'", "word = 'w1 text'"):
+            scanned = matching_rows(dataset, {"filter": text, "use_scalar_index": False})
+            assert matching_rows(dataset, {"filter": text}) == scanned, text
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_segments_of_several_versions(tmp_path: Path, *, merge: bool) -> None:
+    """A column is rewritten in a fragment that the oldest segment was built without."""
+    path = tmp_path / "t"
+    dataset = lance_spark.write_dataset(DATA.slice(0, 45), str(path), max_rows_per_file=15)
+    first = dataset.create_index_uncommitted("word", "BTREE", "i", fragment_ids=[0, 1])
+    dataset = lance_spark.write_dataset(DATA.slice(45), str(path), mode="append")
+    dataset = lance_spark.write_dataset(DATA.slice(0, 5), str(path), mode="append")
+    second = dataset.create_index_uncommitted("word", "BTREE", "i", fragment_ids=[2, 3, 4])
+    dataset = dataset.update({"word": "'new'"}, "s.x > 20", mode="columns")
+    assert [fragment.fragment_id for fragment in dataset.get_fragments()] == [0, 1, 2, 3, 4]
+    parts = [dataset.merge_existing_index_segments([first, second])] if merge else [first, second]
+    dataset = dataset.commit_existing_index_segments("i", "word", parts)
+    covered = set().union(*(index["fragment_ids"] for index in dataset.list_indices()))
+    # A merged segment is as old as the oldest part.
+    assert covered == ({0, 1} if merge else {0, 1, 4})
+    assert_new_words(path)
+
+
+def test_merged_segments_of_moved_rows(tmp_path: Path) -> None:
+    """Over the new fragments, nothing would show that values changed before the compaction."""
+    dataset = table(tmp_path / "t")
+    parts = [
+        dataset.create_index_uncommitted("word", "BTREE", "i", fragment_ids=ids)
+        for ids in ([0, 1], [2, 3])
+    ]
+    dataset = dataset.update({"word": "'new'"}, "s.x > 20", mode="columns")
+    dataset, _ = dataset.compact_files(target_rows_per_fragment=30, defer_index_remap=True)
+    with pytest.raises(InvalidInputError, match="a compaction has moved rows of it"):
+        dataset.merge_existing_index_segments(parts)
+    with pytest.raises(CommitConflictError, match="build it again"):
+        dataset.commit_existing_index_segments("i", "word", parts)

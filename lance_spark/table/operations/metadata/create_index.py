@@ -22,17 +22,19 @@ Specification: table/commit/transaction.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pyroaring import BitMap
 
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, VersionNotFoundError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 _REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
@@ -144,6 +146,11 @@ class CreateIndex(Operation):
         section = table_pb2.IndexSection(indices=self.new_indices)
         base = rebase.base.message.fragments
         index_updates.prune_rewritten_columns(section, base, newest.fragments, newest.fields)
+        known = BitMap(fragment.id for fragment in base)
+        for index in section.indices:
+            covered = None if indexes.is_system(index) else indexes.fragment_bitmap(index)
+            if covered is not None and not covered.issubset(known):
+                _prune_later_fragments(index, covered, known, rebase)
         return replace(self, new_indices=tuple(section.indices))
 
     def _check_moved_rows(self, rebase: Rebase) -> None:
@@ -221,6 +228,38 @@ class CreateIndex(Operation):
         removed = {segment.uuid.uuid for segment in (*self.removed_indices, *self.new_indices)}
         kept = [segment for segment in builder.indices.indices if segment.uuid.uuid not in removed]
         index_updates.replace_segments(builder.indices, [*kept, *self.new_indices])
+
+
+def _prune_later_fragments(
+    index: table_pb2.IndexMetadata, covered: BitMap, known: BitMap, rebase: Rebase
+) -> None:
+    """Remove fragments with rewritten columns that are newer than the base of a rebase.
+
+    Segments that are committed together can be built on different versions: the base is the oldest
+    one.
+
+    Parameters
+    ----------
+    index : IndexMetadata
+        Modified in place.
+    covered : BitMap
+        The fragments that it covers.
+    known : BitMap
+        The fragments of the base.
+    rebase : Rebase
+    """
+    built_on = None
+    if rebase.base.version < index.dataset_version <= rebase.newest.version:
+        with suppress(VersionNotFoundError):
+            built_on = read_version(rebase.paths.store, index.dataset_version)
+    if built_on is not None:
+        newest, before = rebase.newest.message, built_on.message.fragments
+        section = table_pb2.IndexSection(indices=[index])
+        index_updates.prune_rewritten_columns(section, before, newest.fragments, newest.fields)
+        covered = indexes.fragment_bitmap(section.indices[0]) or BitMap()
+        known = known | BitMap(fragment.id for fragment in before)
+    # Of other fragments, nothing shows which columns were rewritten since the segment was built.
+    indexes.set_fragment_bitmap(index, covered & known)
 
 
 def _index_names(operation: Operation, *, added: bool = False) -> frozenset[str]:
