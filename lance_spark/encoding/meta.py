@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from lance_spark.encoding.rows import Rows
+from lance_spark.errors import UnsupportedTypeError
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan, gather_plans
 
 
@@ -55,6 +56,10 @@ class EncodedPage:
     num_rows: int
     encoding: bytes
     is_header: bool = False
+
+
+class TooManyLevelsError(UnsupportedTypeError):
+    """The levels of these rows do not fit one page; fewer rows may fit."""
 
 
 class FieldReader(Protocol):

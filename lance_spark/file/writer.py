@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.meta import EncodedPage, TooManyLevelsError
 from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
 from lance_spark.file.blobs.fields import input_field, paged, stored
 from lance_spark.file.blobs.writer import BlobWriter
@@ -246,7 +246,15 @@ class _ColumnWriter:
             self._write_page(pa.array([], self._paged.type))
 
     def _write_page(self, array: pa.Array) -> None:
-        pages = self._encode(array, self._paged, self._version)
+        try:
+            pages = self._encode(array, self._paged, self._version)
+        except TooManyLevelsError:
+            if len(array) == 1:
+                raise
+            half = len(array) // 2
+            self._write_page(array.slice(0, half))
+            self._write_page(array.slice(half))
+            return
         for column, page in zip(self.metadata, pages, strict=True):
             if page.is_header and column.pages:
                 column.pages[0].length += page.num_rows

@@ -37,7 +37,7 @@ from lance_spark.encoding.blocks import (
     VariableWidthBlock,
 )
 from lance_spark.encoding.levels import BoolArray, Levels
-from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.meta import EncodedPage, TooManyLevelsError
 from lance_spark.encoding.v2_1.codec import ChunkLimits, Encoded
 from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, general, variable
 from lance_spark.encoding.v2_1.codecs.strings import fsst_write
@@ -79,6 +79,11 @@ _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
 #: The first version in which constant pages have no levels.
 _SEPARATE_PLANES = (2, 3)
+#: The error for a single row, as longer pages are cut.
+_TOO_MANY_LEVELS = (
+    "a row has more empty lists, nulls and items than a page of this type can store; store fewer "
+    "in each row, or the values of a dictionary column without a dictionary"
+)
 #: Minimum that a hint can request: a few of the widest values that mini-blocks have without a hint.
 _MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 
@@ -197,22 +202,25 @@ def _limits(
     *,
     large: bool = False,
     least: int = _MIN_CHUNK_BYTES,
+    least_values: int = 2,
 ) -> ChunkLimits:
     room = _LARGE_CHUNK_BYTES if large and version >= (2, 2) else _CHUNK_BYTES
     if hints.chunk_bytes is not None:
         max_bytes = _CHUNK_BYTES if version < (2, 2) else 1 << 20
         room = min(max(hints.chunk_bytes, least, _MIN_CHUNK_BYTES), max_bytes)
-    return ChunkLimits(max_bytes=room, max_values=_values_per_chunk(column.levels))
+    return ChunkLimits(max_bytes=room, max_values=_values_per_chunk(column.levels, least_values))
 
 
-def _values_per_chunk(levels: Levels) -> int:
-    """Return the maximum number of values of a chunk, so that it can count its levels."""
+def _values_per_chunk(levels: Levels, least: int) -> int:
+    """Return the maximum number of values of a chunk, so that it can count its levels; `least` if
+    it cannot.
+    """
     visible = levels.visible()
     if visible is None or levels.num_entries <= MAX_LEVELS:
         return _MAX_VALUES
     shown = int(np.count_nonzero(visible))
     count = _MAX_VALUES
-    while count > 2:
+    while count > least:
         ends = levels.entries_of(np.arange(count - 1, shown, count)) + 1
         bounds = np.concatenate([[0], ends, [levels.num_entries]])
         # A chunk may begin anywhere, and so cover parts of two of these ranges.
@@ -262,7 +270,8 @@ def _fixed(
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if bits > 1 and (wide or hints.structural == "fullzip"):
         return full_zip()
-    limits = _limits(column, hints, version, least=bits // 4)
+    # Each chunk of bits but the last has whole bytes.
+    limits = _limits(column, hints, version, least=bits // 4, least_values=8 if bits == 1 else 2)
     dictionary = dictionary_of(block, hints)
     if dictionary is not None:
         return _dictionary(column, dictionary, hints, version)
@@ -307,10 +316,13 @@ def _vectors(
 ) -> EncodedPage:
     bits = _bits_of(block, column.leaf.path)
 
+    whole_bytes = bits % 8 == 0
+
     def full_zip() -> EncodedPage:
+        if not whole_bytes:
+            raise TooManyLevelsError(_TOO_MANY_LEVELS)
         return write_full_zip(column, *fixed_size_list.encode_values(block))
 
-    whole_bytes = bits % 8 == 0
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if not bits or (whole_bytes and (wide or hints.structural == "fullzip")):
         return full_zip()
@@ -365,13 +377,16 @@ def _dictionary(
     index_hints = Hints(compression=squeeze, compression_level=hints.compression_level, bss="off")
     encoded = choose_fixed(indices, index_hints, _limits(column, hints, version), column)
 
-    def refuse() -> EncodedPage:
+    def look_up() -> EncodedPage:
+        if pat.is_dictionary(column.values.type):
+            # Other pages have no dictionary, and readers of such columns need one.
+            raise TooManyLevelsError(_TOO_MANY_LEVELS)
         plain = _look_up(block)
         if isinstance(plain, VariableWidthBlock):
             return write_full_zip(column, *variable.encode_values(plain))
         return write_full_zip(column, *flat.encode_values(plain))
 
-    return _mini_block_or(column, encoded, version, refuse, items)
+    return _mini_block_or(column, encoded, version, look_up, items)
 
 
 def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock:

@@ -166,9 +166,20 @@ class Field(PicklesFields):
         return {**metadata, BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
 
     @property
+    def is_leaf(self) -> bool:
+        """Whether data files name this field, and no field below it: it has no children, or is a
+        packed struct or a blob.
+        """
+        if not self.children or self.is_blob:
+            return True
+        return self.logical_type == "struct" and self.is_packed
+
+    @property
     def leaf_ids(self) -> set[int]:
-        """The ids of the fields without children, at and below this one."""
-        return {node.id for node in self.walk() if not node.children}
+        """The ids of the leaves at and below this field."""
+        if self.is_leaf:
+            return {self.id}
+        return {number for child in self.children for number in child.leaf_ids}
 
     def walk(self) -> Iterator[Field]:
         """Yield the field and all fields below it, depth-first."""

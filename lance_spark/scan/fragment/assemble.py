@@ -128,7 +128,7 @@ def _first_stored(field: Field, file_of: Mapping[int, int]) -> Field | None:
 
 
 def _leaves(field: Field) -> list[Field]:
-    if not field.children or field.is_blob:
+    if field.is_leaf:
         return [field]
     return [leaf for child in field.children for leaf in _leaves(child)]
 
