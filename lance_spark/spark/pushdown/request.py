@@ -259,6 +259,8 @@ class Request:
         exact, tasks = (parts.get(name, False) for name in ("exact", "tasks"))
         if type(exact) is not bool or (exact and limit is None):
             raise refused("only a limit can be exact", exact)
+        if exact and "aggregates" in parts:
+            raise refused("aggregates are returned whole", exact)
         if type(tasks) is not bool:
             raise refused("tasks is not true or false", tasks)
         parallelism = parts.get("parallelism")

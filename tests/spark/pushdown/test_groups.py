@@ -143,6 +143,22 @@ def test_tasks_return_groups(
     assert counted(frame) == [3 * PARTS]
 
 
+@pytest.mark.parametrize("on_driver", [False, True], ids=["tasks", "driver"])
+def test_a_limit_of_groups(
+    spark: Any, pushdown: Callable[..., None], paths: tuple[str, str], on_driver: bool
+) -> None:
+    frame = spark.read.format("lance").load(paths[0])
+    pushdown(True, on_driver)
+    for rows in (frame, frame.where("flag")):
+        groups = rows.groupBy("day").agg(sf.count("*"), sf.max("large"))
+        everything = rows_of(groups)
+        assert len(everything) == 5
+        assert len(groups.limit(2).collect()) == 2
+        assert set(rows_of(groups.limit(2))) < set(everything)
+        assert len(groups.offset(4).limit(7).collect()) == 1
+        assert groups.limit(3).count() == 3
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("on_driver", [False, True], ids=["tasks", "driver"])

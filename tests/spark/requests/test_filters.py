@@ -192,7 +192,7 @@ def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
         {"aggregates": [{"op": "avg", "col": ["row"]}]}, {"aggregates": [{"op": "min"}]}, {"aggregates": [{"op": "count_star", "col": ["row"]}]},
         {"aggregates": [{"op": "min", "col": ["row"], "distinct": True}]}, {"aggregates": [{"op": "count", "col": ["missing"]}]},
         {"aggregates": [{"op": "count", "col": ["row", "x"]}]}, {"groups": [{"col": ["row"]}]}, {"aggregates": [{"op": "count_star"}], "groups": ["row"]},
-        {"aggregates": [{"op": "count_star"}], "groups": [{"col": ["missing"]}]}, {"top": {"rows": 3}}, {"top": {"rows": 3, "order": []}},
+        {"aggregates": [{"op": "count_star"}], "groups": [{"col": ["missing"]}]}, {"aggregates": [{"op": "count_star"}], "limit": 1, "exact": True}, {"top": {"rows": 3}}, {"top": {"rows": 3, "order": []}},
         {"top": {"rows": -1, "order": [{"col": ["row"], "descending": True, "nulls_first": True}]}}, {"top": {"rows": 1, "order": [{"col": ["row"]}]}},
         *({"filters": [tree]} for tree in (
             {}, op("xor", col("flag"), col("flag")), op("=", col("row")), op("=", col("row"), "x"), op("not"), op("and"), {"op": "="},

@@ -11,6 +11,7 @@ import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 
 /**
@@ -35,13 +36,19 @@ final class Forms {
     return form;
   }
 
-  /** Returns the form of a literal, or null if its type is not compared. */
+  /**
+   * Returns the form of a literal, or null if its type is not compared, or if it is a string whose
+   * bytes are not UTF-8: its text would have other characters.
+   */
   static Map literal(Object value, DataType type) {
     if (!isComparable(type)) {
       return null;
     }
     Map form = new LinkedHashMap();
     String text = value instanceof byte[] ? hex((byte[]) value) : String.valueOf(value);
+    if (value instanceof UTF8String && !UTF8String.fromString(text).equals(value)) {
+      return null;
+    }
     form.put("lit", value == null ? null : text);
     form.put("type", type.catalogString());
     return form;

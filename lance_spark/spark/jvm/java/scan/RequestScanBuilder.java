@@ -224,7 +224,11 @@ public abstract class RequestScanBuilder
     return null;
   }
 
+  /** Takes the limit of rows. Spark takes that of groups, which the reader returns whole. */
   public boolean pushLimit(int limit) {
+    if (request.containsKey("aggregates")) {
+      return false;
+    }
     request.put("limit", Integer.valueOf(limit));
     boolean filtered = request.containsKey("filters") || options.containsKey("filter");
     if (!filtered && limit <= MAX_EXACT_LIMIT) {
