@@ -107,6 +107,15 @@ class Namespace(ABC):
         """
 
     @abstractmethod
+    def check_location(self, identifier: Identifier, location: str) -> None:
+        """Check that a new table of this name can be written to a location of the user.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+
+    @abstractmethod
     def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Release the name that `new_table` took, because the table was not written.
 

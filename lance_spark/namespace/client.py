@@ -31,6 +31,7 @@ from lance_spark.namespace.base import Namespace, TableEntry
 from lance_spark.namespace.identifiers import Identifier, display, text_of
 from lance_spark.namespace.renewal import with_source
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.open import open_table
 
 #: Errors by their code in the specification. All other codes mean an error of the store.
 _ERRORS: Mapping[int, type[LanceError]] = {
@@ -128,10 +129,23 @@ class ClientNamespace(Namespace):
             self._ask("declare_table", identifier, {"vend_credentials": True}), identifier
         )
 
+    def check_location(self, identifier: Identifier, location: str) -> None:
+        """Refuse all locations: the program chooses them; see `Namespace`."""
+        raise InvalidInputError(
+            f"{self._label}: table {display(identifier)} cannot be at {location}: the namespace "
+            "chooses where a new table is; remove LOCATION"
+        )
+
     def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
-        """Remove the declaration of a table that was not written; see `Namespace`."""
-        with suppress(TableNotFoundError):
-            self._ask("deregister_table", identifier, {})
+        """Remove the declaration of a table that was not written; see `Namespace`.
+
+        The name stays if there is a table: another client may have written to the declared name.
+        """
+        try:
+            open_table(entry.location, storage_options=dict(entry.storage_options) or None)
+        except TableNotFoundError:
+            with suppress(TableNotFoundError):
+                self._ask("deregister_table", identifier, {})
 
     def register_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Give a table a name, unless `new_table` has declared it; see `Namespace`."""

@@ -163,6 +163,10 @@ class DirectoryNamespace(Namespace):
             )
         return self._entry(folder)
 
+    def check_location(self, identifier: Identifier, location: str) -> None:
+        """Check that a location is below the root; see `Namespace`."""
+        self._relative(location)
+
     def cancel_table(self, identifier: Identifier, entry: TableEntry) -> None:
         """Do nothing: `new_table` leaves nothing behind; see `Namespace`."""
 
@@ -188,12 +192,13 @@ class DirectoryNamespace(Namespace):
     def drop_table(self, identifier: Identifier) -> None:
         """Remove the name of a table, and delete its files; see `Namespace`."""
         try:
-            location = self._relative(self._forget(identifier).location)
+            location = self._relative(self._forget(identifier, with_files=True).location)
         except TableNotFoundError:
             # Of a table that was deregistered, the files can still be dropped.
             location = text_of(identifier) + _SUFFIX
             if len(identifier) > 1 or not self._has_files(location):
                 raise
+            self._check_only_name(self._catalog.rows(), identifier, location)
         self._delete(location)
 
     def rename_table(self, identifier: Identifier, new: Identifier) -> None:
@@ -213,6 +218,12 @@ class DirectoryNamespace(Namespace):
                     "the new table by a query, and drop this one"
                 )
             self._check_new(rows, new)
+            if len(new) == 1 and row["location"] != new_text + _SUFFIX:
+                raise UnsupportedError(
+                    f"{self._store.display}: table {display(identifier)} cannot get a name in the "
+                    f"root: other clients look for such a table in the folder {new_text}{_SUFFIX} "
+                    f"only, and its folder is {row['location']}; choose a name in a namespace"
+                )
             properties = self._properties(row) or None
             return _with_row(
                 _without_row(rows, text), new_text, _TABLE, row["location"], properties
@@ -231,20 +242,46 @@ class DirectoryNamespace(Namespace):
             return self._entry(folder)
         return None
 
-    def _forget(self, identifier: Identifier) -> TableEntry:
-        """Remove the row of a table, if it has one; return where the table is."""
+    def _forget(self, identifier: Identifier, *, with_files: bool = False) -> TableEntry:
+        """Remove the row of a table, if it has one; return where the table is.
+
+        Parameters
+        ----------
+        with_files : bool
+            Whether its files will be deleted, which must have no other name.
+        """
         entries: list[TableEntry] = []
 
         def change(rows: pa.Table) -> pa.Table:
             entry = self._find(rows, identifier)
             if entry is None:
                 raise self._no_table(identifier)
+            if with_files:
+                self._check_only_name(rows, identifier, self._relative(entry.location))
             entries.append(entry)
             text = text_of(identifier)
-            return rows if _row(rows, text) is None else _without_row(rows, text)
+            # A namespace may have the name of a table whose folder another client wrote.
+            return rows if _row(rows, text, _TABLE) is None else _without_row(rows, text)
 
         self._catalog.change(change)
         return entries[-1]
+
+    def _check_only_name(self, rows: pa.Table, identifier: Identifier, folder: str) -> None:
+        """Check that no other name has the files of a table, or of tables in its folder."""
+        text = text_of(identifier)
+        locations = pc.fill_null(rows["location"], "")
+        at_folder = pc.or_(pc.equal(locations, folder), pc.starts_with(locations, f"{folder}/"))
+        others = rows.filter(pc.and_(at_folder, pc.not_equal(rows["object_id"], text)))
+        names = others["object_id"].to_pylist()
+        of_folder = folder.removesuffix(_SUFFIX)
+        if of_folder not in (folder, text, *names) and "/" not in folder:
+            names += [of_folder] * self._is_registered(folder)
+        if names:
+            raise UnsupportedError(
+                f"{self._store.display}: table {display(identifier)} cannot be dropped: "
+                f"{', '.join(sorted(names))} would lose its files in {folder}; remove the name "
+                "only, by deregister_table"
+            )
 
     def _check_new(self, rows: pa.Table, identifier: Identifier, location: str = "") -> None:
         """Check that a name is free, and that its namespace exists."""

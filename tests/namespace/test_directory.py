@@ -236,6 +236,46 @@ def test_a_deregistered_table_is_registered_by_another_name(both: Both) -> None:
     assert both.location(("db", "new")) == entry.location
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_namespace_with_the_name_of_a_table_stays(both: Both, is_kept: bool) -> None:
+    both.ours.create_namespace(("db",))
+    both.create(("db", "t"))
+    lance.write_dataset(ROWS, both.root / "db.lance")
+    assert both.ours.list_tables() == ["db"]
+    (both.ours.deregister_table if is_kept else both.ours.drop_table)(("db",))
+    assert both.ours.list_tables() == []
+    assert (both.root / "db.lance" / "_versions").exists() == is_kept
+    assert both.tables(("db",)) == ["t"]
+    assert lance.dataset(both.location(("db", "t"))).count_rows() == 3
+
+
+def test_files_that_have_another_name_are_not_dropped(both: Both) -> None:
+    both.create(("old",))
+    entry = both.ours.deregister_table(("old",))
+    both.ours.register_table(("new",), entry)
+    # The files of a deregistered table would be deleted, but for their new name.
+    with pytest.raises(UnsupportedError, match=r"old cannot be dropped: new would lose its files"):
+        both.ours.drop_table(("old",))
+    lance.write_dataset(ROWS, both.root / "listed.lance")
+    place = TableEntry(str(both.root / "listed.lance"))
+    both.ours.create_namespace(("db",))
+    both.ours.register_table(("db", "t"), place)
+    for identifier in ("db", "t"), ("listed",):
+        with pytest.raises(UnsupportedError, match="would lose its files"):
+            both.ours.drop_table(identifier)
+    both.ours.register_table(("inner",), TableEntry(f"{place.location}/inner"))
+    both.ours.deregister_table(("db", "t"))
+    with pytest.raises(UnsupportedError, match="listed cannot be dropped: inner would lose"):
+        both.ours.drop_table(("listed",))
+    assert lance.dataset(entry.location).count_rows() == 3
+    assert lance.dataset(place.location).count_rows() == 3
+    assert both.ours.list_tables() == ["inner", "listed", "new"]
+    both.ours.deregister_table(("inner",))
+    both.ours.drop_table(("listed",))
+    both.ours.drop_table(("new",))
+    assert both.ours.list_tables() == []
+
+
 def test_renames(both: Both) -> None:
     both.ours.create_namespace(("db",))
     both.ours.create_namespace(("other",))
@@ -249,6 +289,8 @@ def test_renames(both: Both) -> None:
         both.ours.rename_table(("other", "new"), ("db", "u"))
     with pytest.raises(TableNotFoundError):
         both.ours.rename_table(("db", "t"), ("db", "v"))
+    with pytest.raises(UnsupportedError, match=r"other clients look for .* the folder new\.lance"):
+        both.ours.rename_table(("other", "new"), ("new",))
     both.create(("root",))
     with pytest.raises(UnsupportedError, match=r"its folder root\.lance has its name"):
         both.ours.rename_table(("root",), ("db", "v"))

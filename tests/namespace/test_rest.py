@@ -100,6 +100,17 @@ def test_tables(server: Namespace, identifier: tuple[str, ...]) -> None:
         server.drop_table(identifier)
 
 
+def test_a_name_stays_if_another_client_has_written_the_table(server: Namespace) -> None:
+    server.create_namespace(("db",))
+    for name, is_written in ("t", True), ("u", False):
+        entry = server.new_table(("db", name))
+        if is_written:
+            lance.write_dataset(ROWS, entry.location)
+        server.cancel_table(("db", name), entry)
+    assert server.list_tables(("db",)) == ["t"]
+    assert lance.dataset(server.describe_table(("db", "t")).location).count_rows() == 3
+
+
 def test_a_name_is_free_after_rows_that_could_not_be_made(server: Namespace) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches()

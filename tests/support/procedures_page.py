@@ -17,9 +17,10 @@ _INTRODUCTION = """# Procedures
 
 `CALL lance.system.NAME(...)` runs a procedure of the catalog `lance`. Arguments are given in the
 order of the parameters, or by name: `table => 'db.t'`. They are expressions without columns. A
-parameter in bold must be given; the others can be left out. [SQL](sql.md) has statements for some
-of the procedures. A procedure that runs Spark jobs runs them in the session of the statement: what
-cancels the statement cancels the jobs.
+parameter in bold must be given; the others can be left out, or be null. A condition that chooses
+rows must not be null. [SQL](sql.md) has statements for some of the procedures. A procedure that
+runs Spark jobs runs them in the session of the statement: what cancels the statement cancels the
+jobs.
 
 | parameter of many procedures | |
 |---|---|

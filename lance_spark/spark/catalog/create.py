@@ -15,8 +15,10 @@ from pyspark.sql.types import StructType
 
 from lance_spark.errors import (
     InvalidInputError,
+    LanceError,
     TableExistsError,
     TableNotFoundError,
+    UncertainCommitError,
     UnsupportedError,
 )
 from lance_spark.namespace import TableEntry
@@ -37,8 +39,14 @@ def create_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     entry, exists = _target(catalog, arguments)
     if exists:
         raise _exists(arguments)
-    _commit_empty(entry, arguments, NewTable(must_create=True))
-    _register(catalog, arguments, entry)
+    try:
+        _commit_empty(entry, arguments, NewTable(must_create=True))
+        _register(catalog, arguments, entry)
+    except UncertainCommitError:
+        raise
+    except Exception:
+        _cancel(catalog, arguments, entry)
+        raise
     return loaded(entry)
 
 
@@ -84,14 +92,10 @@ def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         ``create_or_replace``.
     """
     catalog = Catalog.of(arguments)
-    entry, exists = _target(catalog, arguments)
     mode = arguments["mode"]
+    entry, exists = _target(catalog, arguments, must_exist=mode == _REPLACE)
     if exists and mode == _CREATE:
         raise _exists(arguments)
-    if not exists and mode == _REPLACE:
-        raise TableNotFoundError(
-            f"table {arguments['name']} was not found; use CREATE TABLE, or CREATE OR REPLACE TABLE"
-        )
     write_options, stored = properties.split(arguments["properties"])
     new_table = NewTable(must_create=not exists, properties=stored)
     # The state stays in the JVM, and is not part of a plan.
@@ -121,10 +125,9 @@ def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def abort_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Clean up after a statement that failed. The writer has deleted its files."""
     state = arguments["state"]
-    if not state["exists"] and not is_path(arguments):
-        catalog = Catalog.of(arguments)
+    if not state["exists"]:
         entry = TableEntry(state["location"], {}, state["storage_options"])
-        catalog.namespace.cancel_table(catalog.table_identifier(arguments), entry)
+        _cancel(Catalog.of(arguments), arguments, entry)
     return {}
 
 
@@ -135,8 +138,20 @@ def _exists(arguments: Mapping[str, Any]) -> TableExistsError:
     )
 
 
-def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry, bool]:
-    """Return where a table is or will be, and whether it exists."""
+def _absent(arguments: Mapping[str, Any]) -> TableNotFoundError:
+    return TableNotFoundError(
+        f"table {arguments['name']} was not found; use CREATE TABLE, or CREATE OR REPLACE TABLE"
+    )
+
+
+def _target(
+    catalog: Catalog, arguments: Mapping[str, Any], *, must_exist: bool = False
+) -> tuple[TableEntry, bool]:
+    """Return where a table is or will be, and whether it exists.
+
+    A namespace may take the name of a new table here: the caller calls `_cancel` if the statement
+    fails.
+    """
     provider = arguments["properties"].get(properties.PROVIDER, "lance").lower()
     # Without a format, DataFrameWriter.saveAsTable names the default format of the session.
     if provider not in ("lance", arguments["default_provider"].lower()):
@@ -152,12 +167,17 @@ def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry,
         )
     if is_path(arguments):
         entry = catalog.path_entry(arguments["name"])
-        return entry, _has_version(entry)
+        exists = _has_version(entry)
+        if must_exist and not exists:
+            raise _absent(arguments)
+        return entry, exists
     identifier = catalog.table_identifier(arguments)
     location = arguments["properties"].get(properties.LOCATION)
     try:
         entry, exists = catalog.namespace.describe_table(identifier), True
     except TableNotFoundError:
+        if must_exist:
+            raise _absent(arguments) from None
         entry, exists = catalog.namespace.new_table(identifier), False
     # Spark adds the scheme file: to a LOCATION without one.
     uri = None if location is None else parse_uri(location).uri
@@ -167,6 +187,11 @@ def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry,
                 f"table {arguments['name']} is at {entry.location}, not at {location}; remove "
                 "LOCATION, or drop the table first"
             )
+        try:
+            catalog.namespace.check_location(identifier, uri)
+        except LanceError:
+            _cancel(catalog, arguments, entry)
+            raise
         entry = TableEntry(uri, entry.properties, entry.storage_options)
     return entry, exists
 
@@ -174,6 +199,12 @@ def _target(catalog: Catalog, arguments: Mapping[str, Any]) -> tuple[TableEntry,
 def _register(catalog: Catalog, arguments: Mapping[str, Any], entry: TableEntry) -> None:
     if not is_path(arguments):
         catalog.namespace.register_table(catalog.table_identifier(arguments), entry)
+
+
+def _cancel(catalog: Catalog, arguments: Mapping[str, Any], entry: TableEntry) -> None:
+    """Release the name of a new table that was not written."""
+    if not is_path(arguments):
+        catalog.namespace.cancel_table(catalog.table_identifier(arguments), entry)
 
 
 def _has_version(entry: TableEntry) -> bool:

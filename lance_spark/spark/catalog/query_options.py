@@ -33,7 +33,8 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ------
     TableNotFoundError, VersionNotFoundError, InvalidOptionError
     """
-    query = arguments.get("query")
+    # The class of the table checks a path, and lets that of the table pass.
+    query = {k: v for k, v in (arguments.get("query") or {}).items() if k.lower() != "path"}
     if not query or arguments.get("for_write"):
         return tables.load_table(arguments)
     from lance_spark.spark.read.reader import open_table

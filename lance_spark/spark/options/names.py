@@ -57,16 +57,20 @@ READ_NAMES = (
 #: Base paths of a new table, and base paths that data files go to.
 BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
 LOOKBACK = "lance.streaming.dedupe.lookback.versions"
+#: Whether a write by name refuses a table that was dropped.
+MUST_EXIST = "must_exist"
 #: Options that the classes in the JVM set, and no user: the settings of the session that
 #: `replace_where` is parsed with; what an overwrite of a table of the catalog replaces ("all",
 #: "where", "partitions"), and its condition as forms; the properties of the table that a statement
-#: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists.
+#: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists;
+#: whether a write by name refuses a table that was dropped.
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",
     "replace_where_forms",
     "new_table",
     "must_create",
+    MUST_EXIST,
 )
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (

@@ -185,6 +185,8 @@ class OverwriteOptions:
         The table that the write creates or replaces for a statement.
     must_create : bool
         Whether the write fails if the table exists at the time of the commit.
+    must_exist : bool
+        Whether the write fails if the table does not exist when the write is planned.
     """
 
     merge_schema: bool = False
@@ -197,6 +199,7 @@ class OverwriteOptions:
     where_forms: tuple[dict[str, Any], ...] = ()
     new_table: NewTable | None = None
     must_create: bool = False
+    must_exist: bool = False
 
     @property
     def replaces_part(self) -> bool:
@@ -259,6 +262,7 @@ class OverwriteOptions:
             where_forms=tuple(parsed_json(overwrite_options.get("replace_where_forms", "[]"))),
             new_table=_new_table(overwrite_options.get("new_table"), must_create),
             must_create=must_create,
+            must_exist=flag("must_exist", overwrite_options),
         )
 
 

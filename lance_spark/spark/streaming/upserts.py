@@ -42,6 +42,7 @@ from lance_spark.mem_wal.compaction import mem_wal_of
 from lance_spark.mem_wal.staging import read_staged, stage
 from lance_spark.mem_wal.stream_batches import StreamBatch, StreamMode, shaped_rows, write_batch
 from lance_spark.mem_wal.writing.open import spec_of
+from lance_spark.spark.options.names import MUST_EXIST
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.python_process import TaskObject, plain_messages
 from lance_spark.spark.read.projection import find
@@ -102,9 +103,9 @@ class LanceUpsertWriter(TaskObject, DataSourceArrowWriter, DataSourceStreamWrite
                 "option upsert does not apply to the output mode complete, which replaces the "
                 "table; use the output mode append"
             )
-        if options.overwrite:
+        if refused := [name for name in options.overwrite if name != MUST_EXIST]:
             raise InvalidOptionError(
-                f"{display(options.path)}: option {next(iter(options.overwrite))} does not apply "
+                f"{display(options.path)}: option {refused[0]} does not apply "
                 "to streams of upserts: remove it, and add new columns to the table before"
             )
         with naming(display(options.path)):

@@ -83,6 +83,11 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
         job = _begin_replacing_rows(options, columns)
     else:
         job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
+    if effect.must_exist and not job.read_version:
+        raise TableNotFoundError(
+            "the table was dropped by another client after the statement or stream found it by its "
+            "name; create it again"
+        )
     # Batches of Spark have 32-bit offsets, also if the table has 64-bit offsets.
     source = (
         to_arrow_schema(schema, options.column_metadata) if options.large_var_types else data_schema

@@ -17,7 +17,12 @@ from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.procedures import methods
 from lance_spark.spark.catalog.procedures.driving import driving_session
-from lance_spark.spark.catalog.procedures.table import COMMENTS, PROCEDURES, Procedure
+from lance_spark.spark.catalog.procedures.table import (
+    ALL_ROWS,
+    COMMENTS,
+    PROCEDURES,
+    Procedure,
+)
 from lance_spark.spark.jvm.classes import SESSION_CATALOG, java_error
 from lance_spark.spark.table import ChangeResult, LanceTable
 
@@ -64,6 +69,7 @@ def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
                         "name": parameter,
                         "type": text,
                         "required": required,
+                        "default": f"'{ALL_ROWS}'" if parameter == procedure.condition else "NULL",
                         "comment": _comments(name).get(parameter),
                     }
                     for parameter, (text, required) in procedure.parameters.items()
@@ -92,8 +98,10 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None
     }
     for parameter, (_, required) in procedure.parameters.items():
-        if required and parameter not in values:
+        if (required or parameter == procedure.condition) and parameter not in values:
             raise InvalidInputError(f"procedure {name}: parameter {parameter} must not be null")
+    if procedure.condition is not None and values[procedure.condition] == ALL_ROWS:
+        del values[procedure.condition]
     catalog = Catalog.of(arguments)
     table = {**arguments, **table_name(values.pop("table"), arguments)}
     if not procedure.opens and arguments["catalog_name"] == SESSION_CATALOG:
@@ -156,7 +164,12 @@ def _opened(
     catalog: Catalog, table: Mapping[str, Any], spark: Any, values: dict[str, Any]
 ) -> ResultTable:
     """Open the table of a call; remove the parameters of its branch and options from `values`."""
-    options = {**options_of(catalog.describe(table)), **values.pop("table_options", {})}
+    given = values.pop("table_options", {})
+    if any(name.lower() == "path" for name in given):
+        raise InvalidInputError(
+            "table_options has a path, and the table has one already: give the path as table =>"
+        )
+    options = {**options_of(catalog.describe(table)), **given}
     if "branch" in values:
         options["branch"] = values.pop("branch")
     return ResultTable.forPath(spark, options.pop("path"), **options)

@@ -49,6 +49,9 @@ class Procedure:
         Whether it runs Spark jobs, or reads views of the session.
     opens : bool
         Whether it works on a table that exists.
+    condition : str or None
+        The optional parameter that chooses rows. A call without it chooses all rows. A call that
+        gives null is refused, as null may be the result of an expression, such as a concatenation.
     """
 
     required: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +59,7 @@ class Procedure:
     result: str = VERSION
     has_jobs: bool = False
     opens: bool = True
+    condition: str | None = None
 
     @property
     def parameters(self) -> dict[str, tuple[str, bool]]:
@@ -98,6 +102,9 @@ _FROM = {"source": "string"}
 _KEYED = {"key": "array<string>", "columns": "array<string>"}
 _REFERENCE = {"version": "long", "tag": "string"}
 
+#: Default of the parameter that chooses rows: a condition that all rows meet.
+ALL_ROWS = "true"
+
 #: Comments of parameters that mean the same in all procedures.
 COMMENTS: Mapping[str, str] = {
     "table": "Name of a table in the catalog, or a path.",
@@ -135,6 +142,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         },
         COMPACTION_COLUMNS,
         has_jobs=True,
+        condition="where",
     ),
     "vacuum": Procedure({}, _VACUUM, VACUUM_COLUMNS),
     "cleanup": Procedure(
@@ -190,12 +198,15 @@ PROCEDURES: Mapping[str, Procedure] = {
         {"columns": "array<string>"}, _COMMIT, "status string, primary_key_columns string"
     ),
     # Rows
-    "delete": Procedure({}, {"condition": "string", **_CHANGE}, _ROWS, has_jobs=True),
+    "delete": Procedure(
+        {}, {"condition": "string", **_CHANGE}, _ROWS, has_jobs=True, condition="condition"
+    ),
     "update": Procedure(
         {"set": "map<string, string>"},
         {"condition": "string", "mode": "string", **_CHANGE},
         _ROWS,
         has_jobs=True,
+        condition="condition",
     ),
     "update_columns": Procedure(_COLUMNS, _CHANGE, _ROWS, has_jobs=True),
     "replace_where": Procedure(
@@ -214,6 +225,7 @@ PROCEDURES: Mapping[str, Procedure] = {
         {"where": "string", "fragment_ids": "array<long>", **_CHANGE},
         COMPACTION_COLUMNS,
         has_jobs=True,
+        condition="where",
     ),
     # Indexes
     "describe_indices": Procedure(result=INDEX_COLUMNS),

@@ -51,6 +51,8 @@ public class NamedTable
     {"spark.sql.timeTravelTimestampKey", "timestampAsOf"}
   };
 
+  private static final String PATH = "path";
+
   /** Option of tables whose credentials a namespace renews. */
   private static final String CREDENTIAL_SOURCE = "storage.credential_source";
 
@@ -192,8 +194,35 @@ public class NamedTable
   /** Returns the options of the table and of a query. */
   CaseInsensitiveStringMap with(Map others) {
     Map all = new HashMap(options);
-    all.putAll(unanswered(others));
+    all.putAll(withoutPath(unanswered(others), (String) options.get(PATH), name));
     return new CaseInsensitiveStringMap(all);
+  }
+
+  /**
+   * Returns the options of a query or a write without a path, which the table has already. Refuses
+   * the path of another table, which the query would read, or the write change, instead.
+   *
+   * @param table the path of the table
+   */
+  static Map withoutPath(Map others, String table, String name) {
+    Map all = new HashMap(others);
+    Object[] names = others.keySet().toArray();
+    for (int i = 0; i < names.length; i++) {
+      if (PATH.equalsIgnoreCase((String) names[i])) {
+        String given = (String) all.remove(names[i]);
+        if (!place(given).equals(place(table))) {
+          throw Errors.unchecked(
+              "table " + name + " is at " + place(table) + ", and the option path names " + given
+                  + ": remove the option, or use format('lance') with load or save for a path");
+        }
+      }
+    }
+    return all;
+  }
+
+  /** Returns a path in one of the forms that mean the same. */
+  private static String place(String path) {
+    return path.replaceFirst("^file:/+", "/").replaceFirst("(?<=[^/])/+$", "");
   }
 
   /** Returns the options of a query without those that the choice of the table has answered. */

@@ -61,7 +61,8 @@ public class NewTable implements StagedTable, SupportsWrite {
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     written = true;
     Map options = new HashMap((Map) staged.get("options"));
-    options.putAll(info.options().asCaseSensitiveMap());
+    String path = (String) options.get("path");
+    options.putAll(NamedTable.withoutPath(info.options().asCaseSensitiveMap(), path, name()));
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);

@@ -20,6 +20,9 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   /** What the write replaces: "all", "where" or "partitions". */
   static final String REPLACES = "replaces";
 
+  /** Whether the table must exist when the write is planned; it would be created otherwise. */
+  static final String MUST_EXIST = "must_exist";
+
   /** The condition, as forms. */
   static final String CONDITION = "replace_where_forms";
 
@@ -28,6 +31,7 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   private final LogicalWriteInfo info;
   private final StructType table;
   private final Map added = new HashMap();
+  private boolean overwrites;
 
   OverwriteBuilder(String name, PythonTable python, LogicalWriteInfo info, StructType table) {
     this.name = name;
@@ -37,11 +41,13 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   }
 
   public WriteBuilder truncate() {
+    overwrites = true;
     added.put(REPLACES, "all");
     return this;
   }
 
   public WriteBuilder overwriteDynamicPartitions() {
+    overwrites = true;
     added.put(REPLACES, "partitions");
     return this;
   }
@@ -58,19 +64,19 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   }
 
   public WriteBuilder overwrite(Predicate[] predicates) {
+    overwrites = true;
     added.put(REPLACES, "where");
     added.put(CONDITION, Forms.json(Predicates.all(predicates, table)));
     return this;
   }
 
   public Write build() {
-    if (added.isEmpty()) {
-      return new PathWriteBuilder(python.newWriteBuilder(info), true).build();
-    }
+    added.put(MUST_EXIST, "true");
     Map options = new HashMap(info.options().asCaseSensitiveMap());
     options.putAll(added);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), info.schema());
-    return new PathWriteBuilder(python.newWriteBuilder(complete), true).truncate().build();
+    PathWriteBuilder writer = new PathWriteBuilder(python.newWriteBuilder(complete), true);
+    return overwrites ? writer.truncate().build() : writer.build();
   }
 }

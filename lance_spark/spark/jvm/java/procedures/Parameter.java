@@ -27,9 +27,11 @@ public class Parameter implements ProcedureParameter {
     return type;
   }
 
-  /** Returns null for a parameter that a statement must have; Python has the other defaults. */
+  /** Returns null for a parameter that a statement must have; for most others, Python has it. */
   public DefaultValue defaultValue() {
-    return Boolean.TRUE.equals(description.get("required")) ? null : new DefaultValue("NULL");
+    return Boolean.TRUE.equals(description.get("required"))
+        ? null
+        : new DefaultValue((String) description.get("default"));
   }
 
   public String comment() {
