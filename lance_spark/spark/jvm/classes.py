@@ -15,6 +15,7 @@ session/
     Installer               adds all classes to a server of Spark Connect
 scan/
     PushDownRule            replaces the Python table in a plan by a RequestTable
+    NullConditions          keeps conditions from Spark that it fails to translate
     RequestTable            the table in the plan of one query; makes the scan builder
     RequestScanBuilder      receives columns, filters, aggregates and limit from Spark
       ExpressionScanBuilder, Expressions    filters of Spark 4.1 and later

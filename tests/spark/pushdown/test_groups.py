@@ -235,3 +235,23 @@ def test_many_groups_stay_with_spark(
         keys = table[name].to_numpy()
         assert len(groups) == keys.max() + 1
         assert groups[7] == (int(ids[keys == 7].sum()), int((keys == 7).sum()))
+
+
+def test_conditions_that_spark_does_not_translate(
+    spark: Any, pushdown: Callable[..., None], paths: tuple[str, str]
+) -> None:
+    """Spark makes `tiny IS NULL AND NULL` of the comparison, and fails to translate it."""
+    pushdown(True)
+    spark.read.format("lance").load(paths[0]).createOrReplaceTempView("t")
+    try:
+        for query, expected in (
+            ("select bool_or(tiny > 300), max(id) from t", [(False, 3 * ROWS - 1)]),
+            ("select count(distinct day), bool_or(tiny <= 300) from t", [(4, True)]),
+            ("select id from t where id < 3 order by tiny > 300, id limit 2", None),
+            ("select tiny > 300 a, count(*) > 5 from t group by 1 order by a", None),
+        ):
+            rows = [tuple(row) for row in spark.sql(query).collect()]
+            assert len(rows) in (1, 2)
+            assert expected is None or rows == expected, query
+    finally:
+        spark.catalog.dropTempView("t")

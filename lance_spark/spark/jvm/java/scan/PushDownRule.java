@@ -38,7 +38,7 @@ public class PushDownRule extends Rule {
       if (!isEnabled()) {
         return plan;
       }
-      LogicalPlan marked = SelectiveFilter.inSubqueries((LogicalPlan) plan);
+      LogicalPlan marked = NullConditions.hidden(SelectiveFilter.inSubqueries((LogicalPlan) plan));
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
       return (TreeNode) marked.transform(new Replacement(joined, clustering));

@@ -1,0 +1,87 @@
+package org.lancespark;
+
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.Function1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Conditions with a null literal, such as `x IS NULL AND NULL`, to which Spark's optimizer turns
+ * comparisons of a column with a value outside of its type.
+ *
+ * <p>Spark fails when it translates such a condition for a scan that takes aggregates or orders. It
+ * does not translate an expression around the null, so that it evaluates the condition itself.
+ */
+final class NullConditions extends AbstractPartialFunction {
+  private NullConditions() {}
+
+  /** Returns the plan with an expression around each null of a condition over our tables. */
+  static LogicalPlan hidden(LogicalPlan plan) {
+    return (LogicalPlan) plan.transform(new NullConditions());
+  }
+
+  public boolean isDefinedAt(Object node) {
+    boolean isTranslated =
+        node instanceof Aggregate || node instanceof Sort || node instanceof Project;
+    return isTranslated && readsOurs((LogicalPlan) node);
+  }
+
+  public Object applyOrElse(Object node, Function1 otherwise) {
+    return isDefinedAt(node)
+        ? ((LogicalPlan) node).transformExpressions(new Wrapping())
+        : otherwise.apply(node);
+  }
+
+  private static boolean readsOurs(LogicalPlan node) {
+    for (int i = 0; i < node.collectLeaves().size(); i++) {
+      Object leaf = node.collectLeaves().apply(i);
+      boolean isNamed =
+          leaf instanceof DataSourceV2Relation
+              && ((DataSourceV2Relation) leaf).table() instanceof NamedTable;
+      if (isNamed || PushDownRule.isOurs(leaf)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static class Wrapping extends AbstractPartialFunction {
+    public boolean isDefinedAt(Object e) {
+      return (e instanceof And || e instanceof Or) && (isNull(left(e)) || isNull(right(e)));
+    }
+
+    public Object applyOrElse(Object e, Function1 otherwise) {
+      if (!isDefinedAt(e)) {
+        return otherwise.apply(e);
+      }
+      Expression left = wrapped(left(e));
+      Expression right = wrapped(right(e));
+      return e instanceof And ? (Object) new And(left, right) : new Or(left, right);
+    }
+
+    private static Expression wrapped(Expression e) {
+      return isNull(e) ? new KnownNullable(e) : e;
+    }
+
+    private static boolean isNull(Expression e) {
+      return e instanceof Literal && ((Literal) e).value() == null;
+    }
+
+    private static Expression left(Object e) {
+      return (Expression) ((BinaryExpression) e).left();
+    }
+
+    private static Expression right(Object e) {
+      return (Expression) ((BinaryExpression) e).right();
+    }
+  }
+}
