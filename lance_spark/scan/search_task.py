@@ -104,7 +104,8 @@ class SearchedVersion:
             The rows of an overlay cannot be decoded.
         """
         field_ids = value_fields(path)
-        covered = moved.fragments(BitMap.union(BitMap(), *segments))
+        # A segment has no rows of a fragment of which it covers a part; see `live_addresses`.
+        covered = BitMap.union(BitMap(), *map(moved.fragments, segments))
         covered &= BitMap(fragment.id for fragment in self.fragments)
         overlaid: dict[int, BitMap] = {}
         for fragment in self.fragments:

@@ -182,9 +182,11 @@ class MovedRows:
         CorruptTableError
             The moved rows do not match their fragments.
         """
+        # Of a fragment that has rows of others, too, another segment may have all rows.
+        covered = self.fragments(fragments) & covered
         if stable_row_ids:
             is_live, addresses = find(ids)
-            return addresses, is_live & in_fragments(addresses, self.fragments(fragments) & covered)
+            return addresses, is_live & in_fragments(addresses, covered)
         moved, is_own = self.addresses(ids, fragments)
         is_live, addresses = find(moved)
         return addresses, is_own & is_live & in_fragments(addresses, covered)

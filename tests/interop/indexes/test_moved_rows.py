@@ -8,10 +8,15 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from lance import optimize
 
 import lance_spark
+from lance_spark.dataset import Compaction
+from lance_spark.errors import CommitConflictError
 from lance_spark.table.indexes import fragment_reuse
+from lance_spark.table.operations.data import rewrite
 
+VECTOR = pa.list_(pa.float32(), 2)
 FILTERS = ["x = 5", "x = 2999", "x > 2990", "x < 3 OR x = 1500", "x = 3100", "x IN (1, 2, 950)"]
 
 
@@ -131,3 +136,54 @@ def test_overlays_of_rows_that_moved_twice(
         assert distances == {
             number: 2.0 * ((1000 if number == 3 else number) - 3) ** 2 for number in range(40)
         }
+
+
+def moved_vectors(batch: pa.RecordBatch) -> pa.Array:
+    values: pa.Array = pa.array([[x + 50.0, x] for x in batch["x"].to_pylist()], VECTOR)
+    return values
+
+
+@pytest.mark.parametrize("who", ["own", "unchecked", "pylance"])
+def test_a_segment_of_a_part_of_compacted_fragments(
+    who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment over fragments that are gone is committed while their rows are compacted again."""
+    path = str(tmp_path / "t.lance")
+
+    def rows(start: int, stop: int) -> pa.Table:
+        vectors = pa.array([[float(x)] * 2 for x in range(start, stop)], VECTOR)
+        return pa.table({"x": range(start, stop), "v": vectors})
+
+    dataset = lance_spark.write_dataset(rows(0, 10), path, max_rows_per_file=5)
+    options = {"num_partitions": 1}
+    part = dataset.create_index_uncommitted("v", "IVF_FLAT", "i", fragment_ids=[0, 1], **options)
+    dataset, _ = dataset.compact_files(target_rows_per_fragment=10, defer_index_remap=True)
+    dataset = lance_spark.write_dataset(rows(10, 15), path, mode="append")
+    compaction: dict[str, Any] = {"target_rows_per_fragment": 100, "defer_index_remap": True}
+    if who != "pylance":
+        plan = Compaction.plan(dataset, compaction)
+        results = [task.execute(dataset) for task in plan.tasks]
+        dataset.commit_existing_index_segments("i", "v", [part])
+    if who == "unchecked":
+        # Readers are right without the check, too.
+        monkeypatch.setattr(rewrite, "_check_covered_groups", lambda *_: None)
+        Compaction.commit(dataset, results, compaction)
+    elif who == "own":
+        with pytest.raises(CommitConflictError, match="only some of the fragments"):
+            Compaction.commit(dataset, results, compaction)
+        lance_spark.open_dataset(path).compact_files(**compaction)
+    else:
+        theirs = lance.dataset(path)
+        tasks = optimize.Compaction.plan(theirs, options=compaction).tasks
+        done = [task.execute(theirs) for task in tasks]
+        dataset.commit_existing_index_segments("i", "v", [part])
+        optimize.Compaction.commit(theirs, done)
+    query = {"column": "v", "q": [3.0, 3.0], "k": 20}
+    for _ in range(2):
+        dataset = lance_spark.open_dataset(path).optimize_indices(num_indices_to_merge=0)
+        values = {row["x"]: row["v"] for row in dataset.to_table(["x", "v"]).to_pylist()}
+        found = dataset.to_table(["x", "_distance"], nearest=query).to_pydict()
+        assert sorted(found["x"]) == list(range(15))
+        expected = [sum((item - 3) ** 2 for item in values[x]) for x in found["x"]]
+        assert found["_distance"] == pytest.approx(expected)
+        dataset.update({"v": moved_vectors}, "x < 5", mode="columns")

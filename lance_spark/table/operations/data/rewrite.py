@@ -204,12 +204,13 @@ class Rewrite(Operation):
         Raises
         ------
         CommitConflictError
-            No group remains.
+            No group remains, or an index covers some fragments of a group, but not all.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
         remaining = self._without_changed_groups(rebase.committed)
         if remaining.reuse is None:
             return remaining
+        _check_covered_groups(remaining.groups, rebase)
         rebased = with_reuse(remaining, rebase.paths, rebase.newest)
         rebase.written.extend(rebased.deletion_files)
         rebase.written.extend(self.deletion_files)
@@ -336,6 +337,29 @@ def with_reuse(
     section = indexes.section_of(newest)
     entry, path = fragment_reuse.build_entry(paths, section, moves, newest.version)
     return replace(rewrite, reuse=ReuseEntry(tuple(moves), entry, path))
+
+
+def _check_covered_groups(groups: Iterable[RewriteGroup], rebase: Rebase) -> None:
+    """Raise an error if an index covers some fragments of a group, but not all.
+
+    The bitmap of an index that was created meanwhile can name the fragments from before an earlier
+    compaction.
+
+    Raises
+    ------
+    CommitConflictError, CorruptTableError, StorageError
+    """
+    section = indexes.section_of(rebase.newest)
+    entry = fragment_reuse.find_entry(section)
+    if entry is None or fragment_reuse.is_tagged(entry):
+        return
+    content = fragment_reuse.read_content(rebase.paths, entry)
+    moved = [group.ids for group in groups]
+    for index in section.indices:
+        bitmap = None if indexes.is_system(index) else indexes.fragment_bitmap(index)
+        if bitmap is not None:
+            covered = fragment_reuse.remap_fragments(bitmap, content)
+            index_updates.replace_fragments(covered, moved, index.name)
 
 
 def _same_rows(fragment: Fragment, current: table_pb2.DataFragment, columns: Set[int]) -> bool:
