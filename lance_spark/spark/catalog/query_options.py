@@ -13,12 +13,15 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.errors import UnsupportedError
+from lance_spark.errors import InvalidOptionError, UnsupportedError
 from lance_spark.spark.catalog import tables
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.types.mapping import to_declared_schema
+
+#: Options that name the version that a query reads.
+_REFERENCES = frozenset({"version", "tag", "branch", "timestamp"})
 
 
 def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +34,9 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    TableNotFoundError, VersionNotFoundError, InvalidOptionError
+    TableNotFoundError, VersionNotFoundError
+    InvalidOptionError
+        Also if the query names two versions.
     """
     # The class of the table checks a path, and lets that of the table pass.
     query = {k: v for k, v in (arguments.get("query") or {}).items() if k.lower() != "path"}
@@ -45,6 +50,7 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if version is not None or timestamp is not None:
         # Says whether the text is a version, a tag or a branch.
         _, reference = tables.opened(entry, version, timestamp)
+    _check_one_version(arguments["name"], reference, query)
     options = {**options_of(entry), **reference, **query}
     parsed = ReadOptions.parse(options)
     dataset = open_table(parsed)
@@ -63,10 +69,11 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ------
     UnsupportedError
     InvalidOptionError
-        An option is not known, or has an invalid value.
+        An option is not known, has an invalid value, or names another version than the statement.
     """
     from lance_spark.spark.read.reader import open_table
 
+    _check_one_version(arguments["name"], arguments["options"], arguments["query"])
     options = {**arguments["options"], **arguments["query"]}
     parsed = ReadOptions.parse(options)
     known = StructType.fromJson(json.loads(arguments["schema"]))
@@ -78,6 +85,17 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
             f"spark.read.format('lance').options(...).load({parsed.path!r})"
         )
     return {}
+
+
+def _check_one_version(name: str, chosen: Mapping[str, Any], query: Mapping[str, Any]) -> None:
+    """Refuse options that name another version than the statement, or the option versionAsOf."""
+    for option, value in query.items():
+        existing = chosen.get(option.lower())
+        if option.lower() in _REFERENCES and existing not in (None, value):
+            raise InvalidOptionError(
+                f"{name}: the option {option} is {value}, and VERSION AS OF, TIMESTAMP AS OF or "
+                f"the option versionAsOf or timestampAsOf says {existing}; give one of them"
+            )
 
 
 def _schema(options: ReadOptions, dataset: Dataset) -> StructType:

@@ -44,6 +44,15 @@ def test_versions_by_option(spark: Any, catalog: TestCatalog) -> None:
         spark.read.option("vers1on", 2).table("queried.t").collect()
 
 
+def test_two_versions_are_refused(spark: Any, catalog: TestCatalog) -> None:
+    read = spark.read.option("versionAsOf", 1)
+    assert read.option("version", 1).table("queried.t").count() == 0
+    with pytest.raises(Exception, match="option version is 2"):
+        read.option("version", 2).table("queried.t").collect()
+    with pytest.raises(Exception, match="option version is 2"):
+        catalog.sql("SELECT * FROM CAT.t VERSION AS OF 1 WITH ('version' = '2')")
+
+
 def test_options_that_change_the_columns(spark: Any, catalog: TestCatalog) -> None:
     queries: dict[str, Callable[[], Any]] = {
         "blobs": lambda: spark.read.option("blob_handling", "all_binary").table("queried.t"),
