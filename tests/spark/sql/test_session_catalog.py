@@ -127,6 +127,25 @@ def test_a_statement_that_fails_leaves_no_table(db: Database) -> None:
     assert not db.spark.catalog.tableExists("own.failed")
 
 
+def test_a_statement_that_fails_keeps_the_table_of_another_client(db: Database) -> None:
+    """The other client creates a table in the folder while the query runs."""
+    folder = str(db.folder / "theirs")
+
+    def create(number: int) -> int:
+        import lance_spark
+
+        lance_spark.write_dataset(pa.table({"id": [7]}), folder, mode="overwrite")
+        raise ValueError("the query fails")
+
+    db.spark.udf.register("create_theirs", create, "long")
+    with pytest.raises(Exception, match="the query fails"):
+        db.sql("CREATE TABLE DB.theirs USING lance AS SELECT create_theirs(id) AS id FROM range(1)")
+    assert db.pylance("theirs").to_table()["id"].to_pylist() == [7]
+    assert db.sql("SELECT * FROM DB.theirs") == [(7,)]
+    db.sql("DROP TABLE DB.theirs")
+    assert not (db.folder / "theirs").exists()
+
+
 def test_tables_with_a_location(db: Database, tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     lance.write_dataset(pa.table({"id": [1, 2]}), str(path))

@@ -134,7 +134,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
     try {
       paths.createTable(path, columns, partitions, properties);
     } catch (Exception e) {
-      super.dropTable(identifier);
+      forget(identifier, path);
       throw Errors.rethrow(e);
     }
     return registered;
@@ -232,12 +232,23 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
             paths, path, schema, properties, staged, replaces ? null : this, identifier);
       } catch (Exception e) {
         if (!replaces) {
-          super.dropTable(identifier);
+          forget(identifier, path);
         }
         throw Errors.rethrow(e);
       }
     } catch (Exception e) {
       throw Errors.rethrow(e);
+    }
+  }
+
+  /**
+   * Removes the name of a table that was not created. Spark deletes the folder of a managed table
+   * with its name: both stay if the folder has a table, of another client, or by a commit whose
+   * answer was lost.
+   */
+  void forget(Identifier identifier, TableName path) {
+    if (!paths.tableExists(path)) {
+      super.dropTable(identifier);
     }
   }
 

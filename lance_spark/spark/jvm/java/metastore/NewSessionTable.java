@@ -8,6 +8,7 @@ import org.apache.spark.sql.types.StructType;
 public class NewSessionTable extends NewTable {
   private final LanceSessionCatalog created;
   private final Identifier entry;
+  private final TableName path;
 
   /**
    * Makes a table.
@@ -25,12 +26,13 @@ public class NewSessionTable extends NewTable {
     super(paths, path, schema, properties, staged);
     this.created = created;
     this.entry = entry;
+    this.path = path;
   }
 
   public void abortStagedChanges() {
     super.abortStagedChanges();
     if (created != null) {
-      created.dropTable(entry);
+      created.forget(entry, path);
     }
   }
 }
