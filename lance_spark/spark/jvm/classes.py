@@ -209,7 +209,7 @@ def _files(classes: Any) -> dict[str, bytes]:
 def _write_zip(files: Mapping[str, bytes], target: Path | IO[bytes]) -> None:
     with zipfile.ZipFile(target, "w") as jar:
         for name in sorted(files):
-            jar.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
+            jar.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED, 9)
 
 
 @contextmanager

@@ -13,13 +13,11 @@ import org.apache.spark.sql.catalyst.util.ResolveDefaultColumns$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
-import scala.Function1;
 import scala.Option;
 import scala.collection.Iterator;
 import scala.collection.immutable.Map;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Adds the columns that an INSERT by name leaves out, with their defaults. Later versions of Spark
@@ -114,15 +112,12 @@ public class MissingColumnsRule extends Rule {
     }
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       return node instanceof InsertIntoStatement || node instanceof MergeIntoTable;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       if (node instanceof MergeIntoTable) {
         check((MergeIntoTable) node);
         return node;

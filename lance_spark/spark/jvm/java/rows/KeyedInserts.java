@@ -16,14 +16,12 @@ import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.types.DataTypes;
-import scala.Function1;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * The inserts of a MERGE that only inserts, into a table with a primary key. Spark plans it as an
@@ -135,7 +133,7 @@ final class KeyedInserts {
   }
 
   /** Puts another version of the table in its place, in the analysed plan of such a statement. */
-  static final class Replacement extends AbstractPartialFunction {
+  static final class Replacement extends Replacing {
     private final NamedTable table;
     private final NamedTable next;
 
@@ -149,10 +147,7 @@ final class KeyedInserts {
       return target != null && target.table().equals(table) && isRead(node, target);
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       DataSourceV2Relation target = target(node);
       LogicalPlan query = (LogicalPlan) Versions.field((Product) node, "query");
       try {
@@ -168,7 +163,7 @@ final class KeyedInserts {
     }
   }
 
-  static final class Relations extends AbstractPartialFunction {
+  static final class Relations extends Replacing {
     private final DataSourceV2Relation target;
     private final NamedTable next;
 
@@ -181,11 +176,9 @@ final class KeyedInserts {
       return isSame(node, target);
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
+    Object replaced(Object node) {
       try {
-        return isSame(node, target)
-            ? Versions.relationOver((DataSourceV2Relation) node, next)
-            : otherwise.apply(node);
+        return Versions.relationOver((DataSourceV2Relation) node, next);
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }

@@ -6,8 +6,6 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import scala.Function1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Runs a statement again on the newest version of its table, after another client has changed the
@@ -32,7 +30,7 @@ final class Replanning {
     return true;
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     private final RowChange change;
     private final RowChange next;
 
@@ -46,10 +44,7 @@ final class Replanning {
       return RowChangeRule.changeOf(table) == change;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       Table operated = new RowLevelOperationTable(next.table, next);
       try {
         if (node instanceof WriteDelta) {

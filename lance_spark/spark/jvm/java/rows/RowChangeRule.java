@@ -19,9 +19,7 @@ import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
-import scala.Function1;
 import scala.collection.Iterator;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Has Python workers write the changed rows of a DELETE, UPDATE or MERGE, as they write the rows of
@@ -82,7 +80,7 @@ public class RowChangeRule extends Rule {
     return write;
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       return viewedTable(node) != null
           || SourceKeys.isInsertOnly(node)
@@ -90,10 +88,7 @@ public class RowChangeRule extends Rule {
               && changeOf(Versions.field((WriteDelta) node, "table")) != null;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       String viewed = viewedTable(node);
       if (viewed != null) {
         throw Errors.unchecked(

@@ -30,14 +30,12 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.V2ScanRelationPushDown$;
 import org.apache.spark.sql.types.DataType;
-import scala.Function1;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Filters the table of a MERGE by the join keys of its source, if the rows of the source are part
@@ -48,7 +46,7 @@ import scala.runtime.AbstractPartialFunction;
  * <p>Only joins that drop a row of the table without a match are changed: not those of a MERGE with
  * clauses for rows that match no row of the source.
  */
-final class SourceKeys extends AbstractPartialFunction {
+final class SourceKeys extends Replacing {
   private static final int MAX_ROWS = 10000;
 
   private final Table table;
@@ -147,10 +145,7 @@ final class SourceKeys extends AbstractPartialFunction {
     return read == table || read.equals(table) ? (DataSourceV2Relation) inner : null;
   }
 
-  public Object applyOrElse(Object node, Function1 otherwise) {
-    if (!isDefinedAt(node)) {
-      return otherwise.apply(node);
-    }
+  Object replaced(Object node) {
     try {
       boolean isLeft = isDropped(node, true);
       LogicalPlan source = side(node, !isLeft);
@@ -305,7 +300,7 @@ final class SourceKeys extends AbstractPartialFunction {
   }
 
   /** Filters a relation. Spark pushes one filter down to a scan, so two become one. */
-  static class Filtered extends AbstractPartialFunction {
+  static class Filtered extends Replacing {
     private final Object relation;
     private final Filter filter;
 
@@ -322,26 +317,23 @@ final class SourceKeys extends AbstractPartialFunction {
       return node instanceof Filter && ((Filter) node).child() == filter;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (isAbove(node)) {
-        Expression both = new And(filter.condition(), ((Filter) node).condition());
-        return new Filter(both, (LogicalPlan) relation);
+    Object replaced(Object node) {
+      if (node == relation) {
+        return filter;
       }
-      return node == relation ? filter : otherwise.apply(node);
+      Expression both = new And(filter.condition(), ((Filter) node).condition());
+      return new Filter(both, (LogicalPlan) relation);
     }
   }
 
   /** Puts rows that came with a reply in the place of their scan. */
-  static class DriverRows extends AbstractPartialFunction {
+  static class DriverRows extends Replacing {
     public boolean isDefinedAt(Object node) {
       return node instanceof DataSourceV2ScanRelation
           && ((DataSourceV2ScanRelation) node).scan() instanceof DriverRowsScan;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) node;
       List rows = Arrays.asList(((DriverRowsScan) relation.scan()).rows());
       return new LocalRelation(relation.output(), AssignedColumns.seq(rows), false, Option.empty());

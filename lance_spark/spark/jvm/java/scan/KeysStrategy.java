@@ -5,11 +5,9 @@ import org.apache.spark.sql.catalyst.expressions.V2ExpressionUtils;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
-import scala.Function1;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Gives scans that are partitioned by buckets the function of the buckets. Spark looks for it in
@@ -45,17 +43,13 @@ public class KeysStrategy extends ScanStrategy {
     return found.isDefined() ? found.get() : null;
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       return bucket(node) != null;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      Object bucket = bucket(node);
-      if (bucket == null) {
-        return otherwise.apply(node);
-      }
-      Seq keys = CollectionConverters.asScala(Collections.singletonList(bucket)).toSeq();
+    Object replaced(Object node) {
+      Seq keys = CollectionConverters.asScala(Collections.singletonList(bucket(node))).toSeq();
       try {
         return Versions.copy(
             (DataSourceV2ScanRelation) node,

@@ -11,8 +11,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
-import scala.Function1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Conditions with a null literal, such as `x IS NULL AND NULL`, to which Spark's optimizer turns
@@ -21,7 +19,7 @@ import scala.runtime.AbstractPartialFunction;
  * <p>Spark fails when it translates such a condition for a scan that takes aggregates or orders. It
  * does not translate an expression around the null, so that it evaluates the condition itself.
  */
-final class NullConditions extends AbstractPartialFunction {
+final class NullConditions extends Replacing {
   private NullConditions() {}
 
   /** Returns the plan with an expression around each null of a condition over our tables. */
@@ -35,10 +33,8 @@ final class NullConditions extends AbstractPartialFunction {
     return isTranslated && readsOurs((LogicalPlan) node);
   }
 
-  public Object applyOrElse(Object node, Function1 otherwise) {
-    return isDefinedAt(node)
-        ? ((LogicalPlan) node).transformExpressions(new Wrapping())
-        : otherwise.apply(node);
+  Object replaced(Object node) {
+    return ((LogicalPlan) node).transformExpressions(new Wrapping());
   }
 
   private static boolean readsOurs(LogicalPlan node) {
@@ -54,15 +50,12 @@ final class NullConditions extends AbstractPartialFunction {
     return false;
   }
 
-  static class Wrapping extends AbstractPartialFunction {
+  static class Wrapping extends Replacing {
     public boolean isDefinedAt(Object e) {
       return (e instanceof And || e instanceof Or) && (isNull(left(e)) || isNull(right(e)));
     }
 
-    public Object applyOrElse(Object e, Function1 otherwise) {
-      if (!isDefinedAt(e)) {
-        return otherwise.apply(e);
-      }
+    Object replaced(Object e) {
       Expression left = wrapped(left(e));
       Expression right = wrapped(right(e));
       return e instanceof And ? (Object) new And(left, right) : new Or(left, right);

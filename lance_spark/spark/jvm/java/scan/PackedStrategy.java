@@ -2,8 +2,6 @@ package org.lancespark;
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
-import scala.Function1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Replaces scans of arrays of numbers by scans that return them packed, and unpacks them above.
@@ -27,15 +25,12 @@ public class PackedStrategy extends ScanStrategy {
     return scan instanceof RequestScan && ((RequestScan) scan).packed() != null;
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       return isPacked(node);
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isPacked(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) node;
       try {
         return Packing.unpacked(relation, ((RequestScan) relation.scan()).packed());

@@ -11,8 +11,6 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Function1;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Replaces the Python tables of format("lance") by tables that send requests (RequestTable), just
@@ -70,7 +68,7 @@ public class PushDownRule extends Rule {
     return options.containsKey(CHANGE_FEED) || options.containsKey(CHANGE_FEED_SNAKE);
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     private final Set joined;
     private final Map clustering;
     private Snapshot snapshot;
@@ -98,7 +96,7 @@ public class PushDownRule extends Rule {
           && !((NamedTable) relation.table()).readsChanges(relation.options());
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
+    Object replaced(Object node) {
       if (Writes.hasText(node)) {
         try {
           return Writes.withSettings((OverwriteByExpression) node);
@@ -109,14 +107,10 @@ public class PushDownRule extends Rule {
         }
         return node;
       }
-      boolean isOurs = isOurs(node);
-      if (!isOurs && !isMarkedByName(node)) {
-        return otherwise.apply(node);
-      }
       DataSourceV2Relation relation = (DataSourceV2Relation) node;
       try {
         Table table = relation.table();
-        if (isOurs) {
+        if (isOurs(node)) {
           if (snapshot == null) {
             snapshot = Snapshot.ofQuery();
           }

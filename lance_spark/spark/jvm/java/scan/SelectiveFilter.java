@@ -24,9 +24,7 @@ import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
-import scala.Function1;
 import scala.runtime.AbstractFunction1;
-import scala.runtime.AbstractPartialFunction;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -143,7 +141,7 @@ public class SelectiveFilter extends ScanStrategy {
     return (LogicalPlan) plan.transformUpWithSubqueries(new Addition());
   }
 
-  static class Addition extends AbstractPartialFunction {
+  static class Addition extends Replacing {
     public boolean isDefinedAt(Object node) {
       return isSelective(node) || isRepeated(node);
     }
@@ -165,11 +163,8 @@ public class SelectiveFilter extends ScanStrategy {
       return node instanceof Filter && isMade(((Filter) node).condition());
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (isSelective(node)) {
-        return new Filter(make(), (LogicalPlan) node);
-      }
-      return isRepeated(node) ? ((Filter) node).child() : otherwise.apply(node);
+    Object replaced(Object node) {
+      return isSelective(node) ? new Filter(make(), (LogicalPlan) node) : ((Filter) node).child();
     }
   }
 
@@ -201,19 +196,12 @@ public class SelectiveFilter extends ScanStrategy {
     return found ? others : null;
   }
 
-  static class Removal extends AbstractPartialFunction {
-    static boolean isFor(Object node) {
+  static class Removal extends Replacing {
+    public boolean isDefinedAt(Object node) {
       return node instanceof Filter && without(((Filter) node).condition()) != null;
     }
 
-    public boolean isDefinedAt(Object node) {
-      return isFor(node);
-    }
-
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isFor(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       LogicalPlan plan = (LogicalPlan) node;
       List others = without(((Filter) node).condition());
       LogicalPlan child = (LogicalPlan) ((Filter) node).child();

@@ -25,13 +25,11 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
-import scala.Function1;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * Plans joins with APPROX NEAREST k BY a distance as LanceTable.nearestJoin does, if the right side
@@ -58,15 +56,12 @@ public class NearestJoinRule extends Rule {
     return isEnabled ? (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement()) : plan;
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
       return node.getClass().getSimpleName().equals(JOIN) && ((LogicalPlan) node).resolved();
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       try {
         LogicalPlan plan = replacement((LogicalPlan) node);
         return plan == null ? node : plan;

@@ -21,13 +21,11 @@ import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
-import scala.Function1;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
 import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.runtime.AbstractPartialFunction;
 
 /**
  * DELETE, UPDATE and MERGE statements that name hidden columns, such as _rowid.
@@ -66,7 +64,7 @@ final class HiddenColumns {
     return named ? plan.transform(new Replacement(new HiddenColumns(statement, manager))) : plan;
   }
 
-  static class Replacement extends AbstractPartialFunction {
+  static class Replacement extends Replacing {
     private final HiddenColumns columns;
 
     Replacement(HiddenColumns columns) {
@@ -79,10 +77,7 @@ final class HiddenColumns {
           || node instanceof MergeIntoTable;
     }
 
-    public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) {
-        return otherwise.apply(node);
-      }
+    Object replaced(Object node) {
       Product statement = (Product) node;
       String field = node instanceof MergeIntoTable ? "mergeCondition" : "condition";
       String target = node instanceof MergeIntoTable ? "targetTable" : "table";
