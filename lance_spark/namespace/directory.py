@@ -260,7 +260,8 @@ class DirectoryNamespace(Namespace):
                 self._check_only_name(rows, identifier, self._relative(entry.location))
             entries.append(entry)
             text = text_of(identifier)
-            # A namespace may have the name of a table whose folder another client wrote.
+            # Another client may have written a table to a folder with the name of a namespace: this
+            # table has no row, and the row of the namespace stays.
             return rows if _row(rows, text, _TABLE) is None else _without_row(rows, text)
 
         self._catalog.change(change)

@@ -12,6 +12,7 @@ session/
     Versions                differences between versions of Spark
     Log                     warnings
     Probe, Answer           whether a session has the rules, for clients of Spark Connect
+    Replacing               base class of what replaces nodes of plans
     Installer               adds all classes to a server of Spark Connect
 scan/
     PushDownRule            replaces the Python table in a plan by a RequestTable

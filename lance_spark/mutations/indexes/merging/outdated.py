@@ -84,7 +84,8 @@ def num_outdated(
             oldest = created
     rewritten = last_rewrite(table, segments)
     if rewritten is None:
-        # Only the ids of rows show which segments may have them.
+        # The versions that would show a rewrite were removed, or are too many. A segment can have
+        # older values if it was built after the oldest of the new rows was created.
         oldest = created or oldest
         rewritten = 0
     origins = BitMap() if moved is None else moved.origins(BitMap(part.id for part in new))

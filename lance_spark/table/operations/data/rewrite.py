@@ -352,6 +352,7 @@ def _check_covered_groups(groups: Iterable[RewriteGroup], rebase: Rebase) -> Non
     section = indexes.section_of(rebase.newest)
     entry = fragment_reuse.find_entry(section)
     if entry is None or fragment_reuse.is_tagged(entry):
+        # `with_reuse` refuses an entry with transitions, which this release cannot extend.
         return
     content = fragment_reuse.read_content(rebase.paths, entry)
     moved = [group.ids for group in groups]

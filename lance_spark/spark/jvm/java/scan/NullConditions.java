@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.collection.Iterator;
 
 /**
  * Conditions with a null literal, such as `x IS NULL AND NULL`, to which Spark's optimizer turns
@@ -28,18 +29,19 @@ final class NullConditions extends Replacing {
   }
 
   public boolean isDefinedAt(Object node) {
-    boolean isTranslated =
-        node instanceof Aggregate || node instanceof Sort || node instanceof Project;
-    return isTranslated && readsOurs((LogicalPlan) node);
+    return node instanceof Aggregate || node instanceof Sort || node instanceof Project;
   }
 
   Object replaced(Object node) {
-    return ((LogicalPlan) node).transformExpressions(new Wrapping());
+    LogicalPlan plan = (LogicalPlan) node;
+    LogicalPlan hidden = (LogicalPlan) plan.transformExpressions(new Wrapping());
+    // Few plans have such conditions: only for these are the leaves looked at.
+    return hidden == plan || !readsOurs(plan) ? plan : hidden;
   }
 
-  private static boolean readsOurs(LogicalPlan node) {
-    for (int i = 0; i < node.collectLeaves().size(); i++) {
-      Object leaf = node.collectLeaves().apply(i);
+  private static boolean readsOurs(LogicalPlan plan) {
+    for (Iterator i = plan.collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
       boolean isNamed =
           leaf instanceof DataSourceV2Relation
               && ((DataSourceV2Relation) leaf).table() instanceof NamedTable;
