@@ -128,7 +128,7 @@ def open_table(
         More than one of version, tag and timestamp is given, or the tag names a version of another
         branch.
     InvalidInputError
-        The name of the branch or tag is not valid.
+        The version is no number, or the name of the branch or tag is not valid.
     UnsupportedFeatureError
         The version needs a feature that this release does not read.
     CorruptTableError
@@ -141,6 +141,11 @@ def open_table(
     if len(names) > 1:
         raise InvalidOptionError(
             f"{' and '.join(names)} are given, but only one of version, tag and timestamp can be"
+        )
+    if version is not None and not _is_number(version):
+        raise InvalidInputError(
+            f"version must be a number or the name of a tag, not {version!r}; "
+            "branch is an argument of its own"
         )
     store = ObjectStore.from_uri(uri, storage_options)
     if branch is not None or tag is not None:

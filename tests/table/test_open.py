@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lance
+import numpy as np
 import pytest
 
 from lance_spark.errors import (
@@ -46,6 +47,12 @@ def test_open_by_version(path: Path) -> None:
         assert (table.version, table.manifest.num_rows) == (version, 3 + 3 * version)
     with pytest.raises(VersionNotFoundError, match="no version 9: it has the versions 1 to 4"):
         open_table(str(path), version=9)
+
+
+@pytest.mark.parametrize("version", [("main", 1), [1], 1.0, True, np.int64(2)])
+def test_versions_that_are_no_numbers(path: Path, version: object) -> None:
+    with pytest.raises(InvalidInputError, match="version must be a number or the name of a tag"):
+        open_table(str(path), version=version)  # type: ignore[arg-type]
 
 
 def test_open_by_tag(path: Path) -> None:

@@ -7,7 +7,8 @@ what            rule
 primary key     see `keys`
 map             its entries have a key and a value; entries and key are not nullable
 packed struct   its children stay, with their types: its pages hold the values of all children
-packed          ``true`` or ``false``: pylance writes a packed struct for ``1``, but cannot read it
+packed          ``true`` or ``false``: pylance writes a packed struct for ``1``, but cannot read it;
+                not for lists and maps: pylance writes values there that no client can read
 layout          a field stays packed or not, and a blob or not: its files were written so
 `FIELD_ID`      is not in the metadata of a field: pylance takes it for the id of the field
 ==============  ===================================================================================
@@ -78,12 +79,15 @@ def _wrong_fields(fields: _Fields) -> Iterator[tuple[pb.Field, str]]:
     children: dict[int, list[pb.Field]] = {}
     for field in fields:
         children.setdefault(field.parent_id, []).append(field)
+    for field in fields:
         if FIELD_ID in field.metadata:
             yield field, f"cannot have the metadata {FIELD_ID!r}"
         for key in PACKED_KEYS:
             value = field.metadata.get(key, b"")
             if field.logical_type == "struct" and is_true(value) and value.lower() != b"true":
                 yield field, f"must have 'true' or 'false' as its metadata {key!r}"
+            if field.logical_type != "struct" and field.id in children and is_true(value):
+                yield field, f"is no struct, and cannot have the metadata {key!r}"
     for field in fields:
         if field.logical_type != "map":
             continue

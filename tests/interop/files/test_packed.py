@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.errors import InvalidInputError
 from tests.support.interop.tables import assert_same
 
 FIELDS = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.int64(), nullable=False)]
@@ -80,3 +81,18 @@ def test_the_field_beside_a_packed_struct_is_dropped(version: str, tmp_path: Pat
     dataset.drop_columns(["c.n"])
     for result in (lance_spark.open_dataset(path), lance.dataset(path)):
         assert_same(result.to_table(), table("struct"))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.2", "2.3"])
+@pytest.mark.parametrize("key", ["lance-encoding:packed", "packed"])
+def test_lists_cannot_be_packed(key: str, version: str, tmp_path: Path) -> None:
+    """pylance writes such columns so that no client reads their values."""
+    column = pa.array([[1], [2, 3], None])
+    schema = pa.schema([pa.field("c", column.type, metadata={key: "true"})])
+    data = pa.table([column], schema=schema)
+    path = str(tmp_path / "t.lance")
+    with pytest.raises(InvalidInputError, match=f"'c' is no struct, and cannot have .* '{key}'"):
+        lance_spark.write_dataset(data, path, data_storage_version=version)
+    lance.write_dataset(data, path, data_storage_version=version)
+    with pytest.raises((OSError, ValueError, AssertionError)):
+        assert lance.dataset(path).to_table().to_pylist() == data.to_pylist()
