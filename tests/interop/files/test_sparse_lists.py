@@ -32,19 +32,26 @@ def sparse(values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
+def plain(table: pa.Table) -> pa.Table:
+    """Return lists without dictionaries: those of pages are joined, in another order."""
+    values = table["c"].type.value_type
+    if not pa.types.is_dictionary(values):
+        return table
+    return table.cast(pa.schema({"c": pa.list_(values.value_type)}))
+
+
 @pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
 @pytest.mark.parametrize("name", VALUES)
 def test_values_between_empty_lists(name: str, version: str, tmp_path: Path) -> None:
     path = str(tmp_path / "t.lance")
     table = pa.table({"c": sparse(VALUES[name])})
     lance_spark.write_dataset(table, path, data_storage_version=version)
-    # Dictionaries of pages are joined: their order can be another one.
-    expected = table.to_pylist()
-    assert lance.dataset(path).to_table().to_pylist() == expected
+    expected = plain(table)
+    assert plain(lance.dataset(path).to_table()).equals(expected)
     dataset = lance_spark.open_dataset(path)
-    assert dataset.to_table().to_pylist() == expected
+    assert plain(dataset.to_table()).equals(expected)
     rows = [0, 49_999, 149_999, ROWS - 1]
-    assert dataset.take(rows).to_pylist() == [expected[row] for row in rows]
+    assert plain(dataset.take(rows)).equals(expected.take(rows))
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
