@@ -18,7 +18,7 @@ from tests.interop.predicates.harness import BATCH, Harness, Report
 from tests.interop.predicates.listed import SUBJECTS
 from tests.interop.predicates.sessions import ANSI, ESCAPED, SESSIONS, ZONE, Session
 
-PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "100"))
+PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "50"))
 FIRST = int(os.environ.get("LANCE_SPARK_TEST_FIRST_PREDICATES", "0"))
 LONG = PREDICATES > 10_000
 SEEDS = range(FIRST, FIRST + -(-PREDICATES // BATCH))
@@ -71,7 +71,7 @@ def check(record_property: Callable[[str, object], None]) -> Check:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random(harness: Harness, check: Check, seed: int) -> None:
-    check(harness.random_batch(seed))
+    check(harness.random_batch(seed, min(BATCH, PREDICATES)))
 
 
 @pytest.mark.sample(5)
