@@ -58,7 +58,10 @@ def test_a_query_makes_one_version(catalog: TestCatalog) -> None:
     assert catalog.pylance("q").version == 3
     catalog.sql("CREATE OR REPLACE TABLE CAT.q (a INT DEFAULT 5)")
     assert catalog.rows("q") == []
-    assert catalog.pylance("q").schema.field("a").metadata == {b"spark.sql.default": b"5"}
+    dataset = catalog.pylance("q")
+    assert dataset.schema.field("a").metadata == {b"spark.sql.default": b"5"}
+    # Properties that the statement does not name stay, as by an overwrite.
+    assert dataset.metadata == {"a": "b"}
 
 
 @pytest.mark.parametrize(
