@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lance_spark.errors import TableNotFoundError
 from lance_spark.namespace.identifiers import Identifier
 
 
@@ -27,6 +28,21 @@ class TableEntry:
     location: str
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def has_version(self) -> bool:
+        """Return whether there is a table, of any client.
+
+        Raises
+        ------
+        UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        from lance_spark.table.open import open_table
+
+        try:
+            open_table(self.location, storage_options=dict(self.storage_options) or None)
+        except TableNotFoundError:
+            return False
+        return True
 
 
 class Namespace(ABC):

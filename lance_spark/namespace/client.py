@@ -31,7 +31,6 @@ from lance_spark.namespace.base import Namespace, TableEntry
 from lance_spark.namespace.identifiers import Identifier, display, text_of
 from lance_spark.namespace.renewal import with_source
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.open import open_table
 
 #: Errors by their code in the specification. All other codes mean an error of the store.
 _ERRORS: Mapping[int, type[LanceError]] = {
@@ -141,9 +140,7 @@ class ClientNamespace(Namespace):
 
         The name stays if there is a table: another client may have written to the declared name.
         """
-        try:
-            open_table(entry.location, storage_options=dict(entry.storage_options) or None)
-        except TableNotFoundError:
+        if not entry.has_version():
             with suppress(TableNotFoundError):
                 self._ask("deregister_table", identifier, {})
 

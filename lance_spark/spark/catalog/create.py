@@ -167,7 +167,7 @@ def _target(
         )
     if is_path(arguments):
         entry = catalog.path_entry(arguments["name"])
-        exists = _has_version(entry)
+        exists = entry.has_version()
         if must_exist and not exists:
             raise _absent(arguments)
         return entry, exists
@@ -205,16 +205,6 @@ def _cancel(catalog: Catalog, arguments: Mapping[str, Any], entry: TableEntry) -
     """Release the name of a new table that was not written."""
     if not is_path(arguments):
         catalog.namespace.cancel_table(catalog.table_identifier(arguments), entry)
-
-
-def _has_version(entry: TableEntry) -> bool:
-    from lance_spark.dataset.dataset import open_dataset
-
-    try:
-        open_dataset(entry.location, storage_options=dict(entry.storage_options) or None)
-    except TableNotFoundError:
-        return False
-    return True
 
 
 def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: NewTable) -> None:
