@@ -30,9 +30,9 @@ from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
-    cast_to,
     frame,
     has_windows,
     named_columns,
@@ -165,8 +165,10 @@ def update_from(
         raise UnsupportedError(
             f"updateColumnsFrom: column {blobs[0]!r} holds blobs; use update() or merge()"
         )
+    types = {name: source.schema[name].dataType for name in names}
     values = {
-        field.name: cast_to(source[name], field) for name, field in zip(names, fields, strict=True)
+        field.name: cast_to_field(source[name], types[name], field, by_name=False)
+        for name, field in zip(names, fields, strict=True)
     }
     if len(values) < len(names):
         raise InvalidInputError(

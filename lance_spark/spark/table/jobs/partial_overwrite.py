@@ -31,6 +31,7 @@ from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
     cast_to,
@@ -185,10 +186,13 @@ def with_condition(
     named = set(named_columns(dataset, condition))
     fields = [field for field in table.schema.fields if field.name in named]
     # The condition sees values as the table will have them: cast, and null if they are missing.
+    types = {name: item.dataType for name, item in zip(names, source.schema.fields, strict=True)}
     columns = [
-        cast_to(F.col(new[field.name]) if field.name in new else F.lit(None), field).alias(
-            field.name
-        )
+        (
+            cast_to_field(F.col(new[field.name]), types[field.name], field, by_name=True)
+            if field.name in new
+            else cast_to(F.lit(None), field)
+        ).alias(field.name)
         for field in fields
     ]
     rows = source.toDF(*new.values()).select(*new.values(), *columns)

@@ -36,6 +36,7 @@ from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
+from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.conditions import matching_rows
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.find_rows import STEP, addresses_of, find_rows
@@ -190,8 +191,17 @@ def new_values(
 ) -> DataFrame:
     """Return the addresses and the new values of the rows that meet a condition.
 
-    The values are cast to the types of their columns.
+    The values are cast to the types of their columns, with children of structs by name.
+
+    Raises
+    ------
+    InvalidInputError
+        Spark cannot analyse the condition or a value.
+    SchemaMismatchError
+        A struct has names of its column in other places, and other names.
     """
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
     ids = None if fragments is None else list(fragments)
     rows = matching_rows(
         handle,
@@ -202,12 +212,27 @@ def new_values(
         whole_fragments=whole_fragments,
         labels=[f"set[{name!r}]" for name in assigned],
     )
-    fields = {field.name: field for field in dataset._table.schema.fields}
-    columns = [
-        cast_to(to_column(value, f"set[{name!r}]"), fields[name]).alias(f"__new_{index}")
-        for index, (name, value) in enumerate(assigned.items())
-    ]
-    return rows.select(ROW_ADDRESS.name, *columns)
+    by_name = {field.name: field for field in dataset._table.schema.fields}
+    fields = [by_name[name] for name in assigned]
+    values = [to_column(value, f"set[{name!r}]") for name, value in assigned.items()]
+    names = [f"__new_{index}" for index in range(len(fields))]
+    if any(field.children for field in fields):
+        # Children of structs are matched by name, for which their types must be known. Spark
+        # evaluates each value once, although a cast can name it several times.
+        rows = rows.select(ROW_ADDRESS.name, *map(_aliased, values, names))
+        values = [
+            cast_to(F.col(name), field)
+            if has_blobs(field)
+            else cast_to_field(F.col(name), given.dataType, field, by_name=False)
+            for name, given, field in zip(names, rows.schema.fields[1:], fields, strict=True)
+        ]
+    else:
+        values = list(map(cast_to, values, fields))
+    return rows.select(ROW_ADDRESS.name, *map(_aliased, values, names))
+
+
+def _aliased(value: Column, name: str) -> Column:
+    return value.alias(name)
 
 
 def _commit(

@@ -15,7 +15,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.assignments import Path, check_disjoint_paths, names_of, path_to
 from lance_spark.spark.quoting import quoted
-from lance_spark.spark.table.dataframes import cast_to, to_column
+from lance_spark.spark.table.dataframes import to_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -137,7 +137,8 @@ def _struct(
     for child in field.children:
         child_path = (*path, child.name)
         if child_path in values:
-            value = cast_to(to_column(values[child_path], ".".join(child_path)), child)
+            # The cast of the struct casts its children, and those of a child by their names.
+            value = to_column(values[child_path], ".".join(child_path))
         elif any(path_with_value[: len(child_path)] == child_path for path_with_value in values):
             value = _struct(child, child_path, values, qualifier)
         else:
