@@ -224,7 +224,7 @@ def test_overlays_beside_casts(tmp_path: Path, dtype: pa.DataType, inside: str, 
         # The fields are in the order of the struct.
         overlay()
     else:
-        with pytest.raises(UnsupportedError, match="several data files"):
+        with pytest.raises(UnsupportedError, match="different data files"):
             overlay()
         new = {"v": lambda batch: values(200, batch.num_rows)}
         lance_spark.open_dataset(path).update(new, "id = 4", mode="columns")
@@ -232,6 +232,20 @@ def test_overlays_beside_casts(tmp_path: Path, dtype: pa.DataType, inside: str, 
     own = lance_spark.open_dataset(path).to_table()
     assert own["v"].to_pylist()[2:4] == values(100, 2).to_pylist()
     assert own.equals(lance.dataset(path).to_table())
+
+
+def test_an_overlay_beside_a_field_without_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    data = pa.table({"id": [1], "v": pa.array([dict.fromkeys("abc", 1)], TRIPLE)})
+    lance_spark.write_dataset(data, path, data_storage_version="2.2")
+    part = pa.struct([("c", pa.int64()), ("b", pa.int64())])
+    more = pa.table({"id": [2], "v": pa.array([{"c": 4, "b": 5}], part)})
+    dataset = lance_spark.write_dataset(more, path, mode="append")
+    new = {"v": lambda batch: pa.array([{"a": 6, "b": 7, "c": 8}] * batch.num_rows, TRIPLE)}
+    with pytest.raises(UnsupportedError, match="fragment 1, or in none"):
+        dataset.update(new, "id = 2", mode="overlay")
+    dataset.update(new, "id = 2", mode="rows")
+    assert lance.dataset(path).to_table().equals(lance_spark.open_dataset(path).to_table())
 
 
 INDEXES = {

@@ -68,9 +68,9 @@ def check_overlaid_fields(table: OpenTable, fields: Iterable[Field]) -> None:
         if number is not None:
             # pylance would read the new values of some fields as those of others.
             raise UnsupportedError(
-                f"{name}: column {field.name!r} has fields in several data files of fragment "
-                f"{number}, because one of them was cast, so that pylance does not read its new "
-                'values from an overlay; use mode "rows" or "columns"'
+                f"{name}: column {field.name!r} has fields that are in different data files of "
+                f"fragment {number}, or in none, after a cast or an append without them; pylance "
+                'does not read new values from an overlay then; use mode "rows" or "columns"'
             )
         if any(node.logical_type == "struct" and not node.children for node in field.walk()):
             raise UnsupportedError(
@@ -82,8 +82,9 @@ def check_overlaid_fields(table: OpenTable, fields: Iterable[Field]) -> None:
 def _is_reordered(field: Field, fragment: Fragment) -> bool:
     """Return whether the data files of a fragment have fields of a struct in another order.
 
-    The order is that of the first file with a leaf of the field. pylance puts the fields of a
-    struct together in this order, and applies overlays by their places.
+    The order is that of the first file with a leaf of the field; fields without a file are last.
+    pylance puts the fields of a struct together in this order, and applies overlays by their
+    places.
     """
     if not field.children:
         return False
@@ -92,7 +93,8 @@ def _is_reordered(field: Field, fragment: Fragment) -> bool:
         if node.logical_type != "struct":
             continue
         held = [file_of.keys() & child.leaf_ids for child in node.children]
-        firsts = [min(file_of[number] for number in leaves) for leaves in held if leaves]
+        last = len(fragment.files)
+        firsts = [min((file_of[number] for number in leaves), default=last) for leaves in held]
         if firsts != sorted(firsts):
             return True
     return False
