@@ -342,7 +342,16 @@ def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: 
         _match_field(child, data_child, (*path, child.name), name) for child, data_child in pairs
     )
     if is_map:
-        children = (replace(target.children[0], children=children),)
+        if children != target.children[0].children:
+            given = {node.id for child in children for node in child.walk()}
+            nodes = (node for child in target.children[0].children for node in child.walk())
+            missing = next(node.name for node in nodes if node.id not in given)
+            # pylance cannot read a file with a part of a map, though it writes such files.
+            raise SchemaMismatchError(
+                f"{name}: the values of the map {_path(path)!r} have the field {missing!r}, which "
+                "the data does not have; add it to the data, with nulls if need be"
+            )
+        return target
     return target if children == target.children else replace(target, children=children)
 
 
