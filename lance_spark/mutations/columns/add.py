@@ -25,8 +25,8 @@ from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.rows.ids import check_names

@@ -33,8 +33,8 @@ from lance_spark.scan.predicates.literals import check_exact
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes.sections import section_of
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.rows.ids import check_names
