@@ -91,6 +91,7 @@ def add_columns(
     if udf is not None:
         output_schema = output_schema or udf.output_schema
         transforms = udf.compute
+    sampled = transforms if udf is None else udf.sample
     if not callable(transforms) and not (isinstance(transforms, Mapping) and transforms):
         raise InvalidInputError(
             "transforms must map names to values or functions, or be a function, a field or a "
@@ -99,7 +100,7 @@ def add_columns(
 
     def change(current: OpenTable) -> Manifest:
         read = _read_schema(current, read_columns)
-        schema = with_new_ids(current, _new_columns(current, transforms, read, output_schema))
+        schema = with_new_ids(current, _new_columns(current, sampled, read, output_schema))
         if isinstance(transforms, Mapping) and not any(map(_is_function, transforms.values())):
             read = Schema(())
         fields = [*current.manifest.to_proto().fields, *schema.to_protos()]
