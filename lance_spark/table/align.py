@@ -256,6 +256,10 @@ def _has_required(dtype: pa.DataType) -> bool:
     return any(not field.nullable or _has_required(field.type) for field in fields)
 
 
+#: Types below which pylance writes files without some fields, and cannot read them.
+_READ_WHOLE = ("map", "large_list", "fixed_size_list")
+
+
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
     """Return the fields of a table that appended data has, in the table's order, with its ids.
 
@@ -342,17 +346,17 @@ def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: 
         _match_field(child, data_child, (*path, child.name), name) for child, data_child in pairs
     )
     if is_map:
-        if children != target.children[0].children:
-            given = {node.id for child in children for node in child.walk()}
-            nodes = (node for child in target.children[0].children for node in child.walk())
-            missing = next(node.name for node in nodes if node.id not in given)
-            # pylance cannot read a file with a part of a map, though it writes such files.
-            raise SchemaMismatchError(
-                f"{name}: the values of the map {_path(path)!r} have the field {missing!r}, which "
-                "the data does not have; add it to the data, with nulls if need be"
-            )
+        children = (replace(target.children[0], children=children),)
+    if children == target.children:
         return target
-    return target if children == target.children else replace(target, children=children)
+    if target.logical_type.startswith(_READ_WHOLE):
+        given = {node.id for child in children for node in child.walk()}
+        missing = next(node.name for node in target.walk() if node.id not in {target.id, *given})
+        raise SchemaMismatchError(
+            f"{name}: column {_path(path)!r} of type {_type(target)} has the field {missing!r}, "
+            "which the data does not have; add it to the data, with nulls if need be"
+        )
+    return replace(target, children=children)
 
 
 def _without_item_type(logical_type: str) -> str:

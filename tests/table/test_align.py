@@ -161,11 +161,14 @@ def test_nulls_below_a_null_struct_are_accepted() -> None:
         lambda value: pa.map_(pa.string(), value),
         lambda value: pa.list_(pa.map_(pa.string(), pa.list_(value))),
         lambda value: pa.struct([("m", pa.map_(pa.string(), pa.map_(pa.string(), value)))]),
+        lambda value: pa.list_(pa.large_list(value)),
+        lambda value: pa.large_list(pa.list_(value)),
+        lambda value: pa.list_(value, 2),
     ],
-    ids=["map", "list", "struct"],
+    ids=["map", "list", "struct", "list_of_large", "large", "fixed_size"],
 )
 @pytest.mark.parametrize("names", ["ab", "c"])
-def test_fields_missing_below_a_map_are_refused(
+def test_missing_fields_that_pylance_needs_are_refused(
     outer: Callable[[pa.DataType], pa.DataType], names: str
 ) -> None:
     """pylance writes files without such a field, and cannot read them."""
@@ -175,7 +178,16 @@ def test_fields_missing_below_a_map_are_refused(
         return Schema.from_arrow(pa.schema([("c", value)]))
 
     with pytest.raises(
-        SchemaMismatchError, match=f"have the field '{'c' if 'a' in names else 'a'}'"
+        SchemaMismatchError, match=f"has the field '{'c' if 'a' in names else 'a'}'"
     ):
         filled_by(schema("abc"), schema(names), "t")
     assert filled_by(schema("abc"), schema("cba"), "t") == schema("abc")
+
+
+def test_fields_missing_in_structs_and_lists_are_left_out() -> None:
+    def schema(*names: str) -> Schema:
+        value = pa.struct([(name, pa.int64()) for name in names])
+        return Schema.from_arrow(pa.schema([("c", pa.list_(pa.struct([("s", value)])))]))
+
+    (field,) = filled_by(schema("a", "b"), schema("b"), "t").fields
+    assert [node.name for node in field.walk()] == ["c", "item", "s", "b"]
