@@ -32,8 +32,8 @@ from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
 from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.rows.ids import check_names

@@ -256,6 +256,10 @@ def _has_required(dtype: pa.DataType) -> bool:
     return any(not field.nullable or _has_required(field.type) for field in fields)
 
 
+#: Types below which pylance writes files without some fields, and cannot read them.
+_READ_WHOLE = ("map", "large_list", "fixed_size_list")
+
+
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
     """Return the fields of a table that appended data has, in the table's order, with its ids.
 
@@ -343,7 +347,16 @@ def _match_field(target: Field, data_field: Field, path: tuple[str, ...], name: 
     )
     if is_map:
         children = (replace(target.children[0], children=children),)
-    return target if children == target.children else replace(target, children=children)
+    if children == target.children:
+        return target
+    if target.logical_type.startswith(_READ_WHOLE):
+        given = {node.id for child in children for node in child.walk()}
+        missing = next(node.name for node in target.walk() if node.id not in {target.id, *given})
+        raise SchemaMismatchError(
+            f"{name}: column {_path(path)!r} of type {_type(target)} has the field {missing!r}, "
+            "which the data does not have; add it to the data, with nulls if need be"
+        )
+    return replace(target, children=children)
 
 
 def _without_item_type(logical_type: str) -> str:

@@ -205,3 +205,23 @@ def test_files_marked_0_0_beside_0_2(tmp_path: Path, change: Callable[[Dataset],
         append(lance_spark.open_dataset(str(table)))
         change(lance_spark.open_dataset(str(table)))
     check(path, model)
+
+
+@pytest.mark.parametrize("who", ["own", "pylance"])
+def test_fields_whose_ids_decrease(tmp_path: Path, who: str) -> None:
+    """pylance takes the first field id of a file for the start of the file's page table."""
+    path = str(tmp_path / "t")
+    data = pa.table({"id": pa.array([1, 2], pa.int32()), "a": ["x", "y"], "b": [3, 4]})
+    lance_spark.write_dataset(data, path, data_storage_version="0.1")
+    lance_spark.open_dataset(path).update({"b": 5, "a": "z"}, "id = 2", mode="columns")
+    dataset = lance_spark.open_dataset(path) if who == "own" else lance.dataset(path)
+    dataset.alter_columns({"path": "id", "data_type": pa.int64()})
+    more = pa.table({"id": pa.array([3, 4], pa.int64()), "a": ["p", "q"], "b": [5, 6]})
+    lance_spark.write_dataset(more, path, mode="append")
+    lance_spark.open_dataset(path).update({"b": 7}, "id = 4")
+    expected = {"id": [1, 2, 3, 4], "a": ["x", "z", "p", "q"], "b": [3, 5, 5, 7]}
+    assert lance_spark.open_dataset(path).to_table().to_pydict() == expected
+    assert lance.dataset(path).to_table().to_pydict() == expected
+    assert lance.dataset(path).take([2]).to_pylist() == [{"id": 3, "a": "p", "b": 5}]
+    lance_spark.open_dataset(path).compact_files()
+    assert lance.dataset(path).to_table().to_pydict() == expected

@@ -14,7 +14,12 @@ import pytest
 import lance_spark
 from lance_spark.change_feed.diff import changes_between
 from lance_spark.change_feed.tasks import FeedColumns, plan_changes
-from lance_spark.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    UnsupportedError,
+    UnsupportedFeatureError,
+)
 from lance_spark.table.open import open_table
 from tests.support.cells import cells
 
@@ -154,6 +159,93 @@ def test_refused_tables(tmp_path: Path) -> None:
     lance.write_dataset(blobs, str(tmp_path / "blobs"))
     with pytest.raises(UnsupportedError, match="blobs of column 'b'"):
         lance_spark.open_dataset(str(tmp_path / "blobs")).update({"b": b"2"}, mode="overlay")
+
+
+PACKED = {"lance-encoding:packed": "true"}
+PAIR = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.float64(), False)])
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("c", PAIR, metadata=PACKED),
+        pa.field("c", pa.list_(pa.field("item", PAIR, metadata=PACKED))),
+        pa.field("c", pa.struct([pa.field("p", PAIR, metadata=PACKED)])),
+    ],
+    ids=["struct", "list", "child"],
+)
+def test_packed_structs_are_refused(tmp_path: Path, field: pa.Field) -> None:
+    """pylance looks for overlays of their fields, and reads the old values."""
+    pair = {"x": 1, "y": 1.0}
+    value = {"struct": pair, "list": [pair], "child": {"p": pair}}
+    name = "list" if pa.types.is_list(field.type) else "struct" if field.metadata else "child"
+    data = pa.table([pa.array([value[name]] * 3, field.type)], schema=pa.schema([field]))
+    dataset = lance_spark.write_dataset(data, str(tmp_path / "t"), data_storage_version="2.2")
+    with pytest.raises(UnsupportedError, match="packed struct"):
+        dataset.update({"c": lambda batch: batch["c"]}, mode="overlay")
+
+
+TRIPLE = pa.struct([(name, pa.int64()) for name in "abc"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inside"),
+    [(TRIPLE, ""), (pa.list_(TRIPLE), "item."), (pa.struct([("s", TRIPLE)]), "s.")],
+    ids=["struct", "list", "child"],
+)
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_overlays_beside_casts(tmp_path: Path, dtype: pa.DataType, inside: str, name: str) -> None:
+    """pylance puts the fields of a struct together file by file, and applies overlays by place."""
+    path = str(tmp_path / "t")
+
+    def values(first: int, count: int) -> pa.Array:
+        triples = [dict.fromkeys("abc", i) | {"c": -i} for i in range(first, first + count)]
+        nested = {"": triples, "item.": [[t] for t in triples], "s.": [{"s": t} for t in triples]}
+        return pa.array(nested[inside], dtype)
+
+    data = pa.table({"id": pa.array(range(6), pa.int64()), "v": values(0, 6)})
+    lance_spark.write_dataset(data, path, data_storage_version="2.2")
+
+    def overlay() -> None:
+        new = {"v": lambda batch: values(100, batch.num_rows)}
+        lance_spark.open_dataset(path).update(new, "id IN (2, 3)", mode="overlay")
+
+    def cast() -> None:
+        for number in (pa.int32(), pa.int64()):
+            column = {"path": f"v.{inside}{name}", "data_type": number}
+            lance_spark.open_dataset(path).alter_columns(column)
+
+    overlay()
+    with pytest.raises(UnsupportedFeatureError, match="max_overlays_per_fragment=0"):
+        cast()
+    lance_spark.open_dataset(path).compact_files(max_overlays_per_fragment=0)
+    cast()
+    if name == "c":
+        # The fields are in the order of the struct.
+        overlay()
+    else:
+        with pytest.raises(UnsupportedError, match="different data files"):
+            overlay()
+        new = {"v": lambda batch: values(200, batch.num_rows)}
+        lance_spark.open_dataset(path).update(new, "id = 4", mode="columns")
+        overlay()
+    own = lance_spark.open_dataset(path).to_table()
+    assert own["v"].to_pylist()[2:4] == values(100, 2).to_pylist()
+    assert own.equals(lance.dataset(path).to_table())
+
+
+def test_an_overlay_beside_a_field_without_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    data = pa.table({"id": [1], "v": pa.array([dict.fromkeys("abc", 1)], TRIPLE)})
+    lance_spark.write_dataset(data, path, data_storage_version="2.2")
+    part = pa.struct([("c", pa.int64()), ("b", pa.int64())])
+    more = pa.table({"id": [2], "v": pa.array([{"c": 4, "b": 5}], part)})
+    dataset = lance_spark.write_dataset(more, path, mode="append")
+    new = {"v": lambda batch: pa.array([{"a": 6, "b": 7, "c": 8}] * batch.num_rows, TRIPLE)}
+    with pytest.raises(UnsupportedError, match="fragment 1, or in none"):
+        dataset.update(new, "id = 2", mode="overlay")
+    dataset.update(new, "id = 2", mode="rows")
+    assert lance.dataset(path).to_table().equals(lance_spark.open_dataset(path).to_table())
 
 
 INDEXES = {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
-from lance_spark.table.align import align
+from lance_spark.file.schema.schema import Schema
+from lance_spark.table.align import align, filled_by
 
 INNER = pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.utf8())])
 SCHEMA = pa.schema(
@@ -150,3 +153,41 @@ def test_nulls_below_a_null_struct_are_accepted() -> None:
     data = pa.array([[("a", None)], [("b", 1)]], pa.map_(pa.utf8(), pa.int8()))
     sliced = pa.record_batch({"c": data}).slice(1)
     assert align(sliced, pa.schema([("c", maps)])).to_pylist() == [{"c": [("b", 1)]}]
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [
+        lambda value: pa.map_(pa.string(), value),
+        lambda value: pa.list_(pa.map_(pa.string(), pa.list_(value))),
+        lambda value: pa.struct([("m", pa.map_(pa.string(), pa.map_(pa.string(), value)))]),
+        lambda value: pa.list_(pa.large_list(value)),
+        lambda value: pa.large_list(pa.list_(value)),
+        lambda value: pa.list_(value, 2),
+    ],
+    ids=["map", "list", "struct", "list_of_large", "large", "fixed_size"],
+)
+@pytest.mark.parametrize("names", ["ab", "c"])
+def test_missing_fields_that_pylance_needs_are_refused(
+    outer: Callable[[pa.DataType], pa.DataType], names: str
+) -> None:
+    """pylance writes files without such a field, and cannot read them."""
+
+    def schema(names: str) -> Schema:
+        value = outer(pa.struct([(name, pa.int64()) for name in names]))
+        return Schema.from_arrow(pa.schema([("c", value)]))
+
+    with pytest.raises(
+        SchemaMismatchError, match=f"has the field '{'c' if 'a' in names else 'a'}'"
+    ):
+        filled_by(schema("abc"), schema(names), "t")
+    assert filled_by(schema("abc"), schema("cba"), "t") == schema("abc")
+
+
+def test_fields_missing_in_structs_and_lists_are_left_out() -> None:
+    def schema(*names: str) -> Schema:
+        value = pa.struct([(name, pa.int64()) for name in names])
+        return Schema.from_arrow(pa.schema([("c", pa.list_(pa.struct([("s", value)])))]))
+
+    (field,) = filled_by(schema("a", "b"), schema("b"), "t").fields
+    assert [node.name for node in field.walk()] == ["c", "item", "s", "b"]

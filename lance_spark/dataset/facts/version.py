@@ -39,7 +39,7 @@ class FactMethods(ScannerMethods):
     @property
     def max_field_id(self) -> int:
         """The largest id of a field that the manifest names; -1 without fields."""
-        from lance_spark.table.manifest.schema_changes import max_field_id
+        from lance_spark.table.manifest.field_ids import max_field_id
 
         return int(max_field_id(self._table.manifest.to_proto()))
 

@@ -103,7 +103,12 @@ def open_field(
 
 
 def _open(
-    field: pa.Field, prefix: str, columns: Iterator[tuple[ColumnMeta, ColumnMeta | None]], file: str
+    field: pa.Field,
+    prefix: str,
+    columns: Iterator[tuple[ColumnMeta, ColumnMeta | None]],
+    file: str,
+    *,
+    in_list: bool = False,
 ) -> tuple[FieldReader, int]:
     # Returns the reader and its number of rows.
     stored = storage_field(field)
@@ -128,9 +133,17 @@ def _open(
         else:
             reader = ColumnReader(plain, column, location)
         return (reader if plain == field.type else Wrapped(reader, field.type)), rows
-    opened = [_open(child, location.column, columns, file) for child in child_fields(stored)]
-    if pat.is_struct(dtype):
+    is_struct = pat.is_struct(dtype)
+    below_list = in_list or not is_struct
+    opened = [
+        _open(child, location.column, columns, file, in_list=below_list)
+        for child in child_fields(stored)
+    ]
+    if is_struct:
         check_header(column, location)
+        if in_list and opened:
+            # A compaction of pylance that copies pages gives this column as many rows as the file.
+            rows = opened[0][1]
         for _, child_rows in opened:
             if child_rows != rows:
                 raise CorruptFileError(

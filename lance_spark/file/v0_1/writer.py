@@ -135,7 +135,9 @@ class LegacyFileWriter:
         position = self._output.tell()
         self._write_message(metadata.SerializeToString())
         self._output.write(_FOOTER.pack(position, *FOOTER_VERSION, b"LANC"))
-        return WrittenFile(self._num_rows, self._output.tell(), tuple(ids), ())
+        # pylance takes the first id of a file in the manifest for the first of the page table. A
+        # cast or another order of columns puts a larger id first in the schema.
+        return WrittenFile(self._num_rows, self._output.tell(), tuple(sorted(ids)), ())
 
     def _check_values(self, array: pa.Array, field: Field) -> None:
         change = first_change(array, field.arrow_field)

@@ -25,8 +25,8 @@ from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.rows.ids import check_names
@@ -91,6 +91,7 @@ def add_columns(
     if udf is not None:
         output_schema = output_schema or udf.output_schema
         transforms = udf.compute
+    sampled = transforms if udf is None else udf.sample
     if not callable(transforms) and not (isinstance(transforms, Mapping) and transforms):
         raise InvalidInputError(
             "transforms must map names to values or functions, or be a function, a field or a "
@@ -99,7 +100,7 @@ def add_columns(
 
     def change(current: OpenTable) -> Manifest:
         read = _read_schema(current, read_columns)
-        schema = with_new_ids(current, _new_columns(current, transforms, read, output_schema))
+        schema = with_new_ids(current, _new_columns(current, sampled, read, output_schema))
         if isinstance(transforms, Mapping) and not any(map(_is_function, transforms.values())):
             read = Schema(())
         fields = [*current.manifest.to_proto().fields, *schema.to_protos()]

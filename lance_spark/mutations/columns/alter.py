@@ -33,8 +33,8 @@ from lance_spark.scan.predicates.literals import check_exact
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes.sections import section_of
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.schema_changes import max_field_id
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.project import Project
 from lance_spark.table.rows.ids import check_names
@@ -309,6 +309,7 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
         )
     for path, node in zip(paths, nodes, strict=True):
         _check_not_in_map(table, path, node, "cast")
+        _check_not_overlaid(table, path, node)
     cast = {node[-1].id: path for path, node in zip(paths, nodes, strict=True)}
     for path, node in zip(paths, nodes, strict=True):
         parent = next((cast[field.id] for field in node[:-1] if field.id in cast), None)
@@ -334,6 +335,24 @@ def _check_not_in_map(table: OpenTable, path: str, node: Sequence[Field], change
             f"{table.store.display}: column {path!r} is in a map, so it cannot be {change}; add a "
             "column with other maps"
         )
+
+
+def _check_not_overlaid(table: OpenTable, path: str, node: Sequence[Field]) -> None:
+    """Raise an error for a field below a column that has overlays.
+
+    The field would be in another data file than the others of its struct, in another order. pylance
+    applies overlays by the places of fields: it would read values of one field as those of another.
+    """
+    if len(node) == 1:
+        return
+    ids = {field.id for field in node[0].walk()}
+    for fragment in table.manifest.fragments:
+        if any(not ids.isdisjoint(overlay.data_file.fields) for overlay in fragment.overlays):
+            raise UnsupportedFeatureError(
+                f"{table.store.display}: column {path!r} cannot be cast, because fragment "
+                f"{fragment.id} has overlays of {node[0].name!r}; first compact the table with "
+                "max_overlays_per_fragment=0"
+            )
 
 
 def _check_names(fields: Sequence[Field], parent: str) -> None:

@@ -8,7 +8,9 @@ A checkpoint is an SQLite database with one table:
 | `output` | the batch that it returned, in the same format |
 
 Results belong to the values of a batch, not to its place, so that a checkpoint stays valid if the
-table changes. A file that is not a checkpoint of this form is refused.
+table changes. Equal batches of one run have a result each, because a function can make new values,
+such as random numbers: from the second one on, `input` ends with the number of the batch, in 8
+bytes. A file that is not a checkpoint of this form is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
@@ -45,10 +48,16 @@ class BatchUDF:
         self.output_schema = output_schema
         self.checkpoint_file = checkpoint_file
         self._checkpoint: _Checkpoint | None = None
+        #: How often each batch was computed since the checkpoint was opened, by its digest.
+        self._computed: Counter[bytes] = Counter()
         self._lock = threading.Lock()
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
         return self.function(batch)
+
+    def sample(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of a batch, which is computed again later; see `compute`."""
+        return self._result(batch, is_counted=False)
 
     def compute(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of a batch, from the checkpoint if it has them.
@@ -58,12 +67,19 @@ class BatchUDF:
         InvalidInputError
             The function does not return columns, or the checkpoint cannot be used.
         """
+        return self._result(batch, is_counted=True)
+
+    def _result(self, batch: pa.RecordBatch, *, is_counted: bool) -> pa.RecordBatch:
         if self.checkpoint_file is None:
             return as_batch(self.function(batch), batch.num_rows)
         with self._lock:
             if self._checkpoint is None:
                 self._checkpoint = _Checkpoint(os.fspath(self.checkpoint_file))
-        key = _digest(batch)
+        digest = _digest(batch)
+        with self._lock:
+            number = self._computed[digest]
+            self._computed[digest] += is_counted
+        key = digest + number.to_bytes(8, "little") if number else digest
         result = self._checkpoint.get(key)
         if result is None or result.num_rows != batch.num_rows:
             result = as_batch(self.function(batch), batch.num_rows)
@@ -73,6 +89,7 @@ class BatchUDF:
     def close(self, *, delete: bool) -> None:
         """Close the checkpoint; delete it if its results are in the table."""
         checkpoint, self._checkpoint = self._checkpoint, None
+        self._computed.clear()
         if checkpoint is not None:
             checkpoint.close()
             if delete:

@@ -65,7 +65,7 @@ class JoinedColumns:
         others = rows.drop_columns([key])
         batches = others.to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], others.schema)
-        return cls(_storage(rows[key].combine_chunks()), batch)
+        return cls(_storage(rows[key]), batch)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new columns of some rows, whose only column is the key."""
@@ -77,9 +77,14 @@ class JoinedColumns:
 
 
 def _storage(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the values of one chunk, without an extension type."""
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks or [pa.array([], array.type)])
+    """Return the values of one chunk, without an extension type or dictionary."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    plain = [_plain(chunk) for chunk in chunks or [pa.array([], array.type)]]
+    return plain[0] if len(plain) == 1 else pa.concat_arrays(plain)
+
+
+def _plain(array: pa.Array) -> pa.Array:
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
-    return array
+    # Arrow does not look up dictionaries, and two of them can have different values.
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

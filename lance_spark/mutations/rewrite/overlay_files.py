@@ -18,7 +18,9 @@ from lance_spark.file.schema.field import Field
 from lance_spark.mutations.rewrite.writer import NewFile
 from lance_spark.mutations.runner import check_once
 from lance_spark.proto import transaction_pb2
+from lance_spark.scan.fragment.assemble import files_of
 from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.data_overlay import DataOverlay
 
@@ -56,11 +58,46 @@ def check_overlaid_fields(table: OpenTable, fields: Iterable[Field]) -> None:
                 f'{name}: blobs of column {field.name!r} cannot be set in mode "overlay"; use mode '
                 '"rows"'
             )
+        if any(node.is_packed for node in field.walk()):
+            # pylance looks for overlays of the children, and reads the old values.
+            raise UnsupportedError(
+                f"{name}: column {field.name!r} has a packed struct, whose new values pylance does "
+                'not read from an overlay; use mode "rows" or "columns"'
+            )
+        number = next((f.id for f in table.manifest.fragments if _is_reordered(field, f)), None)
+        if number is not None:
+            # pylance would read the new values of some fields as those of others.
+            raise UnsupportedError(
+                f"{name}: column {field.name!r} has fields that are in different data files of "
+                f"fragment {number}, or in none, after a cast or an append without them; pylance "
+                'does not read new values from an overlay then; use mode "rows" or "columns"'
+            )
         if any(node.logical_type == "struct" and not node.children for node in field.walk()):
             raise UnsupportedError(
                 f"{name}: column {field.name!r} has a struct without fields, which an overlay "
                 'cannot store; use mode "rows"'
             )
+
+
+def _is_reordered(field: Field, fragment: Fragment) -> bool:
+    """Return whether the data files of a fragment have fields of a struct in another order.
+
+    The order is that of the first file with a leaf of the field; fields without a file are last.
+    pylance puts the fields of a struct together in this order, and applies overlays by their
+    places.
+    """
+    if not field.children:
+        return False
+    file_of = files_of(fragment)
+    for node in field.walk():
+        if node.logical_type != "struct":
+            continue
+        held = [file_of.keys() & child.leaf_ids for child in node.children]
+        last = len(fragment.files)
+        firsts = [min((file_of[number] for number in leaves), default=last) for leaves in held]
+        if firsts != sorted(firsts):
+            return True
+    return False
 
 
 def has_structs(field: Field) -> bool:

@@ -388,6 +388,7 @@ class ManifestBuilder:
         proto.writer_version.library = _WRITER_LIBRARY
         proto.writer_version.version = __version__
         proto.transaction_file = transaction_file
+        repairs.declare_blobs(proto)
         if self.base is not None:
             sort_order.keep(self.base.message, proto)
         changed = self._changed_fragments()

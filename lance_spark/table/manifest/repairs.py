@@ -22,6 +22,11 @@ pylance repairs the same errors with its next commit.
    results, so this package refuses to read these columns (`check_columns`), and reads the others.
    `Manifest.check_writable` refuses every change. Specification: field 17 of `Manifest`, reserved
    now.
+
+5. pylance adds a column of nulls with the metadata ``lance-encoding:blob`` as a field of the type
+   large_binary, also to tables whose files have version 2.2 or later, and so store such blobs as
+   structs. It fails to read values of such a field. A commit that has values declares it as a
+   struct (`declare_blobs`), as a commit of pylance does.
 """
 
 from __future__ import annotations
@@ -30,9 +35,11 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from lance_spark.encoding.field_metadata import BLOB_KEY, BLOB_V2
 from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
-from lance_spark.proto import table_pb2
+from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table.fragments import file_versions
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
 
 if TYPE_CHECKING:
@@ -44,8 +51,10 @@ _LIBRARY = "lance"
 #: The first release whose fragment bitmaps are right.
 _TRUSTED_BITMAPS = (0, 8, 15)
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+_EXTENSION_NAME = "ARROW:extension:name"
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"
+_FIRST_BLOBS_AS_STRUCTS = (2, 2)
 
 
 def has_wrong_bitmaps(manifest: table_pb2.Manifest) -> bool:
@@ -115,6 +124,47 @@ def with_unique_field_ids(manifest: table_pb2.Manifest, name: str) -> table_pb2.
     for fragment in repaired.fragments:
         _renumber(fragment, new_ids)
     return repaired
+
+
+def declare_blobs(manifest: table_pb2.Manifest) -> None:
+    """Declare blobs in data files of version 2.2 or later as structs."""
+    marked = {
+        field.id
+        for field in manifest.fields
+        if field.logical_type in ("binary", "large_binary") and BLOB_KEY in field.metadata
+    }
+    if not marked or Manifest(manifest, "").data_storage_version < _FIRST_BLOBS_AS_STRUCTS:
+        return
+    files = (file for fragment in manifest.fragments for file in fragment.files)
+    declared_ids = marked.intersection(number for file in files for number in file.fields)
+    if not declared_ids:
+        return
+    next_id = max_field_id(manifest) + 1
+    fields: list[file_pb2.Field] = []
+    for field in manifest.fields:
+        fields.append(field)
+        if field.id not in declared_ids:
+            continue
+        del field.metadata[BLOB_KEY]
+        field.metadata[_EXTENSION_NAME] = BLOB_V2
+        field.extension_name = BLOB_V2.decode()
+        field.logical_type = "struct"
+        field.ClearField("encoding")
+        for name, logical_type in (("data", "large_binary"), ("uri", "string")):
+            fields.append(
+                file_pb2.Field(
+                    name=name,
+                    id=next_id,
+                    parent_id=field.id,
+                    logical_type=logical_type,
+                    nullable=True,
+                    encoding=file_pb2.Encoding.VAR_BINARY,
+                )
+            )
+            next_id += 1
+    declared = table_pb2.Manifest(fields=fields)
+    manifest.ClearField("fields")
+    manifest.MergeFrom(declared)
 
 
 def drop_unused_files(manifest: table_pb2.Manifest) -> None:

@@ -18,6 +18,7 @@ from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.rows import ids as row_ids
 
 if TYPE_CHECKING:
@@ -27,19 +28,6 @@ if TYPE_CHECKING:
 WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
 #: Replaces a field id in a data file if another file has the values of the column.
 TOMBSTONE = -2
-
-
-def max_field_id(manifest: table_pb2.Manifest) -> int:
-    """Return the greatest field id that a manifest has or records; -1 without fields."""
-    greatest = max((field.id for field in manifest.fields), default=-1)
-    for fragment in manifest.fragments:
-        for file in fragment.files:
-            greatest = max(greatest, max(file.fields, default=-1))
-        for overlay in fragment.overlays:
-            greatest = max(greatest, max(overlay.data_file.fields, default=-1))
-    if manifest.HasField("max_allocated_field_id"):
-        greatest = max(greatest, manifest.max_allocated_field_id)
-    return greatest
 
 
 def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:

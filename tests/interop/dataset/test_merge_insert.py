@@ -294,6 +294,17 @@ def test_refused_merges(
     assert ours.latest_version == ours.version
 
 
+def test_merge_by_a_dictionary(tmp_path: Path) -> None:
+    dtype = pa.dictionary(pa.int8(), pa.string())
+    expected = [1, 2, None]
+    for name in ("own", "pylance"):
+        path = str(tmp_path / name)
+        lance.write_dataset(pa.table({"k": pa.array(["b", None, "a"], dtype)}), path)
+        dataset = open_dataset(path) if name == "own" else lance.dataset(path)
+        dataset.merge(pa.table({"k": pa.array(["b", "b", None], dtype), "v": [0, 1, 2]}), "k")
+        assert lance.dataset(path).to_table()["v"].to_pylist() == expected
+
+
 def test_merge_without_rows_adds_nulls(tmp_path: Path) -> None:
     """pylance refuses this."""
     written(tmp_path, "t")

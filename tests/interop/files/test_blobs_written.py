@@ -352,3 +352,45 @@ def test_values_below_nulls_are_not_stored(tmp_path: Path) -> None:
         )
         assert content(tmp_path / version) == expected
         check_reads(tmp_path / version)
+
+
+BLOB = pa.field("b", pa.large_binary(), metadata=MARK)
+COLUMNS: dict[str, tuple[pa.Field, Any]] = {
+    "blob": (BLOB, b"new"),
+    "list": (pa.field("b", pa.list_(BLOB.with_name("item"))), [b"new", None]),
+    "struct": (pa.field("b", pa.struct([pa.field("i", pa.int32()), BLOB])), {"i": 1, "b": b"new"}),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("change", ["append", "rows", "columns", "merge"])
+def test_blob_columns_that_pylance_added_without_values(
+    tmp_path: Path, name: str, change: str
+) -> None:
+    """pylance declares such a column as bytes, and again as a struct once it has values."""
+    field, value = COLUMNS[name]
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(pa.table({"id": [1]}), path, data_storage_version="2.2")
+    lance.dataset(path).add_columns(pa.schema([field]))
+    dataset = lance_spark.open_dataset(path)
+    values = pa.array([value], field.type)
+    if change in ("append", "merge"):
+        schema = pa.schema([("id", pa.int64()), field])
+        data = pa.table([pa.array([2]), values], schema=schema)
+        if change == "append":
+            lance_spark.write_dataset(data, path, mode="append")
+        else:
+            dataset.merge_insert("id").when_not_matched_insert_all().execute(data)
+    elif name == "blob":
+        dataset.update({"b": value}, mode="rows" if change == "rows" else "columns")
+    else:
+        return
+    expected = [value] if change in ("rows", "columns") else [None, value]
+    dataset = lance_spark.open_dataset(path)
+    assert dataset.to_table(["b"], blob_handling="all_binary")["b"].to_pylist() == expected
+    theirs = lance.dataset(path)
+    read = theirs.to_table(columns=["b"], blob_handling="all_binary")
+    assert read["b"].to_pylist() == expected
+    lance.dataset(path).delete("id = 7")
+    assert lance_spark.open_dataset(path).add_columns({"n": 1}).schema.names == ["id", "b", "n"]
+    lance.dataset(path).validate()

@@ -8,6 +8,7 @@ import decimal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -441,3 +442,22 @@ def test_structs_below_null_lists_may_be_null(tmp_path: Path) -> None:
     table = pa.table({"l": lists})
     write_file(tmp_path / "f.lance", table)
     check(tmp_path / "f.lance", table)
+
+
+def test_structs_in_lists_whose_pages_pylance_copied(tmp_path: Path) -> None:
+    """Its compaction gives the column of the structs as many rows as the file has."""
+    inner = pa.struct([("a", pa.int16()), ("l", pa.list_(pa.struct([("b", pa.string())])))])
+    lists: list[Any] = [[{"a": 1, "l": [{"b": "x"}]}, {"a": 2, "l": []}], [], [{"a": 3, "l": []}]]
+    path = str(tmp_path / "t")
+    for first in (0, 1):
+        data = pa.table({"c": pa.array(lists[first:], pa.list_(inner))})
+        lance_spark.write_dataset(
+            data, path, mode="append" if first else "create", data_storage_version="2.0"
+        )
+    lance.dataset(path).optimize.compact_files(compaction_mode="force_binary_copy")
+    expected = lists + lists[1:]
+    dataset = lance_spark.open_dataset(path)
+    assert lance.dataset(path).to_table()["c"].to_pylist() == expected
+    assert dataset.to_table()["c"].to_pylist() == expected
+    assert dataset.take([4, 0])["c"].to_pylist() == [expected[4], expected[0]]
+    dataset.validate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,25 @@ def test_a_damaged_result_is_computed_again(tmp_path: Path, dataset: Dataset) ->
         connection.execute("UPDATE results SET output = substr(output, 1, 40)")
     connection.close()
     assert udf.compute(batch)["twice"].to_pylist() == [2, 4]
+
+
+def test_equal_batches_have_results_of_their_own(tmp_path: Path) -> None:
+    """A function can make new values, such as random numbers, for each of them."""
+    write_dataset(pa.table({"c": ["x"] * 12}), tmp_path / "t", max_rows_per_file=4)
+    dataset = open_dataset(tmp_path / "t")
+    numbers = itertools.count()
+    calls: list[int] = []
+
+    def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return pa.record_batch({"n": [next(numbers) for _ in range(batch.num_rows)]})
+
+    udf = batch_udf(checkpoint_file=tmp_path / "results.sqlite")(numbered)
+    with pytest.raises(KeyboardInterrupt):
+        dataset.add_columns(udf, ["c"], batch_size=2)
+    added = dataset.add_columns(udf, ["c"], batch_size=2)
+    assert len(set(added.to_table()["n"].to_pylist())) == 12
+    # One call for a sample of four rows, six for the batches, and one that was interrupted.
+    assert calls == [4, *[2] * 7]

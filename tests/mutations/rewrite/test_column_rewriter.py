@@ -27,7 +27,7 @@ from lance_spark.mutations.rewrite.column_rewriter import (
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.table.fragments import file_versions
-from lance_spark.table.manifest.schema_changes import max_field_id
+from lance_spark.table.manifest.field_ids import max_field_id
 from lance_spark.table.open import OpenTable, open_table
 
 #: Version 0.1 has no columns without values, and hardly any nulls.
