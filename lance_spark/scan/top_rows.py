@@ -208,13 +208,17 @@ def _may_precede(values: pa.Array, bound: pa.Scalar[Any], key: SortKey) -> pa.Ar
         if key.nulls_first:
             return values.is_null()
         return pa.repeat(True, len(values))
+    if pat.is_float16(values.type):
+        # Arrow does not compare half floats.
+        values, bound = values.cast(pa.float32()), bound.cast(pa.float32())
     is_float = pat.is_floating(values.type)
     if key.descending:
         keep = pc.greater_equal(values, bound)
         if is_float:
             keep = pc.or_kleene(keep, pc.is_nan(values))
     elif is_float and np.isnan(bound.as_py()):
-        keep = pc.is_valid(values)
+        # No number is greater. Nulls are after it or before it.
+        return pa.repeat(True, len(values)) if key.nulls_first else values.is_valid()
     else:
         keep = pc.less_equal(values, bound)
     return keep.fill_null(key.nulls_first)

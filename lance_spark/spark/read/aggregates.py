@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import LanceError
-from lance_spark.spark.pushdown.request import Aggregate, refused
+from lance_spark.spark.pushdown.request import Aggregate, Request, refused
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_spark_type
 
@@ -76,6 +76,50 @@ def _narrowed(
         )
         narrowed.append(spark.StructField(name, data_type, fields[index].nullable))
     return spark.StructType(narrowed)
+
+
+def check_types(request: Request, columns: spark.StructType, output: spark.StructType) -> None:
+    """Refuse groups and aggregates whose columns have other types than Spark takes them for.
+
+    A user's schema, or a DataFrame that was made before another client replaced a column, may name
+    another type. The smallest string is not the smallest number.
+
+    Parameters
+    ----------
+    columns : StructType
+        The result of `needed_columns`.
+    output : StructType
+        A field for each group and then for each aggregate.
+
+    Raises
+    ------
+    SchemaMismatchError
+        As for rows with these types.
+    """
+    from lance_spark.spark.types.convert import check_conversion
+    from lance_spark.spark.types.mapping import batch_schema
+
+    known, wanted = batch_schema(columns), batch_schema(output)
+    groups = [Aggregate("min", path) for path in request.groups]
+    for aggregate, field in zip((*groups, *request.aggregates), wanted, strict=True):
+        along_path = _fields_at(known, aggregate.path)
+        if aggregate.op.startswith("count") or not along_path:
+            continue
+        dtype = along_path[-1].type
+        if aggregate.op == "sum":
+            dtype = _sum_type(dtype)
+        name = ".".join(aggregate.path)
+        source = pa.schema([pa.field(name, dtype)])
+        check_conversion(source, pa.schema([pa.field(name, field.type)]), reading=True)
+
+
+def _sum_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type of Spark's sum of a type that `GroupedRows` adds up."""
+    if pa.types.is_integer(dtype):
+        return pa.int64()
+    if pa.types.is_decimal128(dtype):
+        return pa.decimal128(min(dtype.precision + 10, 38), dtype.scale)
+    return dtype
 
 
 def known_values(

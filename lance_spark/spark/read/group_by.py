@@ -105,11 +105,15 @@ class GroupedRows:
     def _grouped(self, table: pa.Table, functions: list[tuple[Any, str]]) -> pa.Table:
         """Return the groups of a table, with the results under the names of their columns."""
         grouped = table.group_by(self._keys, use_threads=False).aggregate(functions)
-        results = [name for name in grouped.column_names if name not in self._keys]
         arrays = {name: grouped.column(name) for name in self._keys}
+        # Two counts of rows have the same name.
+        results = [
+            result
+            for name, result in zip(grouped.column_names, grouped.columns, strict=True)
+            if name not in self._keys
+        ]
         names = [name for column in self._columns for name in column.names]
-        for name, result in zip(names, results, strict=True):
-            arrays[name] = grouped.column(result)
+        arrays.update(zip(names, results, strict=True))
         for column in self._columns:
             column.carry(arrays)
         return pa.table(arrays)

@@ -194,10 +194,11 @@ class LanceReader(TaskObject, DataSourceReader):
         schema = with_row_columns(whole_schema(dataset, self.options))
         wanted = self.spark_schema
         if request.aggregates:
-            from lance_spark.spark.read.aggregates import needed_columns
+            from lance_spark.spark.read.aggregates import check_types, needed_columns
 
             paths = (*request.groups, *(aggregate.path for aggregate in request.aggregates))
             wanted = needed_columns(paths, schema)
+            check_types(request, wanted, self.spark_schema)
         selected = schema
         if self.options.columns is not None:
             selected = with_row_columns(visible_schema(dataset, self.options))

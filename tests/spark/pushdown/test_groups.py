@@ -219,6 +219,16 @@ def test_more_groups_than_a_task_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
         assert min(item for item in minima if item is not None) == min(values)
 
 
+def test_two_counts_of_rows() -> None:
+    # Spark asks for them if its rule that makes one of them is excluded (NullPropagation).
+    output = pa.schema([("g", pa.int64()), ("n", pa.int64()), ("m", pa.int64()), ("x", pa.int64())])
+    batches = pa.table({"g": [1, 2, 1], "v": [5, 6, 7]}).to_batches(max_chunksize=2)
+    counts = Aggregate("count_star")
+    grouped = group_by.GroupedRows([("g",)], [counts, counts, Aggregate("max", ("v",))], output)
+    rows = pa.Table.from_batches(list(grouped.rows(batches))).sort_by("g").to_pylist()
+    assert rows == [{"g": 1, "n": 2, "m": 2, "x": 7}, {"g": 2, "n": 1, "m": 1, "x": 6}]
+
+
 def test_many_groups_stay_with_spark(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
+from lance_spark.dataset.write import write_dataset
+from lance_spark.scan import top_rows
 from tests.support.cells import every_other
 from tests.support.spark.metrics import counted
+from tests.support.spark.requests import ask
 from tests.support.tables.beside_parquet import write_beside_parquet
 
 ROWS = 3_000
@@ -193,3 +198,34 @@ def test_a_row_position_is_not_taken_from_a_part(
     assert [tuple(row) for row in table.orderBy(sf.desc("id")).limit(3).collect()] == [
         (row, live.index(row)) for row in live[-1:-4:-1]
     ]
+
+
+@pytest.mark.parametrize("dtype", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_floats_of_more_rows_than_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: pa.DataType
+) -> None:
+    # Rows after those that were collected are compared with the last one of the first rows.
+    monkeypatch.setattr(top_rows, "_COLLECTED_ROWS", 50)
+    rng = np.random.default_rng(7)
+    values = rng.choice([0.0, -0.0, np.nan, np.nan, np.nan, np.inf, -np.inf, 1.5, -2.5, 6e4], 1_000)
+    floats = pa.array(values.astype(dtype.to_pandas_dtype()), mask=rng.random(1_000) < 0.1)
+    path = str(tmp_path / "floats.lance")
+    write_dataset(pa.table({"x": floats}), path)
+    ranks = [_rank(value) for value in floats.to_pylist()]
+    for descending in (True, False):
+        valid = sorted((rank for rank in ranks if rank is not None), reverse=descending)
+        nulls = [None] * floats.null_count
+        for nulls_first in (True, False):
+            expected = [*nulls, *valid] if nulls_first else [*valid, *nulls]
+            for rows in (1, 30, 120, 700, 1_000):
+                order = {"col": ["x"], "descending": descending, "nulls_first": nulls_first}
+                request = {"top": {"rows": rows, "order": [order]}}
+                first = ask(path, ["x"], request, batch_size="40").column("x")
+                assert Counter(map(_rank, first)) == Counter(expected[:rows]), order
+
+
+def _rank(value: float | None) -> tuple[bool, float] | None:
+    """Return the place of a value in Spark's order, in which NaN is the largest number."""
+    if value is None:
+        return None
+    return bool(np.isnan(value)), 0.0 if np.isnan(value) else float(value)

@@ -19,10 +19,13 @@ from pyspark.sql.types import (
     DecimalType,
     IntegerType,
     LongType,
+    StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+from lance_spark.errors import SchemaMismatchError
 from tests.support.spark.requests import Answer, aggregates, ask, col, lit, op
 
 ROWS = 3_000
@@ -138,3 +141,40 @@ def test_counts(indexed: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert [sum(answer.column(name)) for name in ("agg0", "agg1")] == [ROWS, ROWS]
     # Pages without nulls are not read.
     assert "numRowsScanned=0 " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("column", "op_name", "dtype"),
+    [
+        ("word", "min", IntegerType()),
+        ("word", "sum", LongType()),
+        ("ratio", "max", DecimalType(10, 2)),
+        ("at", "max", TimestampNTZType()),
+        ("at", "min", DateType()),
+        ("price", "sum", DecimalType(20, 1)),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    tmp_path: Path, column: str, op_name: str, dtype: DataType
+) -> None:
+    # As rows are, in a user's schema. The smallest of "9" and "10" is not the smallest number.
+    table = pa.table(
+        {
+            "word": ["9", "10"],
+            "ratio": [1.239, 0.5],
+            "at": pa.array([1, 2], pa.timestamp("us", "UTC")),
+            "price": pa.array([1, 2], pa.decimal128(10, 2)),
+            "small": pa.array([3, 4], pa.int16()),
+        }
+    )
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(table, path)
+    with pytest.raises(SchemaMismatchError, match=f"column {column} is .* cannot be read as"):
+        ask(path, *aggregates((op_name, [column], dtype)))
+    grouped = StructType([StructField("group0", IntegerType()), StructField("agg0", LongType())])
+    request = {"groups": [col("word")], "aggregates": [{"op": "count_star"}]}
+    with pytest.raises(SchemaMismatchError, match="column word is string"):
+        ask(path, grouped, request)
+    # Wider types hold all values.
+    wider = aggregates(("min", ["small"], LongType()), ("sum", ["price"], DecimalType(22, 2)))
+    assert ask(path, *wider).column("agg0") == [3]
