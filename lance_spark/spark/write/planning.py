@@ -25,6 +25,7 @@ from lance_spark.spark.write.writer import LanceWriter
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.schema import Schema
     from lance_spark.spark.write.new_table import NewTable
     from lance_spark.table.commit.write_job import Mode, WriteJob
@@ -120,17 +121,20 @@ def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
 
 def _begin_replacing_rows(options: WriteOptions, columns: _Columns) -> WriteJob:
     """Plan an overwrite that keeps the columns of the table."""
+    from lance_spark.table.commit.write_job import ReplaceAllRows
     from lance_spark.table.commit.write_plan import begin_write
 
-    table = existing_schema(options)
-    if table is None:
+    dataset = _existing(options)
+    if dataset is None:
         raise TableNotFoundError("the table was dropped while the statement was planned")
+    table = dataset.schema
     columns.target(table)
     if absent := [name for name in table.names if name not in columns.names]:
         raise SchemaMismatchError(
             f"the query has no {', '.join(absent)}, which an overwrite of all rows needs"
         )
-    return begin_write(options.path, table, mode="overwrite", **write_arguments(options))
+    job = begin_write(options.path, table, mode="overwrite", **write_arguments(options))
+    return job.with_strategy(ReplaceAllRows(dataset._table.schema.to_arrow()))
 
 
 def _new_table_writer(
@@ -203,13 +207,17 @@ class _Columns:
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
     """Return the schema of the table at the path; None if the table is not found."""
+    dataset = _existing(options)
+    return None if dataset is None else dataset.schema
+
+
+def _existing(options: WriteOptions) -> Dataset | None:
     from lance_spark.dataset.dataset import open_dataset
-    from lance_spark.errors import TableNotFoundError
 
     try:
         return open_dataset(
             options.path, branch=options.branch, storage_options=options.storage_options or None
-        ).schema
+        )
     except TableNotFoundError:
         return None
 

@@ -256,6 +256,31 @@ class AppendRows(_PlainWrite):
         return _PlainWrite._can_follow(self, job, newest) and job.fits(newest)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplaceAllRows(OverwriteTable):
+    """Replace all rows, and keep the columns of the table.
+
+    Attributes
+    ----------
+    columns : pa.Schema
+        The columns of the table when the write was planned. If another client has changed them by
+        the time of the commit, the write would undo that.
+    """
+
+    columns: pa.Schema
+
+    def plan_operation(
+        self, job: WriteJob, fragments: Sequence[Fragment], base: Manifest | None
+    ) -> Append | Overwrite:
+        """Return an overwrite of a table with these columns."""
+        operation = OverwriteTable.plan_operation(self, job, fragments, base)
+        return replace(operation, kept_columns=self.columns)
+
+    def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
+        is_same = newest.schema.to_arrow().equals(self.columns, check_metadata=True)
+        return is_same and OverwriteTable._can_follow(self, job, newest)
+
+
 STRATEGIES: Mapping[str, WriteStrategy] = {
     strategy.mode: strategy for strategy in (CreateTable(), AppendRows(), OverwriteTable())
 }

@@ -123,6 +123,43 @@ def test_overwrites(catalog: TestCatalog) -> None:
     assert catalog.rows("o") == []
 
 
+def test_an_overwrite_of_rows_keeps_a_change_of_columns_by_another_client(
+    catalog: TestCatalog, tmp_path: Any
+) -> None:
+    import lance
+    import pyarrow as pa
+
+    path, done = str(catalog.root / "kept.lance"), tmp_path / "done"
+    overwritten = pa.table({"id": [5], "v": [5]})
+
+    def while_another_client_changes(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            dataset = lance.dataset(path)
+            if value == 1:
+                dataset.alter_columns({"path": "v", "name": "w"})
+            elif value == 2:
+                dataset.update_field_metadata({"v": {"comment": "of w"}})
+            elif value == 3:
+                lance.write_dataset(overwritten, path, mode="overwrite")
+        return value
+
+    catalog.spark.udf.register("while_changed", while_another_client_changes, "bigint")
+    changed = "another client changed the columns of the table"
+    for value, error in ((1, changed), (2, changed), (3, None), (4, None)):
+        catalog.sql("CREATE OR REPLACE TABLE CAT.kept AS SELECT id, id AS v FROM range(2)")
+        statement = f"INSERT OVERWRITE CAT.kept SELECT 9L, while_changed({value}L)"
+        done.unlink(missing_ok=True)
+        if error is None:
+            catalog.sql(statement)
+            assert catalog.rows("kept") == [{"id": 9, "v": value}]
+            continue
+        assert error in catalog.refusal(statement)
+        table = lance.dataset(path)
+        assert table.schema.names == ["id", "w" if value == 1 else "v"]
+        assert table.count_rows() == 2
+
+
 def test_frames(catalog: TestCatalog) -> None:
     from pyspark.sql import functions
 
