@@ -258,27 +258,27 @@ class AppendRows(_PlainWrite):
 
 @dataclass(frozen=True, slots=True)
 class ReplaceAllRows(OverwriteTable):
-    """Replace all rows, and keep the columns of the table.
+    """Replace all rows, but not what another client has changed meanwhile.
 
-    Attributes
-    ----------
-    columns : pa.Schema
-        The columns of the table when the write was planned. If another client has changed them by
-        the time of the commit, the write would undo that.
+    `columns` are `Overwrite.kept_columns`, and `reads_rows` is as of `Overwrite`.
     """
 
-    columns: pa.Schema
+    columns: pa.Schema | None = None
+    reads_rows: bool = False
 
     def plan_operation(
         self, job: WriteJob, fragments: Sequence[Fragment], base: Manifest | None
     ) -> Append | Overwrite:
-        """Return an overwrite of a table with these columns."""
+        """Return an overwrite of a table with these rows or columns."""
         operation = OverwriteTable.plan_operation(self, job, fragments, base)
-        return replace(operation, kept_columns=self.columns)
+        assert isinstance(operation, Overwrite)
+        return replace(operation, kept_columns=self.columns, reads_rows=self.reads_rows)
 
     def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
-        is_same = newest.schema.to_arrow().equals(self.columns, check_metadata=True)
-        return is_same and OverwriteTable._can_follow(self, job, newest)
+        if self.reads_rows or not OverwriteTable._can_follow(self, job, newest):
+            return False
+        columns = newest.schema.to_arrow()
+        return self.columns is None or columns.equals(self.columns, check_metadata=True)
 
 
 STRATEGIES: Mapping[str, WriteStrategy] = {

@@ -160,6 +160,46 @@ def test_an_overwrite_of_rows_keeps_a_change_of_columns_by_another_client(
         assert table.count_rows() == 2
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OVERWRITE CAT.own SELECT id, while_it_changed(v) + 1 FROM CAT.own",
+        "CREATE OR REPLACE TABLE CAT.own AS SELECT id, while_it_changed(v) + 1 AS v FROM CAT.own",
+        "INSERT OVERWRITE CAT.own SELECT 7L, while_it_changed(6L) + (SELECT min(id) FROM CAT.own)",
+        "INSERT OVERWRITE CAT.own SELECT 7L, while_it_changed(6L)",
+    ],
+)
+def test_an_overwrite_made_of_its_own_rows_loses_no_rows_of_another_client(
+    catalog: TestCatalog, tmp_path: Any, statement: str
+) -> None:
+    import lance
+    import pyarrow as pa
+
+    path, done, appends = str(catalog.root / "own.lance"), tmp_path / "done", tmp_path / "appends"
+    row = pa.table({"id": [5], "v": [5]})
+
+    def while_another_client_changes(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            if appends.exists():
+                lance.write_dataset(row, path, mode="append")
+            else:
+                lance.dataset(path).update_config({"k": "v"})
+        return value
+
+    catalog.spark.udf.register("while_it_changed", while_another_client_changes, "bigint")
+    catalog.sql("CREATE OR REPLACE TABLE CAT.own AS SELECT id, id AS v FROM range(2)")
+    appends.touch()
+    if statement.count("CAT.own") > 1:
+        assert "overtaken by version" in catalog.refusal(statement)
+        assert [row["id"] for row in catalog.rows("own")] == [0, 1, 5]
+        done.unlink()
+        appends.unlink()
+    catalog.sql(statement)
+    assert done.exists()
+    assert [row["v"] for row in catalog.rows("own")] in ([1, 2, 6], [6])
+
+
 def test_frames(catalog: TestCatalog) -> None:
     from pyspark.sql import functions
 

@@ -26,6 +26,11 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
 
+#: Operations after which a table has the same rows and columns.
+_KEEP_ROWS = frozenset(
+    {"create_index", "reserve_fragments", "rewrite", "update_bases", "update_config"}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Overwrite(Operation):
@@ -48,6 +53,9 @@ class Overwrite(Operation):
     kept_columns : pa.Schema, optional
         The columns of the table, if the overwrite replaces the rows alone: a table that has other
         columns by the time of the commit is a conflict.
+    reads_rows : bool
+        Whether the new rows were made of the rows of the version on which the overwrite was
+        planned: a version that changes rows or columns is a conflict.
     """
 
     name: ClassVar[str] = "overwrite"
@@ -62,6 +70,7 @@ class Overwrite(Operation):
     dictionaries: bytes = field(default=b"", repr=False, compare=False)
     exactly_next: bool = field(default=False, compare=False)
     kept_columns: pa.Schema | None = field(default=None, repr=False, compare=False)
+    reads_rows: bool = field(default=False, compare=False)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
@@ -87,7 +96,7 @@ class Overwrite(Operation):
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        if self.exactly_next:
+        if self.exactly_next or (self.reads_rows and committed.name not in _KEEP_ROWS):
             return Conflict.RETRYABLE
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE

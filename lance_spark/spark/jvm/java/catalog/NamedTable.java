@@ -289,7 +289,7 @@ public class NamedTable
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, with(info.options().asCaseSensitiveMap()), info.schema());
-    return new OverwriteBuilder(name(), python(), complete, schema);
+    return new OverwriteBuilder(name(), python(), complete, schema, options);
   }
 
   PythonTable python() {
