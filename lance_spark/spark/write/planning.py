@@ -100,6 +100,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
         return LanceWriter(job, columns.names, options.commit_message, effect.write_token)
     from lance_spark.spark.write.partial_overwrite import replacing_writer
 
+    _check_read(job, effect.rows_read)
     if columns.table is None:
         from lance_spark.table.commit.write_job import STRATEGIES
 

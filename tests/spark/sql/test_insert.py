@@ -200,6 +200,34 @@ def test_an_overwrite_made_of_its_own_rows_loses_no_rows_of_another_client(
     assert [row["v"] for row in catalog.rows("own")] in ([1, 2, 6], [6])
 
 
+@pytest.mark.parametrize("where", ["TRUE", "id < 9"])
+def test_a_partial_overwrite_made_of_its_own_rows_loses_no_update(
+    catalog: TestCatalog, tmp_path: Any, where: str
+) -> None:
+    import lance
+
+    path, done = str(catalog.root / "part.lance"), tmp_path / "done"
+
+    def while_another_client_updates(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            lance.dataset(path).update({"v": "100"}, "id = 1")
+        return value
+
+    catalog.spark.udf.register("while_updated", while_another_client_updates, "bigint")
+    catalog.sql("CREATE OR REPLACE TABLE CAT.part AS SELECT id, id AS v FROM range(2)")
+    replace = f"INSERT INTO CAT.part REPLACE WHERE {where} SELECT id, while_updated(v) + 1 FROM "
+    error = catalog.refusal(replace + "CAT.part")
+    assert "rows that its query has read were changed" in error or "overtaken" in error
+    assert sorted(row["v"] for row in catalog.rows("part")) == [0, 100]
+    done.unlink()
+    catalog.sql(replace + "range(2) AS r(id) LATERAL VIEW explode(array(id)) AS v")
+    assert done.exists()
+    assert sorted(row["v"] for row in catalog.rows("part")) == [1, 2]
+    catalog.sql(replace + "CAT.part")
+    assert sorted(row["v"] for row in catalog.rows("part")) == [2, 3]
+
+
 def test_frames(catalog: TestCatalog) -> None:
     from pyspark.sql import functions
 

@@ -26,7 +26,7 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   /** The condition, as forms. */
   static final String CONDITION = "replace_where_forms";
 
-  /** The version of the table that the query of an overwrite of all rows has read. */
+  /** The version of the table that the query of an overwrite has read. */
   static final String ROWS_READ = "rows_read";
 
   private final String name;
@@ -83,7 +83,7 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
 
   public Write build() {
     added.put(MUST_EXIST, "true");
-    String read = "all".equals(added.get(REPLACES)) ? Snapshot.readBy(place) : null;
+    String read = overwrites ? Snapshot.readBy(place) : null;
     if (read != null) {
       added.put(ROWS_READ, read);
     }
