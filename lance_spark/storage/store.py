@@ -324,10 +324,10 @@ class ObjectStore(Folders):
         return CountedOutput(output, self.io_counts)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove an empty folder on a local disk. Errors are ignored."""
+        """Remove an empty folder on a local disk; "" is the root. Errors are ignored."""
         if self._fs is None:
             with suppress(OSError):
-                os.rmdir(self._full(folder))
+                os.rmdir(self._folder(folder))
 
     def exists(self, path: str) -> bool:
         """Return whether a file exists. Raises StorageError."""

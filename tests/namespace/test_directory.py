@@ -33,6 +33,8 @@ from lance_spark.namespace.catalog_table import SCHEMA, CatalogTable
 from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.identifiers import Identifier
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.write_commit import commit_on_newest
+from lance_spark.table.commit.write_plan import begin_write
 from tests.support.forking import CONTEXT
 from tests.support.stores.aws import BUCKET, Aws, serving
 from tests.table.manifest.test_external import InSqlite
@@ -501,6 +503,22 @@ def test_a_dropped_table_is_forgotten_by_its_manifest_store(tmp_path: Path) -> N
         ours.drop_table(("db", "t"))
         assert store.roots() == kept
         assert not Path(entry.location).exists()
+
+
+def test_a_write_to_a_dropped_table_leaves_its_name_free(tmp_path: Path) -> None:
+    names, rows = DirectoryNamespace(str(tmp_path)), pa.table({"a": [1]})
+    entry = names.new_table(("t",))
+    lance_spark.write_dataset(rows, entry.location)
+    names.register_table(("t",), entry)
+    job = begin_write(entry.location, rows.schema)
+    names.drop_table(("t",))
+    writer = job.writer()
+    for batch in rows.to_batches():
+        writer.write(batch)
+    with pytest.raises(TableNotFoundError):
+        commit_on_newest(job, writer.finish())
+    assert names.list_tables() == []
+    assert names.new_table(("t",)).location == entry.location
 
 
 def test_a_name_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,9 +92,17 @@ def replace_once(
 
 @dataclass(frozen=True, slots=True)
 class ReplaceRows(WriteStrategy):
-    """Replace the rows that meet a condition, in a table that exists."""
+    """Replace the rows that meet a condition, in a table that exists.
+
+    Attributes
+    ----------
+    reads_rows : bool
+        Whether the new rows were made of rows of the version on which the write was planned: it is
+        not planned again after a conflict, because they may replace newer rows.
+    """
 
     condition: Predicate
+    reads_rows: bool = False
 
     def commit(
         self, job: WriteJob, fragments: Sequence[Fragment], options: CommitOptions
@@ -111,6 +119,8 @@ class ReplaceRows(WriteStrategy):
         runner.tag = job.tag
 
         def change(current: OpenTable) -> Manifest:
+            if self.reads_rows and current.version != job.read_version:
+                raise _overtaken(current, "rows that its query has read were changed")
             _check_columns(current, job, self.condition)
             condition = [self.condition]
             return replace_once(

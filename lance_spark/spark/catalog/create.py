@@ -105,8 +105,9 @@ def stage_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "exists": exists,
         "properties": arguments["properties"],
     }
-    options = {**options_of(entry), **write_options, **new_table.options()}
-    return {"options": options, "state": state}
+    place = options_of(entry)
+    options = {**place, **write_options, **new_table.options()}
+    return {"options": options, "place": place, "state": state}
 
 
 def commit_staged(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
     UnsupportedError,
+    VersionNotFoundError,
 )
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.writer import check_types
@@ -32,7 +33,7 @@ from lance_spark.mutations.rows.delete import FragmentDeletion, commit_deletes, 
 from lance_spark.mutations.rows.update import commit_moved_rows, commit_updates
 from lance_spark.mutations.rows.update_mode import can_rewrite_columns, columns_are_cheaper
 from lance_spark.mutations.rows.update_task import Mode, UpdateResult
-from lance_spark.mutations.runner import new_tag, sweep_failed
+from lance_spark.mutations.runner import new_tag, sweep, sweep_failed
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ID, UPDATED_AT
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.options.options import ReadOptions
@@ -88,7 +89,11 @@ def commit_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
         again, an error of the kind ``planned_again``.
     """
     write = arguments["write"]
-    table = open_planned(arguments["options"], write)
+    try:
+        table = open_planned(arguments["options"], write)
+    except VersionNotFoundError:
+        _sweep_uncommitted(arguments["options"], write)
+        raise
     try:
         return _commit(table, write, arguments["messages"])
     except UncertainCommitError:
@@ -219,7 +224,12 @@ def abort_row_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     write = arguments["write"]
     if not arguments["commit_attempted"]:
-        _sweep(open_planned(arguments["options"], write), write)
+        try:
+            table = open_planned(arguments["options"], write)
+        except VersionNotFoundError:
+            _sweep_uncommitted(arguments["options"], write)
+        else:
+            _sweep(table, write)
     return {}
 
 
@@ -227,6 +237,14 @@ def _sweep(table: OpenTable, write: Mapping[str, Any]) -> None:
     # The error of the statement matters more than an error here.
     with suppress(LanceError):
         sweep_failed(table, bytes.fromhex(write["tag"]), placement_of(table).all)
+
+
+def _sweep_uncommitted(options: Mapping[str, str], write: Mapping[str, Any]) -> None:
+    """Delete the files of a statement whose version is gone, and which no version can refer to."""
+    with suppress(LanceError):
+        newest = open_table(ReadOptions.parse(options))._table
+        tag, targets = bytes.fromhex(write["tag"]), placement_of(newest).all
+        sweep(newest, tag, newest.manifest, targets=targets)
 
 
 def can_delete(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from lance_spark.scan.fragment.row_meta import (
 from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.types.mapping import to_spark_type
 from lance_spark.table.primary_key import primary_key
 
@@ -101,6 +102,7 @@ def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any])
         "options": dict(options),
         "properties": properties.of_table(dataset, dataset._stored_schema()),
         "version": dataset.version,
+        "identity": identity_text(dataset._table.manifest),
         "row_columns": [
             {
                 "name": field.name,

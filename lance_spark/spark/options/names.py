@@ -63,7 +63,8 @@ MUST_EXIST = "must_exist"
 #: `replace_where` is parsed with; what an overwrite of a table of the catalog replaces ("all",
 #: "where", "partitions"), and its condition as forms; the properties of the table that a statement
 #: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists;
-#: whether a write by name refuses a table that was dropped.
+#: whether a write by name refuses a table that was dropped; the version that the query of an
+#: overwrite has read of the table itself.
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",
@@ -71,6 +72,7 @@ INTERNAL_NAMES = (
     "new_table",
     "must_create",
     MUST_EXIST,
+    "rows_read",
 )
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (

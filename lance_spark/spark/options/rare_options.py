@@ -27,6 +27,7 @@ from lance_spark.table.commit.idempotency import WriteToken, write_of
 
 if TYPE_CHECKING:
     from lance_spark.scan.predicates.sql import SqlSettings
+    from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
 
 
@@ -187,6 +188,9 @@ class OverwriteOptions:
         Whether the write fails if the table exists at the time of the commit.
     must_exist : bool
         Whether the write fails if the table does not exist when the write is planned.
+    rows_read : Version or None
+        The version of the table that the query of an overwrite has read: the rows that are
+        overwritten must be those of this version.
     """
 
     merge_schema: bool = False
@@ -200,6 +204,7 @@ class OverwriteOptions:
     new_table: NewTable | None = None
     must_create: bool = False
     must_exist: bool = False
+    rows_read: Version | None = None
 
     @property
     def replaces_part(self) -> bool:
@@ -263,7 +268,16 @@ class OverwriteOptions:
             new_table=_new_table(overwrite_options.get("new_table"), must_create),
             must_create=must_create,
             must_exist=flag("must_exist", overwrite_options),
+            rows_read=_version(overwrite_options.get("rows_read")),
         )
+
+
+def _version(text: str | None) -> Version | None:
+    if text is None:
+        return None
+    from lance_spark.spark.pushdown.request import Version
+
+    return Version.parse(text)
 
 
 def _new_table(text: str | None, must_create: bool) -> NewTable | None:

@@ -7,11 +7,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import VersionNotFoundError
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.open import OpenTable, open_table
+
+if TYPE_CHECKING:
+    from lance_spark.table.manifest.manifest import Manifest
 
 #: Tables that a process keeps open.
 _MAX_OPEN = 2
@@ -77,3 +80,9 @@ def snapshot_of(table: OpenTable) -> TableSnapshot:
     return TableSnapshot(
         store.uri, table.version, store.options, manifest.timestamp_ns, table.target_bases
     )
+
+
+def identity_text(manifest: Manifest) -> str:
+    """Return `Manifest.identity` as a text for the JVM, which returns it with the statement."""
+    written, transaction_file = manifest.identity
+    return f"{written} {transaction_file or ''}"

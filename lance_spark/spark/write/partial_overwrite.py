@@ -150,9 +150,12 @@ class DynamicWriter(LanceWriter):
         columns: Sequence[Column],
         commit_message: str | None = None,
         write_token: WriteToken | None = None,
+        *,
+        reads_rows: bool = False,
     ) -> None:
         super().__init__(job, names, commit_message, write_token)
         self.columns = tuple(columns)
+        self.reads_rows = reads_rows
 
     def watcher(self) -> Partitions:
         """Return a collector of the partitions of one task."""
@@ -180,7 +183,8 @@ class DynamicWriter(LanceWriter):
         values = partitions.values()
         if values is None or not self.job.read_version:
             return self.job
-        return self.job.with_strategy(ReplaceRows(InPartitions(self.columns, values)))
+        condition = InPartitions(self.columns, values)
+        return self.job.with_strategy(ReplaceRows(condition, self.reads_rows))
 
 
 def replacing_writer(
@@ -209,17 +213,19 @@ def replacing_writer(
         The DataFrame lacks a column of the condition or of the partitions.
     """
     name = display(options.path)
+    reads_rows = effect.rows_read is not None
     if effect.where_forms:
         # As in Spark, rows that do not meet the condition are added too.
         condition = to_predicate({"op": "and", "args": list(effect.where_forms)}, table)
         if job.read_version:
-            job = job.with_strategy(ReplaceRows(condition))
+            job = job.with_strategy(ReplaceRows(condition, reads_rows))
         return LanceWriter(job, names, options.commit_message, effect.write_token)
     if effect.replace_where is None:
         partition_by = [_table_name(table, column) for column in effect.partition_by]
         columns = partition_columns(table, partition_by, f"table {name}")
         _check_given(columns, names, name, "partitionBy")
-        return DynamicWriter(job, names, columns, options.commit_message, effect.write_token)
+        message, token = options.commit_message, effect.write_token
+        return DynamicWriter(job, names, columns, message, token, reads_rows=reads_rows)
     try:
         text = OptionText.planned(
             "replaceWhere", effect.replace_where, table, effect.settings, effect.timezone
@@ -232,7 +238,7 @@ def replacing_writer(
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
-        job = job.with_strategy(ReplaceRows(condition))
+        job = job.with_strategy(ReplaceRows(condition, reads_rows))
     return WhereWriter(job, names, condition, text, options.commit_message, effect.write_token)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_spark.errors import (
+    CommitConflictError,
     InvalidOptionError,
     SchemaMismatchError,
     TableNotFoundError,
@@ -25,7 +26,9 @@ from lance_spark.spark.write.writer import LanceWriter
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from lance_spark.dataset.dataset import Dataset
     from lance_spark.file.schema.schema import Schema
+    from lance_spark.spark.pushdown.request import Version
     from lance_spark.spark.write.new_table import NewTable
     from lance_spark.table.commit.write_job import Mode, WriteJob
     from lance_spark.table.manifest.manifest import Manifest
@@ -69,7 +72,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
                 "option replaceWhere: saveAsTable and CREATE TABLE replace the whole table; use "
                 "insertInto to replace the rows that meet the condition"
             )
-        return _new_table_writer(options, schema, effect.new_table)
+        return _new_table_writer(options, schema, effect.new_table, effect.rows_read)
     data_schema = to_arrow_schema(
         schema, options.column_metadata, large_var_types=options.large_var_types
     )
@@ -80,7 +83,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     elif effect.merge_schema:
         job = _begin_merge(options, columns)
     elif effect.replaces_rows:
-        job = _begin_replacing_rows(options, columns)
+        job = _begin_replacing_rows(options, columns, effect.rows_read)
     else:
         job = _begin(options, columns, "overwrite" if overwrite and not partial else "append")
     if effect.must_exist and not job.read_version:
@@ -97,6 +100,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
         return LanceWriter(job, columns.names, options.commit_message, effect.write_token)
     from lance_spark.spark.write.partial_overwrite import replacing_writer
 
+    _check_read(job, effect.rows_read)
     if columns.table is None:
         from lance_spark.table.commit.write_job import STRATEGIES
 
@@ -118,31 +122,52 @@ def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
     )
 
 
-def _begin_replacing_rows(options: WriteOptions, columns: _Columns) -> WriteJob:
+def _begin_replacing_rows(
+    options: WriteOptions, columns: _Columns, rows_read: Version | None
+) -> WriteJob:
     """Plan an overwrite that keeps the columns of the table."""
+    from lance_spark.table.commit.write_job import ReplaceAllRows
     from lance_spark.table.commit.write_plan import begin_write
 
-    table = existing_schema(options)
-    if table is None:
+    dataset = _existing(options)
+    if dataset is None:
         raise TableNotFoundError("the table was dropped while the statement was planned")
+    table = dataset.schema
     columns.target(table)
     if absent := [name for name in table.names if name not in columns.names]:
         raise SchemaMismatchError(
             f"the query has no {', '.join(absent)}, which an overwrite of all rows needs"
         )
-    return begin_write(options.path, table, mode="overwrite", **write_arguments(options))
+    job = begin_write(options.path, table, mode="overwrite", **write_arguments(options))
+    _check_read(job, rows_read)
+    kept = dataset._table.schema.to_arrow()
+    return job.with_strategy(ReplaceAllRows(kept, reads_rows=rows_read is not None))
+
+
+def _check_read(job: WriteJob, rows_read: Version | None) -> None:
+    """Check that the query of an overwrite has read the version on which the write is planned."""
+    if rows_read is not None and rows_read.number != job.read_version:
+        raise CommitConflictError(
+            f"another client committed version {job.read_version} after the query of the overwrite "
+            f"had read version {rows_read.number}; write the rows again",
+            retryable=True,
+        )
 
 
 def _new_table_writer(
-    options: WriteOptions, schema: StructType, new_table: NewTable
+    options: WriteOptions, schema: StructType, new_table: NewTable, rows_read: Version | None
 ) -> LanceWriter:
     """Plan the write of a table that a statement creates or replaces."""
     from lance_spark.spark.catalog.column_fields import table_schema
     from lance_spark.spark.write.new_table import begin_new_table
+    from lance_spark.table.commit.write_job import ReplaceAllRows
 
     large = options.large_var_types
     arrow = table_schema(schema, options.column_metadata, defaults=False, large_var_types=large)
     job = begin_new_table(options, arrow, new_table)
+    if rows_read is not None:
+        _check_read(job, rows_read)
+        job = job.with_strategy(ReplaceAllRows(reads_rows=True))
     source = to_arrow_schema(schema, options.column_metadata) if large else arrow
     check_columns(source, arrow.names, job.arrow_schema)
     return LanceWriter(job, arrow.names, options.commit_message)
@@ -203,13 +228,17 @@ class _Columns:
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
     """Return the schema of the table at the path; None if the table is not found."""
+    dataset = _existing(options)
+    return None if dataset is None else dataset.schema
+
+
+def _existing(options: WriteOptions) -> Dataset | None:
     from lance_spark.dataset.dataset import open_dataset
-    from lance_spark.errors import TableNotFoundError
 
     try:
         return open_dataset(
             options.path, branch=options.branch, storage_options=options.storage_options or None
-        ).schema
+        )
     except TableNotFoundError:
         return None
 

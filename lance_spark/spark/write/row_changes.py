@@ -26,7 +26,7 @@ from pyroaring import BitMap
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_spark.encoding.rows import distinct
-from lance_spark.errors import InvalidInputError, LanceError, naming
+from lance_spark.errors import InvalidInputError, LanceError, VersionNotFoundError, naming
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile, ColumnTarget
@@ -38,6 +38,7 @@ from lance_spark.spark.job_monitor import task_number
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.python_process import TaskObject
 from lance_spark.spark.read.reader import open_table
+from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.table.jobs.rewrite_columns import WriteColumns
 from lance_spark.spark.write.batches import received
 from lance_spark.spark.write.input import InputConverter
@@ -307,13 +308,22 @@ def open_planned(options: Mapping[str, str], write: Mapping[str, Any]) -> OpenTa
     ------
     InvalidInputError
         The statement names an older version.
+    VersionNotFoundError
+        The version was cleaned up, or the table was deleted and created again. The addresses of the
+        statement name no rows of the new table.
     """
     parsed = ReadOptions.parse(options)
     if parsed.version is not None or parsed.tag is not None or parsed.timestamp is not None:
         raise InvalidInputError(
             f"{parsed.path}: rows of an older version cannot be changed; name the table alone"
         )
-    return open_table(ReadOptions.parse({**options, "version": str(write["version"])}))._table
+    table = open_table(ReadOptions.parse({**options, "version": str(write["version"])}))._table
+    if write["identity"] != identity_text(table.manifest):
+        raise VersionNotFoundError(
+            f"{table.store.display}: version {table.version} is not the version that the statement "
+            "was planned on, because the table was created again; run the statement again"
+        )
+    return table
 
 
 def make_row_change_writer(options: Mapping[str, str]) -> RowChangeWriter:

@@ -256,6 +256,31 @@ class AppendRows(_PlainWrite):
         return _PlainWrite._can_follow(self, job, newest) and job.fits(newest)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplaceAllRows(OverwriteTable):
+    """Replace all rows, but not what another client has changed meanwhile.
+
+    `columns` are `Overwrite.kept_columns`, and `reads_rows` is as of `Overwrite`.
+    """
+
+    columns: pa.Schema | None = None
+    reads_rows: bool = False
+
+    def plan_operation(
+        self, job: WriteJob, fragments: Sequence[Fragment], base: Manifest | None
+    ) -> Append | Overwrite:
+        """Return an overwrite of a table with these rows or columns."""
+        operation = OverwriteTable.plan_operation(self, job, fragments, base)
+        assert isinstance(operation, Overwrite)
+        return replace(operation, kept_columns=self.columns, reads_rows=self.reads_rows)
+
+    def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
+        if self.reads_rows or not OverwriteTable._can_follow(self, job, newest):
+            return False
+        columns = newest.schema.to_arrow()
+        return self.columns is None or columns.equals(self.columns, check_metadata=True)
+
+
 STRATEGIES: Mapping[str, WriteStrategy] = {
     strategy.mode: strategy for strategy in (CreateTable(), AppendRows(), OverwriteTable())
 }

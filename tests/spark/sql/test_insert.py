@@ -123,6 +123,111 @@ def test_overwrites(catalog: TestCatalog) -> None:
     assert catalog.rows("o") == []
 
 
+def test_an_overwrite_of_rows_keeps_a_change_of_columns_by_another_client(
+    catalog: TestCatalog, tmp_path: Any
+) -> None:
+    import lance
+    import pyarrow as pa
+
+    path, done = str(catalog.root / "kept.lance"), tmp_path / "done"
+    overwritten = pa.table({"id": [5], "v": [5]})
+
+    def while_another_client_changes(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            dataset = lance.dataset(path)
+            if value == 1:
+                dataset.alter_columns({"path": "v", "name": "w"})
+            elif value == 2:
+                dataset.update_field_metadata({"v": {"comment": "of w"}})
+            elif value == 3:
+                lance.write_dataset(overwritten, path, mode="overwrite")
+        return value
+
+    catalog.spark.udf.register("while_changed", while_another_client_changes, "bigint")
+    changed = "another client changed the columns of the table"
+    for value, error in ((1, changed), (2, changed), (3, None), (4, None)):
+        catalog.sql("CREATE OR REPLACE TABLE CAT.kept AS SELECT id, id AS v FROM range(2)")
+        statement = f"INSERT OVERWRITE CAT.kept SELECT 9L, while_changed({value}L)"
+        done.unlink(missing_ok=True)
+        if error is None:
+            catalog.sql(statement)
+            assert catalog.rows("kept") == [{"id": 9, "v": value}]
+            continue
+        assert error in catalog.refusal(statement)
+        table = lance.dataset(path)
+        assert table.schema.names == ["id", "w" if value == 1 else "v"]
+        assert table.count_rows() == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OVERWRITE CAT.own SELECT id, while_it_changed(v) + 1 FROM CAT.own",
+        "CREATE OR REPLACE TABLE CAT.own AS SELECT id, while_it_changed(v) + 1 AS v FROM CAT.own",
+        "INSERT OVERWRITE CAT.own SELECT 7L, while_it_changed(6L) + (SELECT min(id) FROM CAT.own)",
+        "INSERT OVERWRITE CAT.own SELECT 7L, while_it_changed(6L)",
+    ],
+)
+def test_an_overwrite_made_of_its_own_rows_loses_no_rows_of_another_client(
+    catalog: TestCatalog, tmp_path: Any, statement: str
+) -> None:
+    import lance
+    import pyarrow as pa
+
+    path, done, appends = str(catalog.root / "own.lance"), tmp_path / "done", tmp_path / "appends"
+    row = pa.table({"id": [5], "v": [5]})
+
+    def while_another_client_changes(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            if appends.exists():
+                lance.write_dataset(row, path, mode="append")
+            else:
+                lance.dataset(path).update_config({"k": "v"})
+        return value
+
+    catalog.spark.udf.register("while_it_changed", while_another_client_changes, "bigint")
+    catalog.sql("CREATE OR REPLACE TABLE CAT.own AS SELECT id, id AS v FROM range(2)")
+    appends.touch()
+    if statement.count("CAT.own") > 1:
+        assert "overtaken by version" in catalog.refusal(statement)
+        assert [row["id"] for row in catalog.rows("own")] == [0, 1, 5]
+        done.unlink()
+        appends.unlink()
+    catalog.sql(statement)
+    assert done.exists()
+    assert [row["v"] for row in catalog.rows("own")] in ([1, 2, 6], [6])
+
+
+@pytest.mark.parametrize("where", ["TRUE", "id < 9"])
+def test_a_partial_overwrite_made_of_its_own_rows_loses_no_update(
+    catalog: TestCatalog, tmp_path: Any, where: str
+) -> None:
+    import lance
+
+    path, done = str(catalog.root / "part.lance"), tmp_path / "done"
+
+    def while_another_client_updates(value: int) -> int:
+        if not done.exists():
+            done.touch()
+            lance.dataset(path).update({"v": "100"}, "id = 1")
+        return value
+
+    catalog.spark.udf.register("while_updated", while_another_client_updates, "bigint")
+    catalog.sql("CREATE OR REPLACE TABLE CAT.part AS SELECT id, id AS v FROM range(2)")
+    replace = f"INSERT INTO CAT.part REPLACE WHERE {where} SELECT id, while_updated(v) + 1 FROM "
+    error = catalog.refusal(replace + "CAT.part")
+    assert "rows that its query has read were changed" in error or "overtaken" in error
+    assert sorted(row["v"] for row in catalog.rows("part")) == [0, 100]
+    done.unlink()
+    catalog.sql(replace + "range(2) AS r(id) LATERAL VIEW explode(array(id)) AS v")
+    assert done.exists()
+    assert sorted(row["v"] for row in catalog.rows("part")) == [1, 2]
+    catalog.sql(replace + "CAT.part")
+    assert sorted(row["v"] for row in catalog.rows("part")) == [2, 3]
+
+
 def test_frames(catalog: TestCatalog) -> None:
     from pyspark.sql import functions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql.functions import col, expr, lit
 import lance_spark
 from lance_spark import LanceTable
 from lance_spark.spark.catalog.row_changes import abort_row_changes
+from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.table.fragments.writer import TAG_BYTES
 from tests.support.settled import settled
 
@@ -408,6 +410,39 @@ def test_a_merge_that_only_inserts_is_planned_again_after_an_insert(
     assert [(row["id"], row["v"]) for row in read(root, name)] == expected
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {} SET v = while_it_is_created_again(v) + 1 WHERE id >= 0",
+        "MERGE INTO {} t USING (SELECT 1L AS id, while_it_is_created_again(5) AS v) s "
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+    ],
+)
+def test_rows_of_a_table_that_is_created_again_do_not_change(
+    spark: Any, root: Path, tmp_path: Path, statement: str
+) -> None:
+    """Another client drops the table during the statement, and creates one of the same name."""
+    name = f"recreated{len(list(root.iterdir()))}"
+    query = "SELECT id, id AS v FROM range(3)"
+    spark.sql(f"CREATE TABLE {NAME}.{name} AS {query}")
+    path, done = root / f"{name}.lance", tmp_path / "done"
+    others = {"id": [100, 200, 300], "v": [7, 8, 9]}
+
+    def while_it_is_created_again(value: int) -> int:
+        with suppress(FileExistsError):
+            done.touch(exist_ok=False)
+            shutil.rmtree(path)
+            lance.write_dataset(pa.table(others), path)
+        return value
+
+    spark.udf.register("while_it_is_created_again", while_it_is_created_again, "bigint")
+    with pytest.raises(AnalysisException, match="created again; run the statement again"):
+        spark.sql(statement.format(f"{NAME}.{name}"))
+    assert done.exists()
+    assert lance.dataset(str(path)).to_table().to_pydict() == others
+    assert files(root, name) == rows_of_version(root, name)
+
+
 @pytest.mark.parametrize("commit_attempted", [True, False])
 def test_abort_keeps_files_of_a_commit_whose_answer_was_lost(
     spark: Any, root: Path, commit_attempted: bool
@@ -419,7 +454,9 @@ def test_abort_keeps_files_of_a_commit_whose_answer_was_lost(
     new = files(root, name) - before
     assert len(new) == 2
     (tag,) = {Path(path).stem[-2 * TAG_BYTES :] for path in new if path.startswith("data/")}
-    write = {"tag": tag, "version": version}
+    planned = lance_spark.open_dataset(str(root / f"{name}.lance"), version=version)
+    identity = identity_text(planned._table.manifest)
+    write = {"tag": tag, "version": version, "identity": identity}
     options = {"path": str(root / f"{name}.lance")}
     abort_row_changes({"options": options, "write": write, "commit_attempted": commit_attempted})
     assert files(root, name) == before | new

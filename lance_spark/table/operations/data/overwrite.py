@@ -18,11 +18,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import pyarrow as pa
+
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
+
+#: Operations after which a table has the same rows and columns.
+_KEEP_ROWS = frozenset(
+    {"create_index", "reserve_fragments", "rewrite", "update_bases", "update_config"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,12 @@ class Overwrite(Operation):
     exactly_next : bool
         Whether the overwrite must become the version after the version on which it was planned:
         it has all rows of that version which it does not change. Each other version is a conflict.
+    kept_columns : pa.Schema, optional
+        The columns of the table, if the overwrite replaces the rows alone: a table that has other
+        columns by the time of the commit is a conflict.
+    reads_rows : bool
+        Whether the new rows were made of the rows of the version on which the overwrite was
+        planned: a version that changes rows or columns is a conflict.
     """
 
     name: ClassVar[str] = "overwrite"
@@ -56,6 +69,8 @@ class Overwrite(Operation):
     table_metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
     dictionaries: bytes = field(default=b"", repr=False, compare=False)
     exactly_next: bool = field(default=False, compare=False)
+    kept_columns: pa.Schema | None = field(default=None, repr=False, compare=False)
+    reads_rows: bool = field(default=False, compare=False)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
@@ -81,7 +96,7 @@ class Overwrite(Operation):
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        if self.exactly_next:
+        if self.exactly_next or (self.reads_rows and committed.name not in _KEEP_ROWS):
             return Conflict.RETRYABLE
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
@@ -95,8 +110,19 @@ class Overwrite(Operation):
         InvalidInputError
             The fields are not a tree, or the fragments do not fit the table.
         CommitConflictError
-            The table never reuses field ids, and another client has used ids of the new fields.
+            The table never reuses field ids, and another client has used ids of the new fields; or
+            it has changed columns that the overwrite keeps.
         """
+        if (
+            self.kept_columns is not None
+            and builder.base is not None
+            and not builder.base.schema.to_arrow().equals(self.kept_columns, check_metadata=True)
+        ):
+            raise CommitConflictError(
+                "another client changed the columns of the table while its rows were overwritten; "
+                "write the rows again",
+                retryable=True,
+            )
         first = builder.base.first_new_field_id if builder.base is not None else 0
         if any(field.id < first for field in self.schema):
             raise CommitConflictError(

@@ -90,6 +90,9 @@ public class NamedTable
   final LanceCatalog catalog;
   final String version;
 
+  /** What differs from the version of the same number of a table that is created again. */
+  final String identity;
+
   /** Whether the table has so many rows that Spark searches for the keys of a source of a MERGE. */
   final boolean isLarge;
 
@@ -115,7 +118,7 @@ public class NamedTable
    * Makes a table.
    *
    * @param reply what Python says of the table: "schema", "options", "properties", "version",
-   *     "row_columns" and, if the table is loaded to be written, "large" and "has_key"
+   *     "identity", "row_columns" and, if the table is loaded to be written, "large" and "has_key"
    */
   NamedTable(LanceCatalog catalog, Identifier identifier, Map reply) {
     this.catalog = catalog;
@@ -127,6 +130,7 @@ public class NamedTable
     this.properties = (Map) reply.get("properties");
     this.options = (Map) reply.get("options");
     this.version = String.valueOf(reply.get("version"));
+    this.identity = (String) reply.get("identity");
     this.rowColumns = RowColumn.of((List) reply.get("row_columns"));
     this.isLarge = Boolean.TRUE.equals(reply.get("large"));
     this.hasKey = Boolean.TRUE.equals(reply.get("has_key"));
@@ -142,6 +146,7 @@ public class NamedTable
     this.properties = other.properties;
     this.options = other.options;
     this.version = other.version;
+    this.identity = other.identity;
     this.rowColumns = other.rowColumns;
     this.isLarge = other.isLarge;
     this.hasKey = other.hasKey;
@@ -284,7 +289,7 @@ public class NamedTable
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, with(info.options().asCaseSensitiveMap()), info.schema());
-    return new OverwriteBuilder(name(), python(), complete, schema);
+    return new OverwriteBuilder(name(), python(), complete, schema, options);
   }
 
   PythonTable python() {

@@ -29,8 +29,8 @@ public class NewTable implements StagedTable, SupportsWrite {
   /**
    * Makes a table.
    *
-   * @param staged what Python says of the table: "options" of the write, and "state" for the calls
-   *     that end the statement
+   * @param staged what Python says of the table: "options" of the write, "place", those of them that
+   *     find the table, and "state" for the calls that end the statement
    */
   NewTable(
       LanceCatalog catalog, TableName identifier, StructType schema, Map properties, Map staged) {
@@ -63,6 +63,10 @@ public class NewTable implements StagedTable, SupportsWrite {
     Map options = new HashMap((Map) staged.get("options"));
     String path = (String) options.get("path");
     options.putAll(NamedTable.withoutPath(info.options().asCaseSensitiveMap(), path, name()));
+    String read = Snapshot.readBy((Map) staged.get("place"));
+    if (read != null) {
+      options.put(OverwriteBuilder.ROWS_READ, read);
+    }
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);

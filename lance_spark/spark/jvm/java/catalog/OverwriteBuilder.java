@@ -26,18 +26,29 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   /** The condition, as forms. */
   static final String CONDITION = "replace_where_forms";
 
+  /** The version of the table that the query of an overwrite has read. */
+  static final String ROWS_READ = "rows_read";
+
   private final String name;
   private final PythonTable python;
   private final LogicalWriteInfo info;
   private final StructType table;
+  private final Map place;
   private final Map added = new HashMap();
   private boolean overwrites;
 
-  OverwriteBuilder(String name, PythonTable python, LogicalWriteInfo info, StructType table) {
+  /**
+   * Makes a builder.
+   *
+   * @param place the options of the table, without those of the write
+   */
+  OverwriteBuilder(
+      String name, PythonTable python, LogicalWriteInfo info, StructType table, Map place) {
     this.name = name;
     this.python = python;
     this.info = info;
     this.table = table;
+    this.place = place;
   }
 
   public WriteBuilder truncate() {
@@ -72,6 +83,10 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
 
   public Write build() {
     added.put(MUST_EXIST, "true");
+    String read = overwrites ? Snapshot.readBy(place) : null;
+    if (read != null) {
+      added.put(ROWS_READ, read);
+    }
     Map options = new HashMap(info.options().asCaseSensitiveMap());
     options.putAll(added);
     LogicalWriteInfo complete =

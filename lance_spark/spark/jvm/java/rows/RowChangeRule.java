@@ -72,6 +72,7 @@ public class RowChangeRule extends Rule {
     Map write = new LinkedHashMap();
     write.put("command", change.command().toString());
     write.put("version", change.table.version);
+    write.put("identity", change.table.identity);
     write.put("address", Integer.valueOf(address));
     write.put("columns", columns);
     write.put("ordinals", ordinals);

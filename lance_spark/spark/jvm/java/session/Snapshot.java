@@ -61,6 +61,20 @@ final class Snapshot {
     CHANGED.set(table);
   }
 
+  /**
+   * Returns the version of a table that the query which this thread plans has read so far, or null
+   * if it has not read the table, or a version that it names.
+   *
+   * @param options the options of the table, without options of a write
+   */
+  static String readBy(Map options) {
+    Snapshot snapshot = ofQuery();
+    synchronized (snapshot) {
+      Version version = (Version) snapshot.tables.get(NamedTable.identity(options));
+      return version == null ? null : version.name;
+    }
+  }
+
   /** Returns the version of the table that options name. */
   synchronized Version of(CaseInsensitiveStringMap options) {
     Map identity = NamedTable.identity(options.asCaseSensitiveMap());
