@@ -15,6 +15,7 @@ import datetime
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_spark.errors import (
@@ -142,11 +143,14 @@ def open_table(
         raise InvalidOptionError(
             f"{' and '.join(names)} are given, but only one of version, tag and timestamp can be"
         )
-    if version is not None and not _is_number(version):
-        raise InvalidInputError(
-            f"version must be a number or the name of a tag, not {version!r}; "
-            "branch is an argument of its own"
-        )
+    if version is not None:
+        if not _is_number(version):
+            raise InvalidInputError(
+                f"version must be a number or the name of a tag, not {version!r}; "
+                "branch is an argument of its own"
+            )
+        # An integer of numpy has bounds of its own.
+        version = int(version)
     store = ObjectStore.from_uri(uri, storage_options)
     if branch is not None or tag is not None:
         main = _main_store(store)
@@ -350,4 +354,4 @@ def open_reference(
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)

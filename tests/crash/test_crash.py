@@ -129,7 +129,7 @@ def done(path: Path, operation: str) -> tuple[object, ...]:
     return content(path)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_killed_before_every_step(table: Path, operation: str, tmp_path: Path) -> None:
     def copy(name: str) -> Path:

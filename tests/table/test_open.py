@@ -49,10 +49,15 @@ def test_open_by_version(path: Path) -> None:
         open_table(str(path), version=9)
 
 
-@pytest.mark.parametrize("version", [("main", 1), [1], 1.0, True, np.int64(2)])
+@pytest.mark.parametrize("version", [("main", 1), [1], 1.0, True, np.True_])
 def test_versions_that_are_no_numbers(path: Path, version: object) -> None:
     with pytest.raises(InvalidInputError, match="version must be a number or the name of a tag"):
         open_table(str(path), version=version)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [np.int64(2), np.uint8(2)])
+def test_open_by_a_number_of_numpy(path: Path, version: int) -> None:
+    assert open_table(str(path), version=version).manifest.num_rows == 9
 
 
 def test_open_by_tag(path: Path) -> None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from lance_spark.errors import LanceError
+from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.spark.pushdown.request import Aggregate, Request, refused
-from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.projection import find, missing_column
 from lance_spark.spark.types.mapping import to_spark_type
 
 if TYPE_CHECKING:
@@ -30,18 +30,24 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
 
 
-def needed_columns(paths: Iterable[tuple[str, ...]], schema: pa.Schema) -> spark.StructType:
+def needed_columns(
+    paths: Iterable[tuple[str, ...]], schema: pa.Schema, table: str
+) -> spark.StructType:
     """Return the columns of aggregates. Structs have no other children than those.
 
     Parameters
     ----------
     schema : pyarrow.Schema
         All columns that can be read.
+    table : str
+        What to call the table in errors.
 
     Raises
     ------
+    SchemaMismatchError
+        The table has no such column any more.
     UnsupportedError
-        A column is not found.
+        A column is not a struct.
     """
     # Maps names to the tree of their children, or to None for a whole column.
     tree: dict[str, Any] = {}
@@ -54,25 +60,26 @@ def needed_columns(paths: Iterable[tuple[str, ...]], schema: pa.Schema) -> spark
         else:
             if path:
                 node[path[-1]] = None
-    return _narrowed(list(schema), tree, ())
+    return _narrowed(list(schema), tree, (), table)
 
 
 def _narrowed(
-    fields: Sequence[pa.Field], tree: dict[str, Any], parent: tuple[str, ...]
+    fields: Sequence[pa.Field], tree: dict[str, Any], parent: tuple[str, ...], table: str
 ) -> spark.StructType:
     narrowed = []
     for name, children in tree.items():
-        index = find([field.name for field in fields], name)
+        names = [field.name for field in fields]
+        index = find(names, name)
         path = (*parent, name)
         if index < 0:
-            raise refused("the column is not found", ".".join(path))
+            raise SchemaMismatchError(missing_column(".".join(path), name, names, table))
         dtype: Any = fields[index].type
         if children is not None and not pa.types.is_struct(dtype):
             raise refused("the column is not a struct", ".".join(path))
         data_type: spark.DataType = (
             to_spark_type(dtype, ".".join(path))
             if children is None
-            else _narrowed([dtype.field(i) for i in range(dtype.num_fields)], children, path)
+            else _narrowed([dtype.field(i) for i in range(dtype.num_fields)], children, path, table)
         )
         narrowed.append(spark.StructField(name, data_type, fields[index].nullable))
     return spark.StructType(narrowed)

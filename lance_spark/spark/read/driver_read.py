@@ -168,7 +168,7 @@ def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows
 
 def _samples(partitions: Sequence[LancePartition], rows: int) -> Iterator[LancePartition]:
     """Yield partitions of at most so many rows, evenly from all rows."""
-    step = _num_rows(partitions) // _SAMPLES
+    step = max(1, _num_rows(partitions) // _SAMPLES)
     position = step // 2
     for partition in partitions:
         assert partition.task is not None

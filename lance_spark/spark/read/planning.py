@@ -25,13 +25,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version, refused
-from lance_spark.spark.read.projection import find, paths_for
+from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version
+from lance_spark.spark.read.projection import find, missing_column, paths_for
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
@@ -359,7 +359,8 @@ class Plan:
         for name in dict.fromkeys(path[0] for tree in trees for path in columns_of(tree)):
             index = find(self.schema.names, name)
             if index < 0:
-                raise refused("the column is not found", name)
+                names = self.schema.names
+                raise SchemaMismatchError(missing_column(name, name, names, self.table))
             # Replaces a struct that is wanted with fewer children.
             (fields[name],) = to_spark_schema(pa.schema([self.schema.field(index).with_name(name)]))
         schema = StructType(list(fields.values()))

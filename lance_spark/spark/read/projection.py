@@ -67,7 +67,7 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
         path = column.split(".")
         index = find(schema.names, path[0])
         if index < 0:
-            raise InvalidOptionError(_missing(column, path[0], schema.names, table))
+            raise InvalidOptionError(missing_column(column, path[0], schema.names, table))
         steps_by_index.setdefault(index, []).append(path[1:])
     return pa.schema(
         [_narrow(schema.field(index), rests, table) for index, rests in steps_by_index.items()],
@@ -87,7 +87,7 @@ def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[s
     for field in wanted:
         index = find(schema.names, field.name)
         if index < 0:
-            raise SchemaMismatchError(_missing(field.name, field.name, schema.names, table))
+            raise SchemaMismatchError(missing_column(field.name, field.name, schema.names, table))
         paths += _paths(schema.field(index), field.dataType, schema.field(index).name, table)
     return paths
 
@@ -104,7 +104,9 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
     for child in wanted:
         index = find(names, child.name)
         if index < 0:
-            raise SchemaMismatchError(_missing(f"{path}.{child.name}", child.name, names, table))
+            raise SchemaMismatchError(
+                missing_column(f"{path}.{child.name}", child.name, names, table)
+            )
         child_path = f"{path}.{names[index]}"
         child_paths = _paths(field.type.field(index), child.dataType, child_path, table)
         is_whole = is_whole and child_paths == [child_path]
@@ -127,7 +129,20 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
     return pa.field(field.name, pa.struct(list(narrowed)), field.nullable, field.metadata)
 
 
-def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
+def missing_column(path: str, name: str, names: Sequence[str], table: str) -> str:
+    """Return the text of an error about a column that a table does not have.
+
+    Parameters
+    ----------
+    path : str
+        The column, with dots before children of structs.
+    name : str
+        The part of the path that is missing.
+    names : sequence of str
+        Names in its place.
+    table : str
+        What to call the table.
+    """
     import difflib
 
     similar = difflib.get_close_matches(name, names, 1, 0.5)

@@ -197,7 +197,7 @@ class LanceReader(TaskObject, DataSourceReader):
             from lance_spark.spark.read.aggregates import check_types, needed_columns
 
             paths = (*request.groups, *(aggregate.path for aggregate in request.aggregates))
-            wanted = needed_columns(paths, schema)
+            wanted = needed_columns(paths, schema, table)
             check_types(request, wanted, self.spark_schema)
         selected = schema
         if self.options.columns is not None:

@@ -178,3 +178,18 @@ def test_values_of_another_type_are_refused(
     # Wider types hold all values.
     wider = aggregates(("min", ["small"], LongType()), ("sum", ["price"], DecimalType(22, 2)))
     assert ask(path, *wider).column("agg0") == [3]
+
+
+def test_columns_that_the_table_lacks_are_named(tmp_path: Path) -> None:
+    # As after ALTER TABLE, for a DataFrame from before.
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"speed": [1, 2], "s": [{"x": 1}, {"x": 2}]}), path)
+    for name, error in (
+        (["sped"], "no column sped; did you mean speed"),
+        (["s", "y"], "no column s.y; it has x"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=error):
+            ask(path, *aggregates(("min", name, LongType())))
+    tree = op("is_null", col("sped"))
+    with pytest.raises(SchemaMismatchError, match="no column sped"):
+        ask(path, StructType([StructField("speed", LongType())]), {"filters": [tree]})

@@ -144,6 +144,7 @@ def stream(spark: Any, source: Path, table: Path, checkpoint: Path, **options: s
         query.stop()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("existing", [False, True])
 def test_streams(spark: Any, tmp_path: Path, existing: bool) -> None:
     source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"

@@ -233,12 +233,12 @@ public class NamedTable
   /** Returns the options of a query without those that the choice of the table has answered. */
   static Map unanswered(Map others) {
     Map all = new HashMap(others);
-    Object[] names = others.keySet().toArray();
-    for (int i = 0; i < names.length; i++) {
-      for (int n = 0; n < ANSWERED.length; n++) {
-        String answered = SQLConf.get().getConfString(ANSWERED[n][0], ANSWERED[n][1]);
-        if (answered.equalsIgnoreCase((String) names[i])) {
-          all.remove(names[i]);
+    for (int n = 0; n < ANSWERED.length; n++) {
+      String answered = SQLConf.get().getConfString(ANSWERED[n][0], ANSWERED[n][1]);
+      Iterator names = all.keySet().iterator();
+      while (names.hasNext()) {
+        if (answered.equalsIgnoreCase((String) names.next())) {
+          names.remove();
         }
       }
     }

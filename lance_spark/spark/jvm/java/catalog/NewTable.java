@@ -63,10 +63,7 @@ public class NewTable implements StagedTable, SupportsWrite {
     Map options = new HashMap((Map) staged.get("options"));
     String path = (String) options.get("path");
     options.putAll(NamedTable.withoutPath(info.options().asCaseSensitiveMap(), path, name()));
-    String read = Snapshot.readBy((Map) staged.get("place"));
-    if (read != null) {
-      options.put(OverwriteBuilder.ROWS_READ, read);
-    }
+    Snapshot.addReadBy(options, (Map) staged.get("place"));
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);

@@ -26,9 +26,6 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   /** The condition, as forms. */
   static final String CONDITION = "replace_where_forms";
 
-  /** The version of the table that the query of an overwrite has read. */
-  static final String ROWS_READ = "rows_read";
-
   private final String name;
   private final PythonTable python;
   private final LogicalWriteInfo info;
@@ -83,9 +80,8 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
 
   public Write build() {
     added.put(MUST_EXIST, "true");
-    String read = overwrites ? Snapshot.readBy(place) : null;
-    if (read != null) {
-      added.put(ROWS_READ, read);
+    if (overwrites) {
+      Snapshot.addReadBy(added, place);
     }
     Map options = new HashMap(info.options().asCaseSensitiveMap());
     options.putAll(added);

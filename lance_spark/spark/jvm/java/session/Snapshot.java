@@ -62,16 +62,18 @@ final class Snapshot {
   }
 
   /**
-   * Returns the version of a table that the query which this thread plans has read so far, or null
-   * if it has not read the table, or a version that it names.
+   * Adds to the options of an overwrite which version of the table the query that this thread plans
+   * has read so far. Adds nothing if it has not read the table, or a version that it names.
    *
-   * @param options the options of the table, without options of a write
+   * @param place the options that find the table
    */
-  static String readBy(Map options) {
+  static void addReadBy(Map options, Map place) {
     Snapshot snapshot = ofQuery();
     synchronized (snapshot) {
-      Version version = (Version) snapshot.tables.get(NamedTable.identity(options));
-      return version == null ? null : version.name;
+      Version version = (Version) snapshot.tables.get(NamedTable.identity(place));
+      if (version != null) {
+        options.put("rows_read", version.name);
+      }
     }
   }
 
