@@ -211,16 +211,11 @@ public class NamedTable
    */
   static Map withoutPath(Map others, String table, String name) {
     Map all = new HashMap(others);
-    Object[] names = others.keySet().toArray();
-    for (int i = 0; i < names.length; i++) {
-      if (PATH.equalsIgnoreCase((String) names[i])) {
-        String given = (String) all.remove(names[i]);
-        if (!place(given).equals(place(table))) {
-          throw Errors.unchecked(
-              "table " + name + " is at " + place(table) + ", and the option path names " + given
-                  + ": remove the option, or use format('lance') with load or save for a path");
-        }
-      }
+    String given = removed(all, PATH);
+    if (given != null && !place(given).equals(place(table))) {
+      throw Errors.unchecked(
+          "table " + name + " is at " + place(table) + ", and the option path names " + given
+              + ": remove the option, or use format('lance') with load or save for a path");
     }
     return all;
   }
@@ -234,15 +229,21 @@ public class NamedTable
   static Map unanswered(Map others) {
     Map all = new HashMap(others);
     for (int n = 0; n < ANSWERED.length; n++) {
-      String answered = SQLConf.get().getConfString(ANSWERED[n][0], ANSWERED[n][1]);
-      Iterator names = all.keySet().iterator();
-      while (names.hasNext()) {
-        if (answered.equalsIgnoreCase((String) names.next())) {
-          names.remove();
-        }
-      }
+      removed(all, SQLConf.get().getConfString(ANSWERED[n][0], ANSWERED[n][1]));
     }
     return all;
+  }
+
+  /** Removes an option, in any case, and returns its value or null. */
+  private static String removed(Map options, String name) {
+    String value = null;
+    Object[] names = options.keySet().toArray();
+    for (int i = 0; i < names.length; i++) {
+      if (name.equalsIgnoreCase((String) names[i])) {
+        value = (String) options.remove(names[i]);
+      }
+    }
+    return value;
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap query) {
