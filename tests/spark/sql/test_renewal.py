@@ -64,8 +64,9 @@ def test_statements_whose_credentials_expire_before_and_in_their_tasks(
 
 
 def test_a_namespace_that_gives_no_more(spark: Any, servers: Expiring) -> None:
+    spark.range(40).writeTo("renewed.down").create()
     properties = {"uri": servers.uri, "headers.x-api": HEADER}
-    entry = connect("rest", properties).describe_table(("t",))
+    entry = connect("rest", properties).describe_table(("down",))
     options = {f"storage.{name}": text for name, text in entry.storage_options.items()}
     frame = spark.read.format("lance").options(**options).load(entry.location)
     text = frame._jdf.queryExecution().toString()
