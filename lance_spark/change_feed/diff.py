@@ -44,6 +44,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import describe, list_manifests
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data.overwrite import KEEP_ROWS_AND_COLUMNS
 from lance_spark.table.operations.data.update import Update
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.paths import TablePaths
@@ -61,17 +62,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "delete"]
 
 #: Operations that change no row.
-NO_ROW_CHANGES = frozenset(
-    {
-        "rewrite",
-        "reserve_fragments",
-        "create_index",
-        "update_config",
-        "project",
-        "update_bases",
-        "update_mem_wal_state",
-    }
-)
+NO_ROW_CHANGES = KEEP_ROWS_AND_COLUMNS | {"project", "update_mem_wal_state"}
 #: Operations that add columns to fragments without a change of their rows.
 _NEW_COLUMNS = frozenset({"merge"})
 #: Operations after which another fragment may have the id of an old one.

@@ -340,8 +340,9 @@ def _check_not_in_map(table: OpenTable, path: str, node: Sequence[Field], change
 def _check_not_overlaid(table: OpenTable, path: str, node: Sequence[Field]) -> None:
     """Raise an error for a field below a column that has overlays.
 
-    The field would be in another data file than the others of its struct, in another order. pylance
-    applies overlays by the places of fields: it would read values of one field as those of another.
+    A cast writes the field to another data file than the other fields of its struct. pylance then
+    reads the fields in another order, and matches the values of an overlay with them by this order:
+    it would read values of one field as those of another field.
     """
     if len(node) == 1:
         return

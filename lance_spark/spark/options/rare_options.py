@@ -189,8 +189,8 @@ class OverwriteOptions:
     must_exist : bool
         Whether the write fails if the table does not exist when the write is planned.
     rows_read : Version or None
-        The version of the table that the query of an overwrite has read: the rows that are
-        overwritten must be those of this version.
+        The version of the table that the query of an overwrite has read. The write fails if
+        another client has changed rows or columns since this version.
     """
 
     merge_schema: bool = False

@@ -137,7 +137,7 @@ def _struct(
     for child in field.children:
         child_path = (*path, child.name)
         if child_path in values:
-            # The cast of the struct casts its children, and those of a child by their names.
+            # The caller casts the struct. This cast matches the children of the value by name.
             value = to_column(values[child_path], ".".join(child_path))
         elif any(path_with_value[: len(child_path)] == child_path for path_with_value in values):
             value = _struct(child, child_path, values, qualifier)

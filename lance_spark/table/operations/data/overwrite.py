@@ -27,7 +27,7 @@ from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
 
 #: Operations after which a table has the same rows and columns.
-_KEEP_ROWS = frozenset(
+KEEP_ROWS_AND_COLUMNS = frozenset(
     {"create_index", "reserve_fragments", "rewrite", "update_bases", "update_config"}
 )
 
@@ -96,7 +96,7 @@ class Overwrite(Operation):
         message.initial_bases.extend(self.initial_bases)
 
     def conflict(self, committed: Operation) -> Conflict:
-        if self.exactly_next or (self.reads_rows and committed.name not in _KEEP_ROWS):
+        if self.exactly_next or (self.reads_rows and committed.name not in KEEP_ROWS_AND_COLUMNS):
             return Conflict.RETRYABLE
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
