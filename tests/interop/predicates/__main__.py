@@ -1,9 +1,6 @@
 """Random predicates for some time: ``python -m tests.interop.predicates --first 0 --predicates
 50000``. Prints counts of outcomes, refusals by reason and every difference; exits with 1 after a
 difference.
-
-Prints counts of what came of them, refusals by reason and every difference; ends with 1 if there is
-one.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from pyspark.sql import SparkSession
 
 import lance_spark
 from tests.interop.predicates.harness import BATCH, Harness, Report
-from tests.interop.predicates.tables import VERSIONS, make
 from tests.support.spark.processes import JAVA_OPTIONS, environment
 
 
@@ -45,9 +41,8 @@ def main() -> int:
     total = Report()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        tables = [make(session, version, path) for version in VERSIONS]
         families = [family for family in arguments.families.split(",") if family]
-        harness = Harness(session, tables, path, jobs=arguments.jobs, families=families)
+        harness = Harness(session, path, jobs=arguments.jobs, families=families)
         for seed in range(arguments.first, arguments.first + -(-arguments.predicates // BATCH)):
             if time.monotonic() > end:
                 break

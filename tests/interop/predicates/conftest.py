@@ -10,7 +10,6 @@ import pytest
 
 import lance_spark
 from tests.interop.predicates.harness import Harness
-from tests.interop.predicates.tables import VERSIONS, make
 from tests.spark.conftest import spark
 
 __all__ = ["harness", "spark"]
@@ -18,9 +17,9 @@ __all__ = ["harness", "spark"]
 
 @pytest.fixture(scope="session")
 def harness(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
-    """A harness with a table of every file version that can be written."""
+    """A harness with tables of all file versions that can be written."""
     folder: Path = tmp_path_factory.mktemp("predicates")
     lance_spark.enable(spark)
-    yield Harness(spark, [make(spark, version, folder) for version in VERSIONS], folder)
+    yield Harness(spark, folder)
     spark.conf.set("spark.lance.pushdown.enabled", "false")
     spark.conf.unset("spark.lance.pushdown.local")

@@ -19,7 +19,7 @@ from tests.interop.predicates import oracle, ways
 from tests.interop.predicates.grammar import Predicates, Tree
 from tests.interop.predicates.oracle import Outcome
 from tests.interop.predicates.sessions import QUICK, SESSIONS, Session, settings
-from tests.interop.predicates.tables import Table
+from tests.interop.predicates.tables import VERSIONS, Table, make
 from tests.interop.predicates.ways import Bench, LeftToSparkError
 
 #: Predicates of a batch, on one table in one session.
@@ -128,14 +128,13 @@ class Report:
 
 
 class Harness:
-    """Runs batches of predicates on tables.
+    """Runs batches of predicates on tables, each of which is made when it is needed first.
 
     Parameters
     ----------
     spark : SparkSession
-    tables : sequence of Table
     folder : Path
-        For copies of tables.
+        For tables and their copies.
     jobs, copies : float
         The share of predicates that go through a way by Spark jobs, and through one that copies the
         table.
@@ -148,7 +147,6 @@ class Harness:
     def __init__(
         self,
         spark: Any,
-        tables: Sequence[Table],
         folder: Path,
         *,
         jobs: float = 0.01,
@@ -157,17 +155,24 @@ class Harness:
         families: Sequence[str] = (),
     ) -> None:
         self.spark = spark
-        self.tables = tables
         self._folder = folder
+        self._tables: dict[str, Table] = {}
         self._jobs = jobs
         self._copies = copies
         self._shrink = shrink
         self._families = families
 
+    def table(self, number: int) -> Table:
+        """Return one of the tables. Numbers go through the file versions in turns."""
+        version = VERSIONS[number % len(VERSIONS)]
+        if version not in self._tables:
+            self._tables[version] = make(self.spark, version, self._folder)
+        return self._tables[version]
+
     def random_batch(self, seed: int, count: int = BATCH) -> Report:
         """Run random predicates. The seed also chooses table and session."""
-        table = self.tables[seed % len(self.tables)]
-        session = SESSIONS[seed // len(self.tables) % len(SESSIONS)]
+        table = self.table(seed)
+        session = SESSIONS[seed // len(VERSIONS) % len(SESSIONS)]
         source = Predicates(seed, table.names, self._families)
         return self.run(seed, [source.predicate() for _ in range(count)], table, session)
 

@@ -74,7 +74,7 @@ def test_random(harness: Harness, check: Check, seed: int) -> None:
     check(harness.random_batch(seed, min(BATCH, PREDICATES)))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_listed(harness: Harness, check: Check, subject: str) -> None:
     """Try two thirds of the texts by Spark's defaults, and the others in another session. A long
@@ -84,7 +84,7 @@ def test_listed(harness: Harness, check: Check, subject: str) -> None:
     trees = [Tree(text) for text in SUBJECTS[subject]]
     report = Report()
     for seed, session in enumerate(SESSIONS):
-        table = harness.tables[(position + seed) % len(harness.tables)]
+        table = harness.table(position + seed)
         if LONG:
             report.add(harness.run(seed, trees, table, session))
         elif seed == 0:
@@ -97,4 +97,4 @@ def test_listed(harness: Harness, check: Check, subject: str) -> None:
 
 @pytest.mark.parametrize(("text", "session"), ONCE_WRONG, ids=[text for text, _ in ONCE_WRONG])
 def test_once_wrong(harness: Harness, check: Check, text: str, session: Session) -> None:
-    check(harness.run(0, [Tree(text)], harness.tables[0], session))
+    check(harness.run(0, [Tree(text)], harness.table(0), session))

@@ -39,7 +39,7 @@ def expected_rows(dataset: Any, query: Any, **options: Any) -> list[tuple[float,
     return sorted(zip(negative, table["_rowaddr"].to_pylist(), strict=True))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("stable_row_ids", "merge", "compacted"),
     [

@@ -36,7 +36,7 @@ CASES: list[tuple[bool, str, int | None, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_random_queries(case: tuple[bool, str, int | None, dict[str, Any]], tmp_path: Path) -> None:
     stable_row_ids, version, merge, options = case
