@@ -87,7 +87,7 @@ def _wrong_fields(fields: _Fields) -> Iterator[tuple[pb.Field, str]]:
             if field.logical_type == "struct" and is_true(value) and value.lower() != b"true":
                 yield field, f"must have 'true' or 'false' as its metadata {key!r}"
             if field.logical_type != "struct" and field.id in children and is_true(value):
-                yield field, f"is no struct, and cannot have the metadata {key!r}"
+                yield field, f"is not a struct, and only structs can have the metadata {key!r}"
     for field in fields:
         if field.logical_type != "map":
             continue
