@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import lance_spark
 from lance_spark.dataset import LanceOperation, write_fragments
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.proto import file_pb2
 from lance_spark.table.fragments.fragment import with_id
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -195,3 +198,86 @@ def test_the_versions_of_fragments_that_are_added_again(tmp_path: Path, name: st
         client.commit(operation)
         contents.append(client.rows(["k", *LINEAGE]))
     assert contents[0] == contents[1]
+
+
+class Wide(Client):
+    """Columns of one type, of which an Arrow schema can be numbered in any order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        data = pa.table({"k": [1, 2], "a": [10, 20], "b": [100, 200]})
+        lance.write_dataset(data, self.path, mode="overwrite")
+
+
+class WidePylance(Wide, Pylance):
+    pass
+
+
+INT = pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (pa.schema([("a", INT), ("k", INT), ("b", INT)]), "field 0 is 'k', and would become 'a'"),
+        (pa.schema([("k", INT), ("b", INT)]), "field 1 is 'a', and would become 'b'"),
+        (
+            pa.schema([pa.field("k", INT, False), ("a", INT), ("b", INT)]),
+            "must not make the existing field 'k' required",
+        ),
+    ],
+)
+def test_a_merge_does_not_give_columns_the_values_of_others(
+    tmp_path: Path, schema: pa.Schema, message: str
+) -> None:
+    """The fields of an Arrow schema are numbered again. pylance refuses such schemas, too."""
+    for client in (Wide(tmp_path / "mine"), WidePylance(tmp_path / "theirs")):
+        fragments = [fragment.metadata for fragment in client.open().get_fragments()]
+        operation = client.operations.Merge(fragments, schema, preserves_nullability=True)
+        error = OSError if isinstance(client, Pylance) else InvalidInputError
+        with pytest.raises(error, match="Merge operation" if error is OSError else message):
+            client.commit(operation)
+        assert client.rows(["k", "a", "b"])[0] == {"k": 1, "a": 10, "b": 100}
+
+
+def _schema(client: Client, change: Callable[[list[file_pb2.Field]], object]) -> Schema:
+    protos = lance_spark.open_dataset(client.path).lance_schema._schema.to_protos()
+    change(protos)
+    return Schema.from_protos(protos)
+
+
+def test_a_merge_can_rename_and_reorder_columns(tmp_path: Path) -> None:
+    client = Wide(tmp_path / "t")
+    fragments = [fragment.metadata for fragment in client.open().get_fragments()]
+
+    def change(protos: list[file_pb2.Field]) -> None:
+        protos.reverse()
+        protos[0].name = "c"
+
+    client.commit(LanceOperation.Merge(fragments, _schema(client, change)))
+    assert client.rows(["c", "a", "k"])[1] == {"c": 200, "a": 20, "k": 2}
+    assert client.open().schema.names == ["c", "a", "k"]
+
+
+def test_a_merge_does_not_lose_the_values_of_a_column(tmp_path: Path) -> None:
+    client = Wide(tmp_path / "t")
+    fragments = [fragment.metadata for fragment in client.open().get_fragments()]
+
+    def change(protos: list[file_pb2.Field]) -> None:
+        protos[2].id = 3
+
+    with pytest.raises(InvalidInputError, match="fragment . has no file with this field"):
+        client.commit(LanceOperation.Merge(fragments, _schema(client, change)))
+    assert client.rows(["k", "a", "b"])[1] == {"k": 2, "a": 20, "b": 200}
+
+
+def test_a_projection_keeps_the_types_of_columns(tmp_path: Path) -> None:
+    """pylance makes the version, which no client can read."""
+    client = Wide(tmp_path / "t")
+
+    def change(protos: list[file_pb2.Field]) -> None:
+        protos[1].logical_type = "int32"
+
+    with pytest.raises(InvalidInputError, match="field 1 is 'a' of type int64, and would become"):
+        client.commit(LanceOperation.Project(_schema(client, change)))
+    assert client.rows(["k", "a", "b"])[0] == {"k": 1, "a": 10, "b": 100}
