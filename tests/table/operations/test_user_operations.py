@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,36 @@ def test_a_projection_keeps_the_types_of_columns(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="field 1 is 'a' of type int64, and would become"):
         client.commit(LanceOperation.Project(_schema(client, change)))
     assert client.rows(["k", "a", "b"])[0] == {"k": 1, "a": 10, "b": 100}
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_an_overwrite_creates_a_table(tmp_path: Path, version: str, stable: bool) -> None:
+    """The table has the version of the files, as in pylance."""
+    data = pa.table({"k": [1, 2]})
+    for name in ("mine", "theirs"):
+        path = str(tmp_path / name)
+        new = write_fragments(data, path, mode="create", data_storage_version=version)
+        if name == "mine":
+            operation = LanceOperation.Overwrite(data.schema, new)
+            lance_spark.Dataset.commit(path, operation, enable_stable_row_ids=stable)
+        else:
+            theirs = lance.LanceOperation.Overwrite(
+                data.schema,
+                [lance.FragmentMetadata.from_json(json.dumps(part.to_json())) for part in new],
+            )
+            lance.LanceDataset.commit(path, theirs, enable_stable_row_ids=stable)
+        dataset = lance.dataset(path)
+        dataset.validate()
+        assert dataset.data_storage_version == version
+        assert lance_spark.open_dataset(path).has_stable_row_ids is stable
+        assert lance_spark.open_dataset(path).to_table().equals(dataset.to_table())
+        assert dataset.to_table().equals(data)
+
+
+def test_an_overwrite_creates_an_empty_table(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    lance_spark.Dataset.commit(path, LanceOperation.Overwrite(pa.schema([("k", INT)]), []))
+    assert lance.dataset(path).data_storage_version == "2.2"
+    lance.write_dataset(pa.table({"k": [1]}), path, mode="append")
+    assert lance_spark.open_dataset(path).to_table().to_pylist() == [{"k": 1}]
