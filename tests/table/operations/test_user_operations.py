@@ -267,7 +267,7 @@ def test_a_merge_does_not_lose_the_values_of_a_column(tmp_path: Path) -> None:
     def change(protos: list[file_pb2.Field]) -> None:
         protos[2].id = 3
 
-    with pytest.raises(InvalidInputError, match="fragment . has no file with this field"):
+    with pytest.raises(InvalidInputError, match="has no file with this field, so its"):
         client.commit(LanceOperation.Merge(fragments, _schema(client, change)))
     assert client.rows(["k", "a", "b"])[1] == {"k": 2, "a": 20, "b": 200}
 
@@ -315,3 +315,22 @@ def test_an_overwrite_creates_an_empty_table(tmp_path: Path) -> None:
     assert lance.dataset(path).data_storage_version == "2.2"
     lance.write_dataset(pa.table({"k": [1]}), path, mode="append")
     assert lance_spark.open_dataset(path).to_table().to_pylist() == [{"k": 1}]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        LanceOperation.Append([]),
+        LanceOperation.Delete([], [], "true"),
+        LanceOperation.Update(),
+        LanceOperation.UpdateConfig(LanceOperation.UpdateMap({"a": "b"})),
+        LanceOperation.DataReplacement([]),
+    ],
+)
+def test_only_an_overwrite_creates_a_table(tmp_path: Path, operation: Any) -> None:
+    path = str(tmp_path / "t")
+    with pytest.raises(InvalidInputError, match=r"\(read_version 0\), and only an overwrite"):
+        lance_spark.Dataset.commit(path, operation, 0)
+    assert not Path(path).exists()
+    with pytest.raises(lance_spark.errors.TableNotFoundError):
+        lance_spark.Dataset.commit(path, LanceOperation.Restore(1))
