@@ -334,3 +334,15 @@ def test_only_an_overwrite_creates_a_table(tmp_path: Path, operation: Any) -> No
     assert not Path(path).exists()
     with pytest.raises(lance_spark.errors.TableNotFoundError):
         lance_spark.Dataset.commit(path, LanceOperation.Restore(1))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_overlays_of_rows_that_a_fragment_lacks(tmp_path: Path, stable: bool) -> None:
+    """pylance commits and ignores them. This package could not read the table."""
+    client = Client(tmp_path / "t", stable)
+    (values,) = write_fragments(pa.table({"k": [7, 8]}), client.open())
+    overlay = LanceOperation.DataOverlayFile(values.files[0], [1, 2])
+    operation = LanceOperation.DataOverlay([LanceOperation.DataOverlayGroup(0, [overlay])])
+    with pytest.raises(InvalidInputError, match="value for row 2, but fragment 0 has 2 rows"):
+        client.commit(operation)
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
