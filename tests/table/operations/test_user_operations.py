@@ -17,6 +17,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import file_pb2
 from lance_spark.table.fragments.fragment import with_id
+from lance_spark.table.paths import BasePath
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
@@ -346,3 +347,19 @@ def test_overlays_of_rows_that_a_fragment_lacks(tmp_path: Path, stable: bool) ->
     with pytest.raises(InvalidInputError, match="value for row 2, but fragment 0 has 2 rows"):
         client.commit(operation)
     assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_overwrite_does_not_add_base_paths(tmp_path: Path) -> None:
+    """pylance refuses it, too. The files would be looked for below the base path of the table."""
+    path, data = str(tmp_path / "t"), pa.table({"k": [1]})
+    for name in ("t", "other"):
+        base = BasePath(path=str(tmp_path / f"base of {name}"), name=name)
+        lance_spark.write_dataset(
+            data, str(tmp_path / name), initial_bases=[base], target_bases=[name]
+        )
+    other = lance_spark.open_dataset(tmp_path / "other")
+    fragments = [fragment.metadata for fragment in other.get_fragments()]
+    bases = list(other.base_paths().values())
+    with pytest.raises(InvalidInputError, match=r"cannot add base paths \(initial_bases\)"):
+        lance_spark.Dataset.commit(path, LanceOperation.Overwrite(data.schema, fragments, bases))
+    assert lance.dataset(path).to_table().equals(data)

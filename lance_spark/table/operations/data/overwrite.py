@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import Fragment
@@ -109,7 +109,8 @@ class Overwrite(Operation):
         Raises
         ------
         InvalidInputError
-            The fields are not a tree, or the fragments do not fit the table.
+            The fields are not a tree, or the fragments do not fit the table, or an existing table
+            would get base paths.
         CommitConflictError
             The table never reuses field ids, and another client has used ids of the new fields; or
             it has changed columns that the overwrite keeps.
@@ -123,6 +124,11 @@ class Overwrite(Operation):
                 "another client changed the columns of the table while its rows were overwritten; "
                 "write the rows again",
                 retryable=True,
+            )
+        if self.initial_bases and not builder.is_new_table:
+            raise InvalidInputError(
+                "an overwrite of an existing table cannot add base paths (initial_bases), so its "
+                "files below them could not be read; add them first with Dataset.add_bases"
             )
         first = builder.base.first_new_field_id if builder.base is not None else 0
         if any(field.id < first for field in self.schema):
