@@ -274,7 +274,7 @@ def test_a_merge_does_not_lose_the_values_of_a_column(tmp_path: Path) -> None:
 
 
 def test_a_projection_keeps_the_types_of_columns(tmp_path: Path) -> None:
-    """pylance makes the version, which no client can read."""
+    """The files keep the type before. pylance makes a version that no client can read."""
     client = Wide(tmp_path / "t")
 
     def change(protos: list[file_pb2.Field]) -> None:

@@ -98,7 +98,7 @@ class Project(Operation):
                 f"a projection has the fields {sorted(unknown)}, which the table does not have; a "
                 "projection cannot add fields"
             )
-        # The files stay, so a field with another type could not be read.
+        # The files and indexes stay, with values of the type before.
         schema_changes.check_new_fields(builder.proto, self.schema)
         schema_changes.set_fields(builder, self.schema)
         schema_changes.drop_dead_files(builder)
