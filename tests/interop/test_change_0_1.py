@@ -7,7 +7,7 @@ writes after whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lance
@@ -17,8 +17,14 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_spark
+from lance_spark.dataset import LanceOperation, write_fragments
 from lance_spark.dataset.dataset import Dataset
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+    UnsupportedTypeError,
+)
 from tests.interop.files.test_read_0_1 import early
 
 ROWS = 2_500
@@ -225,3 +231,27 @@ def test_fields_whose_ids_decrease(tmp_path: Path, who: str) -> None:
     assert lance.dataset(path).take([2]).to_pylist() == [{"id": 3, "a": "p", "b": 5}]
     lance_spark.open_dataset(path).compact_files()
     assert lance.dataset(path).to_table().to_pydict() == expected
+
+
+def test_an_append_beside_a_new_column_is_refused(tmp_path: Path) -> None:
+    """pylance could neither filter nor change the table, and compacts the rows to zeros."""
+    path = str(tmp_path / "t")
+
+    def numbers(*values: int) -> pa.Table:
+        return pa.table({"id": pa.array(values, pa.int64())})
+
+    lance.write_dataset(numbers(0, 1), path, data_storage_version="legacy")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        lance.dataset(path).add_columns({"twice": "id * 2"})
+        yield from numbers(2).to_batches()
+
+    reader = pa.RecordBatchReader.from_batches(numbers().schema, batches())
+    with pytest.raises(CommitConflictError, match=r"lack the column 'twice'.* write the rows"):
+        lance_spark.write_dataset(reader, path, mode="append")
+    new = write_fragments(numbers(2), str(tmp_path / "t"), mode="overwrite")
+    for read_version in (1, 2):
+        with pytest.raises(CommitConflictError, match="lack the column 'twice'"):
+            Dataset.commit(path, LanceOperation.Append(new), read_version)
+    assert lance.dataset(path).to_table(filter="twice = 2").to_pylist() == [{"id": 1, "twice": 2}]
+    lance.dataset(path).validate()

@@ -133,7 +133,7 @@ class LanceOperation:
             All fragments of the version.
         schema : Schema or pa.Schema
             All columns of the table afterwards. The fields of an Arrow schema are numbered from 0
-            on.
+            on: a field must not get the id of another one so.
         preserves_nullability : bool
             Whether rows that another client adds without the new columns stay valid.
         """
@@ -143,6 +143,7 @@ class LanceOperation:
             tuple(merged.to_protos()),
             merged.metadata,
             preserves_nullability,
+            by_user=True,
         )
 
     @makes(Project)

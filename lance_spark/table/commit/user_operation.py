@@ -39,7 +39,8 @@ def commit_user_operation(
     Raises
     ------
     InvalidInputError
-        `planned_on` is missing, or `change` is not an operation or transaction.
+        `planned_on` is missing, or 0 for another operation than an overwrite, or `change` is not an
+        operation or transaction.
     LanceError
         The errors of `commit`.
     """
@@ -49,6 +50,12 @@ def commit_user_operation(
     if properties:
         transaction = replace(transaction, properties={**transaction.properties, **properties})
     base: Manifest | None = None
+    if not transaction.read_version and transaction.operation.name not in _INDEPENDENT:
+        raise InvalidInputError(
+            f"{store.display}: the operation {transaction.operation.name} was not planned on a "
+            f"version (read_version {transaction.read_version}), and only an overwrite creates a "
+            "table; give the version that it was planned on"
+        )
     if transaction.read_version:
         base = read_version(store, transaction.read_version)
     return commit(

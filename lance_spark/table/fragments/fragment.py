@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from lance_spark.errors import CorruptTableError, InvalidInputError
-from lance_spark.proto import table_pb2
+from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
+from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table.fragments.files import (
     DataFile,
     DeletionFile,
@@ -415,4 +415,30 @@ def check_new(
         raise InvalidInputError(
             f"fragment {fragment.id} is in the table already, and its rows would be in the table "
             "twice; write copies of the rows with write_fragments"
+        )
+
+
+def check_complete(fragment: Fragment, fields: Iterable[file_pb2.Field]) -> None:
+    """Refuse a new fragment that lacks a field.
+
+    pylance can neither filter nor change a table with files of version 0.1 and such a fragment, and
+    its compaction gives the rows zeros. Another client can have added the field since the rows were
+    written.
+
+    Parameters
+    ----------
+    fields : iterable of Field
+        The fields of the table if it has files of version 0.1, otherwise none.
+
+    Raises
+    ------
+    CommitConflictError
+    """
+    held = {number for file in fragment.files for number in file.fields} if fields else set()
+    missing = [field.name for field in fields if field.id not in held]
+    if missing:
+        raise CommitConflictError(
+            f"new rows lack the column {missing[0]!r}, which data files of version 0.1 must have; "
+            "write the rows again with all columns",
+            retryable=True,
         )

@@ -22,7 +22,7 @@ from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import sort_order
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.files import Lineage
-from lance_spark.table.fragments.fragment import Fragment, check_new, check_unique
+from lance_spark.table.fragments.fragment import Fragment, check_complete, check_new, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest import flags, repairs
 from lance_spark.table.manifest.codec import encode
@@ -307,10 +307,14 @@ class ManifestBuilder:
         InvalidInputError
             A fragment has no data files, or another file version than the table, or a deletion
             file, or is in the table already, or the ids are used up.
+        CommitConflictError
+            The table has files of version 0.1, and a fragment lacks one of its columns.
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
+        legacy_fields = self.proto.fields if version == file_versions.LEGACY else ()
         for fragment in fragments:
+            check_complete(fragment, legacy_fields)
             if not fragment.files:
                 # pylance cannot read it, although it is a fragment of nulls.
                 raise InvalidInputError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ import pytest
 import lance_spark
 from lance_spark.dataset import LanceOperation, write_fragments
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.proto import file_pb2
 from lance_spark.table.fragments.fragment import with_id
+from lance_spark.table.paths import BasePath
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 
@@ -195,3 +200,166 @@ def test_the_versions_of_fragments_that_are_added_again(tmp_path: Path, name: st
         client.commit(operation)
         contents.append(client.rows(["k", *LINEAGE]))
     assert contents[0] == contents[1]
+
+
+class Wide(Client):
+    """Columns of one type, of which an Arrow schema can be numbered in any order."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        data = pa.table({"k": [1, 2], "a": [10, 20], "b": [100, 200]})
+        lance.write_dataset(data, self.path, mode="overwrite")
+
+
+class WidePylance(Wide, Pylance):
+    pass
+
+
+INT = pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (pa.schema([("a", INT), ("k", INT), ("b", INT)]), "field 0 is 'k', and would become 'a'"),
+        (pa.schema([("k", INT), ("b", INT)]), "field 1 is 'a', and would become 'b'"),
+        (
+            pa.schema([pa.field("k", INT, False), ("a", INT), ("b", INT)]),
+            "must not make the existing field 'k' required",
+        ),
+    ],
+)
+def test_a_merge_does_not_give_columns_the_values_of_others(
+    tmp_path: Path, schema: pa.Schema, message: str
+) -> None:
+    """The fields of an Arrow schema are numbered again. pylance refuses such schemas, too."""
+    for client in (Wide(tmp_path / "mine"), WidePylance(tmp_path / "theirs")):
+        fragments = [fragment.metadata for fragment in client.open().get_fragments()]
+        operation = client.operations.Merge(fragments, schema, preserves_nullability=True)
+        error = OSError if isinstance(client, Pylance) else InvalidInputError
+        with pytest.raises(error, match="Merge operation" if error is OSError else message):
+            client.commit(operation)
+        assert client.rows(["k", "a", "b"])[0] == {"k": 1, "a": 10, "b": 100}
+
+
+def _schema(client: Client, change: Callable[[list[file_pb2.Field]], object]) -> Schema:
+    protos = lance_spark.open_dataset(client.path).lance_schema._schema.to_protos()
+    change(protos)
+    return Schema.from_protos(protos)
+
+
+def test_a_merge_can_rename_and_reorder_columns(tmp_path: Path) -> None:
+    client = Wide(tmp_path / "t")
+    fragments = [fragment.metadata for fragment in client.open().get_fragments()]
+
+    def change(protos: list[file_pb2.Field]) -> None:
+        protos.reverse()
+        protos[0].name = "c"
+
+    client.commit(LanceOperation.Merge(fragments, _schema(client, change)))
+    assert client.rows(["c", "a", "k"])[1] == {"c": 200, "a": 20, "k": 2}
+    assert client.open().schema.names == ["c", "a", "k"]
+
+
+def test_a_merge_does_not_lose_the_values_of_a_column(tmp_path: Path) -> None:
+    client = Wide(tmp_path / "t")
+    fragments = [fragment.metadata for fragment in client.open().get_fragments()]
+
+    def change(protos: list[file_pb2.Field]) -> None:
+        protos[2].id = 3
+
+    with pytest.raises(InvalidInputError, match="has no file with this field, so its"):
+        client.commit(LanceOperation.Merge(fragments, _schema(client, change)))
+    assert client.rows(["k", "a", "b"])[1] == {"k": 2, "a": 20, "b": 200}
+
+
+def test_a_projection_keeps_the_types_of_columns(tmp_path: Path) -> None:
+    """The files keep the type before. pylance makes a version that no client can read."""
+    client = Wide(tmp_path / "t")
+
+    def change(protos: list[file_pb2.Field]) -> None:
+        protos[1].logical_type = "int32"
+
+    with pytest.raises(InvalidInputError, match="field 1 is 'a' of type int64, and would become"):
+        client.commit(LanceOperation.Project(_schema(client, change)))
+    assert client.rows(["k", "a", "b"])[0] == {"k": 1, "a": 10, "b": 100}
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
+def test_an_overwrite_creates_a_table(tmp_path: Path, version: str, stable: bool) -> None:
+    """The table has the version of the files, as in pylance."""
+    data = pa.table({"k": [1, 2]})
+    for name in ("mine", "theirs"):
+        path = str(tmp_path / name)
+        new = write_fragments(data, path, mode="create", data_storage_version=version)
+        if name == "mine":
+            operation = LanceOperation.Overwrite(data.schema, new)
+            lance_spark.Dataset.commit(path, operation, enable_stable_row_ids=stable)
+        else:
+            theirs = lance.LanceOperation.Overwrite(
+                data.schema,
+                [lance.FragmentMetadata.from_json(json.dumps(part.to_json())) for part in new],
+            )
+            lance.LanceDataset.commit(path, theirs, enable_stable_row_ids=stable)
+        dataset = lance.dataset(path)
+        dataset.validate()
+        assert dataset.data_storage_version == version
+        assert lance_spark.open_dataset(path).has_stable_row_ids is stable
+        assert lance_spark.open_dataset(path).to_table().equals(dataset.to_table())
+        assert dataset.to_table().equals(data)
+
+
+def test_an_overwrite_creates_an_empty_table(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    lance_spark.Dataset.commit(path, LanceOperation.Overwrite(pa.schema([("k", INT)]), []))
+    assert lance.dataset(path).data_storage_version == "2.2"
+    lance.write_dataset(pa.table({"k": [1]}), path, mode="append")
+    assert lance_spark.open_dataset(path).to_table().to_pylist() == [{"k": 1}]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        LanceOperation.Append([]),
+        LanceOperation.Delete([], [], "true"),
+        LanceOperation.Update(),
+        LanceOperation.UpdateConfig(LanceOperation.UpdateMap({"a": "b"})),
+        LanceOperation.DataReplacement([]),
+    ],
+)
+def test_only_an_overwrite_creates_a_table(tmp_path: Path, operation: Any) -> None:
+    path = str(tmp_path / "t")
+    with pytest.raises(InvalidInputError, match=r"\(read_version 0\), and only an overwrite"):
+        lance_spark.Dataset.commit(path, operation, 0)
+    assert not Path(path).exists()
+    with pytest.raises(lance_spark.errors.TableNotFoundError):
+        lance_spark.Dataset.commit(path, LanceOperation.Restore(1))
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_overlays_of_rows_that_a_fragment_lacks(tmp_path: Path, stable: bool) -> None:
+    """pylance commits and ignores them. This package could not read the table."""
+    client = Client(tmp_path / "t", stable)
+    (values,) = write_fragments(pa.table({"k": [7, 8]}), client.open())
+    overlay = LanceOperation.DataOverlayFile(values.files[0], [1, 2])
+    operation = LanceOperation.DataOverlay([LanceOperation.DataOverlayGroup(0, [overlay])])
+    with pytest.raises(InvalidInputError, match="value for row 2, but fragment 0 has 2 rows"):
+        client.commit(operation)
+    assert [row["k"] for row in client.rows(["k"])] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_overwrite_does_not_add_base_paths(tmp_path: Path) -> None:
+    """pylance refuses it, too. The files would be looked for below the base path of the table."""
+    path, data = str(tmp_path / "t"), pa.table({"k": [1]})
+    for name in ("t", "other"):
+        base = BasePath(path=str(tmp_path / f"base of {name}"), name=name)
+        lance_spark.write_dataset(
+            data, str(tmp_path / name), initial_bases=[base], target_bases=[name]
+        )
+    other = lance_spark.open_dataset(tmp_path / "other")
+    fragments = [fragment.metadata for fragment in other.get_fragments()]
+    bases = list(other.base_paths().values())
+    with pytest.raises(InvalidInputError, match=r"cannot add base paths \(initial_bases\)"):
+        lance_spark.Dataset.commit(path, LanceOperation.Overwrite(data.schema, fragments, bases))
+    assert lance.dataset(path).to_table().equals(data)

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from pyroaring import BitMap
 
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.bitmaps import parse_bitmap
 from lance_spark.table.fragments.files import DataFile, Overlay
@@ -159,6 +159,8 @@ class DataOverlay(Operation):
         ------
         CommitConflictError
             A fragment was removed.
+        InvalidInputError
+            A fragment does not have a row of an overlay.
         CorruptTableError
             The rows of an overlay cannot be decoded.
         """
@@ -172,6 +174,12 @@ class DataOverlay(Operation):
                 )
             for overlay in group.overlays:
                 rows = _covered_rows(Overlay.from_proto(overlay))
+                if rows and rows.max() >= fragment.physical_rows:
+                    raise InvalidInputError(
+                        f"overlay {overlay.data_file.path!r} has a value for row {rows.max()}, but "
+                        f"fragment {fragment.id} has {fragment.physical_rows} rows; give offsets "
+                        "of its rows"
+                    )
                 added = fragment.overlays.add()
                 added.CopyFrom(overlay)
                 added.committed_version = builder.version

@@ -15,7 +15,7 @@ table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -45,6 +45,10 @@ class Merge(Operation):
     preserves_nullability : bool
         If false, rows that another client writes for the old schema at the same time cause a
         conflict.
+    by_user : bool
+        Whether a user made the schema: its fields may have been numbered again. Then a field must
+        not get the name of another field, or become required, as in pylance. Not part of the
+        transaction.
     """
 
     name: ClassVar[str] = "merge"
@@ -53,6 +57,7 @@ class Merge(Operation):
     schema: tuple[file_pb2.Field, ...]
     schema_metadata: Mapping[str, bytes] = field(default_factory=dict)
     preserves_nullability: bool = False
+    by_user: bool = field(default=False, compare=False)
 
     @cached_property
     def remaining_fields(self) -> frozenset[int]:
@@ -94,7 +99,7 @@ class Merge(Operation):
         ------
         InvalidInputError
             Fragments of the table are missing or changed, or a new field has an id that another
-            field has or had.
+            field has or had, or a field of a user's schema has the name of another field.
         CorruptTableError
         """
         if not self.schema:
@@ -103,6 +108,8 @@ class Merge(Operation):
         old, new = self.fragments[:count], self.fragments[count:]
         self._check_fragments(builder, old, new)
         schema_changes.check_new_fields(builder.proto, self.schema)
+        if self.by_user:
+            self._check_names(builder)
         schema_changes.set_fields(builder, self.schema)
         builder.proto.schema_metadata.update(self.schema_metadata)
         old_paths = {
@@ -156,3 +163,47 @@ class Merge(Operation):
                 "new fragments of a merge must not have row ids, which the commit assigns; write "
                 "the rows with write_fragments"
             )
+
+    def _check_names(self, builder: ManifestBuilder) -> None:
+        """Refuse a field that would show the values of another one, or that could have nulls."""
+        existing = _paths(builder.proto.fields)
+        used = {path: number for number, path in existing.items()}
+        required = {field.id for field in builder.proto.fields if not field.nullable}
+        schema = _paths(self.schema)
+        structs = {field.parent_id for field in self.schema}
+        for proto in self.schema:
+            if proto.id not in existing:
+                if schema[proto.id] in used and proto.id not in structs:
+                    self._check_has_values(proto.id, schema[proto.id])
+                continue
+            old, new = existing[proto.id], schema[proto.id]
+            if old != new and new in used:
+                raise InvalidInputError(
+                    f"a merge must keep the ids of fields, but the field {proto.id} is "
+                    f"{'.'.join(old)!r}, and would become {'.'.join(new)!r}, which is the field "
+                    f"{used[new]}: it would show the values of {'.'.join(old)!r}; make the schema "
+                    "of dataset.lance_schema, whose fields have their ids"
+                )
+            if not proto.nullable and proto.id not in required:
+                raise InvalidInputError(
+                    f"a merge must not make the existing field {'.'.join(new)!r} required, which "
+                    "can have nulls; use Dataset.alter_columns, which looks for nulls"
+                )
+
+    def _check_has_values(self, field_id: int, path: tuple[str, ...]) -> None:
+        """Refuse another id for an existing field, if a fragment has no values of this id."""
+        for fragment in self.fragments:
+            if all(field_id not in file.fields for file in fragment.files):
+                raise InvalidInputError(
+                    f"the merge gives the existing field {'.'.join(path)!r} the id {field_id}, but "
+                    f"fragment {fragment.id} has no file with this field, so its values would be "
+                    "null; make the schema of dataset.lance_schema, whose fields have their ids"
+                )
+
+
+def _paths(fields: Iterable[file_pb2.Field]) -> dict[int, tuple[str, ...]]:
+    """Return the path of each field by id, from messages in depth-first order."""
+    paths: dict[int, tuple[str, ...]] = {}
+    for proto in fields:
+        paths[proto.id] = (*paths.get(proto.parent_id, ()), proto.name)
+    return paths

@@ -14,14 +14,15 @@ base paths stay. All indexes are removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
+from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.operations.base import Conflict, Operation
@@ -41,8 +42,8 @@ class Overwrite(Operation):
     schema : tuple of file_pb2.Field
         The messages must not be modified.
     data_storage_version : tuple of int, optional
-        File version of the table; by default it stays. This and the attributes below are not part
-        of the transaction.
+        File version of the table; by default it stays, and a new table gets the version of the
+        files. This and the attributes below are not part of the transaction.
     table_metadata : mapping of str to str
         Keys to set in the metadata of the table.
     dictionaries : bytes
@@ -108,7 +109,8 @@ class Overwrite(Operation):
         Raises
         ------
         InvalidInputError
-            The fields are not a tree, or the fragments do not fit the table.
+            The fields are not a tree, or the fragments do not fit the table, or an existing table
+            would get base paths.
         CommitConflictError
             The table never reuses field ids, and another client has used ids of the new fields; or
             it has changed columns that the overwrite keeps.
@@ -122,6 +124,11 @@ class Overwrite(Operation):
                 "another client changed the columns of the table while its rows were overwritten; "
                 "write the rows again",
                 retryable=True,
+            )
+        if self.initial_bases and not builder.is_new_table:
+            raise InvalidInputError(
+                "an overwrite of an existing table cannot add base paths (initial_bases), so its "
+                "files below them could not be read; add them first with Dataset.add_bases"
             )
         first = builder.base.first_new_field_id if builder.base is not None else 0
         if any(field.id < first for field in self.schema):
@@ -142,8 +149,18 @@ class Overwrite(Operation):
         proto.schema_metadata.update(self.schema_metadata)
         if self.data_storage_version is not None:
             builder.set_data_storage_version(self.data_storage_version)
+        elif builder.is_new_table:
+            # A user who builds the operation does not state a version.
+            builder.set_data_storage_version(_version_of(self.fragments))
         if builder.is_new_table:
             proto.base_paths.extend(self.initial_bases)
         proto.config.update(self.config_upsert_values)
         proto.table_metadata.update(self.table_metadata)
         builder.add_fragments(self.fragments)
+
+
+def _version_of(fragments: Iterable[Fragment]) -> tuple[int, int]:
+    """Return the file version of a new table: that of its files, as in pylance."""
+    versions = (file.version for fragment in fragments for file in fragment.files)
+    # The commit refuses files of other versions.
+    return next(versions, file_versions.DEFAULT)

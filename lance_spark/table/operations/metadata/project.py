@@ -86,7 +86,8 @@ class Project(Operation):
         Raises
         ------
         InvalidInputError
-            The schema is empty, or has a field that the table does not have.
+            The schema is empty, or has a field that the table does not have, or that has another
+            type there.
         CorruptTableError
         """
         if not self.schema:
@@ -97,6 +98,8 @@ class Project(Operation):
                 f"a projection has the fields {sorted(unknown)}, which the table does not have; a "
                 "projection cannot add fields"
             )
+        # The files and indexes stay, with values of the type before.
+        schema_changes.check_new_fields(builder.proto, self.schema)
         schema_changes.set_fields(builder, self.schema)
         schema_changes.drop_dead_files(builder)
         schema_changes.drop_dead_indexes(builder)
