@@ -155,7 +155,8 @@ class FeedColumns:
     manifest : Manifest
         The version that the columns are chosen from.
     fields : tuple of Field
-        Top-level columns, and metadata columns of rows.
+        Top-level columns, and metadata columns of rows. Columns, and fields below them, are
+        nullable, as older versions may lack them, or have nulls in them.
     blob_handling : str or None
     """
 
@@ -191,14 +192,17 @@ class FeedColumns:
                     f"{', '.join(available)}"
                 )
         chosen = list(table_fields) if names is None else names
-        fields = tuple(available[name] for name in chosen)
+        fields = tuple(
+            _as_nullable(available[name]) if name in table_fields else available[name]
+            for name in chosen
+        )
         readable = tuple(
             field for field in fields if _with_blob_handling((field,), manifest, handling).fields
         )
         return cls(manifest, readable, handling)
 
     def to_arrow(self) -> pa.Schema:
-        """Return the schema of batches; columns are nullable, as older versions may lack them."""
+        """Return the schema of batches."""
         schema = _with_blob_handling(self.fields, self.manifest, self.blob_handling).to_arrow()
         return pa.schema([*(field.with_nullable(True) for field in schema), *CHANGE_FIELDS])
 
@@ -351,6 +355,21 @@ def _with_blob_handling(
     fields: tuple[Field, ...], manifest: Manifest, handling: str | None
 ) -> Schema:
     return handled(Schema(fields), Handling.parse(handling), manifest.data_storage_version)
+
+
+def _as_nullable(table_field: Field) -> Field:
+    """Return a field that is nullable, as are the fields below it."""
+    if table_field.is_leaf:
+        return replace(table_field, nullable=True)
+    if table_field.logical_type == "map":
+        # Arrow requires that entries and keys are not null.
+        children = tuple(
+            replace(entry, children=(*entry.children[:1], *map(_as_nullable, entry.children[1:])))
+            for entry in table_field.children
+        )
+    else:
+        children = tuple(map(_as_nullable, table_field.children))
+    return replace(table_field, nullable=True, children=children)
 
 
 def _equal_except_nullability(dtype: pa.DataType, other_dtype: pa.DataType) -> bool:

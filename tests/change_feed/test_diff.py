@@ -360,6 +360,29 @@ def test_fields_of_structs_are_null_before_they_were_added(tmp_path: Path) -> No
     assert rows == [(1, {"w": 1, "x": None}, "delete", 4)]
 
 
+def test_fields_of_older_versions_may_be_null(tmp_path: Path) -> None:
+    """Spark would take the nulls of a field that is never null for values."""
+    uri = str(tmp_path / "t")
+    point = pa.struct([("x", pa.int32())])
+    strict = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    named = [[("a", {"x": 1})], [("a", {"x": 2})]]
+    rows = {
+        "point": pa.array([{"x": 1}, {"x": None}], point),
+        "points": pa.array([[{"x": 1}], [{"x": None}]], pa.list_(point)),
+        "named": pa.array(named, pa.map_(pa.string(), strict)),
+    }
+    lance.write_dataset(pa.table(rows), uri, data_storage_version="2.2")
+    lance.dataset(uri).delete("point.x IS NULL")
+    for path in ("point.x", "points.item.x"):
+        lance_spark.open_dataset(uri).alter_columns({"path": path, "nullable": False})
+    assert lance.dataset(uri).schema.types[:2] == [strict, pa.list_(strict)]
+    changes = feed(uri, 2, open_table(uri).version, list(rows)).drop_columns(list(FEED))
+    assert changes.schema.types == [point, pa.list_(point), pa.map_(pa.string(), point)]
+    assert changes.to_pylist() == [
+        {"point": {"x": None}, "points": [{"x": None}], "named": named[1]}
+    ]
+
+
 def test_names_of_items_mean_nothing(tmp_path: Path) -> None:
     """After an overwrite, columns are identified by their names, and items by their place."""
     uri = str(tmp_path / "t")
