@@ -302,7 +302,7 @@ class StreamPlan:
         new = tuple(fragment for fragment in fragments if fragment.id not in known)
         if _only_adds(operation):
             return Part(manifest, new)
-        if _only_deletes(operation) or self.skip_changes:
+        if self.skip_changes or _only_deletes(operation, before.fragments, fragments):
             return Part(manifest)
         raise UnsupportedError(
             f"{self.table.store.display}: version {version} ({operation_name or 'unknown'}) "
@@ -400,10 +400,19 @@ def _only_adds(operation: Operation | None) -> bool:
     return operation is not None and operation.name == "merge"
 
 
-def _only_deletes(operation: Operation | None) -> bool:
-    return (
-        isinstance(operation, Update)
-        and not operation.new_fragments
-        and not operation.fields_modified
-        and operation.mode is UpdateMode.REWRITE_ROWS
-    )
+def _only_deletes(
+    operation: Operation | None, before: Sequence[Fragment], after: Sequence[Fragment]
+) -> bool:
+    if (
+        not isinstance(operation, Update)
+        or operation.new_fragments
+        or operation.fields_modified
+        or operation.mode is not UpdateMode.REWRITE_ROWS
+    ):
+        return False
+    # Another client can have left the fields that it rewrote out of `fields_modified`.
+    return _data_files(before) >= _data_files(after)
+
+
+def _data_files(fragments: Sequence[Fragment]) -> set[tuple[int, int | None, str]]:
+    return {(part.id, file.base_id, file.path) for part in fragments for file in part.files}

@@ -216,6 +216,22 @@ def test_versions_that_changed_rows(tmp_path: Path) -> None:
     assert read(plan_of(uri), Position(7), Position(9)) == [(7, 0), (8, 2)]
 
 
+def test_an_update_that_names_no_fields(tmp_path: Path) -> None:
+    """pylance lets a user leave out the fields that an update in place has changed."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1, 2], "n": [1, 2]}), uri)
+    dataset = lance.dataset(uri)
+    fragment = dataset.get_fragments()[0]
+    updated, _ = fragment.update_columns(pa.table({"id": [1], "n": [5]}), "id", "id")
+    lance.LanceDataset.commit(uri, lance.LanceOperation.Update(updated_fragments=[updated]), 1)
+    assert lance.dataset(uri).to_table()["n"].to_pylist() == [5, 2]
+    with pytest.raises(UnsupportedError, match=r"version 2 \(update\) changed rows"):
+        plan_of(uri).next(Position(2), 2, Limit())
+    # As does an update that deletes rows.
+    lance.dataset(uri).merge_insert("id").when_matched_delete().execute(pa.table({"id": [2]}))
+    assert plan_of(uri).next(Position(3), 3, Limit()) == Position(4)
+
+
 def test_removed_versions_are_an_error(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
