@@ -364,11 +364,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             self.spark_schema, newest.schema.fields, part.manifest.schema.fields
         ):
             if self.options.filter is not None:
-                raise SchemaMismatchError(
-                    f"table {display(self.options.path)}: version {part.manifest.version} lacks "
-                    "columns of the stream, which were added or renamed later; remove the option "
-                    "filter"
-                )
+                raise self._filter_error(part.manifest.version)
             return self._changes([as_inserted(part.manifest, part.fragments)], newest)
         from lance_spark.dataset.dataset import Dataset
 
@@ -378,6 +374,12 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         columns = paths_for(visible, self.spark_schema, display(self.options.path))
         check_conversion(visible, batch_schema(self.spark_schema), reading=True)
         filters, self._text = option_filter(known_columns(dataset), self.options)
+        names = {path[0].name for predicate in filters for path in predicate.paths}
+        for field in newest.schema.fields:
+            if field.name in names:
+                older = _same_by_name(field, newest.schema.fields, part.manifest.schema.fields)
+                if older is None or not _has_same_names(field, older):
+                    raise self._filter_error(part.manifest.version)
         return dataset.plan(
             columns,
             rows_per_task=self.options.target_rows,
@@ -386,6 +388,12 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             filter=conjunction(filters),
             blob_handling=self.options.blob_handling,
             fragment_ids=[fragment.id for fragment in part.fragments],
+        )
+
+    def _filter_error(self, version: int) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"table {display(self.options.path)}: version {version} lacks columns of the stream or "
+            "of its filter, which were added or renamed later; remove the option filter"
         )
 
 

@@ -538,6 +538,23 @@ def test_a_query_stops_if_another_column_gets_the_name_of_its_column(
     assert len(readers[1].partitions(ends[1], ends[2])) == 1
 
 
+def test_a_filter_by_a_column_whose_name_another_one_had(tmp_path: Path) -> None:
+    """The other column would filter the rows of older versions."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1], "n": [9], "m": [0]}), uri)
+    exchange_names(uri)
+    schema = StructType([StructField("id", LongType())])
+    text = {"filter": "n > 5", "columns": "id", "startingVersion": "1"}
+    options = ReadOptions.parse({"path": uri, **text})
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    with pytest.raises(SchemaMismatchError, match=r"version 1 lacks .* remove the option filter"):
+        reader.partitions(reader.initialOffset(), Position(2).to_json())
+    # Versions from after the change are read.
+    lance.write_dataset(pa.table({"id": [2, 3], "m": [9, 0], "n": [0, 9]}), uri, mode="append")
+    (part,) = reader.partitions(Position(2).to_json(), Position(6).to_json())
+    assert [batch.to_pydict() for batch in reader.read(part)] == [{"id": [3]}]
+
+
 def test_a_dropped_column_and_a_new_one_of_its_name(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     rows = pa.table({"id": [1], "n": [2]})
