@@ -10,9 +10,9 @@ A batch has columns of the table, and these:
 
 A feed has the columns of one version, the last one of the feed. In older versions, a column is
 identified by its field id, if all versions in between have this id (`older_fields`): so a column
-may have been renamed, and is null where it did not exist yet. After an overwrite or a restore,
-field ids may mean other columns, so in versions before it a column is identified by its name. A
-feed cannot have a column whose type differs between versions.
+may have been renamed, and is null where it did not exist yet. After an overwrite, and sometimes
+after a restore, field ids may mean other columns (`kept_fields`), so in versions before it a column
+is identified by its name. A feed cannot have a column whose type differs between versions.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ CHANGE_TYPE = pa.field("_change_type", pa.string(), nullable=False)
 COMMIT_VERSION = pa.field("_commit_version", pa.int64(), nullable=False)
 COMMIT_TIMESTAMP = pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False)
 CHANGE_FIELDS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-#: Operations after which field ids may mean other columns.
-_RESETS_FIELD_IDS = frozenset({"overwrite", "restore", "clone"})
 #: Approximate number of rows of a task.
 TARGET_ROWS = 1 << 20
 
@@ -274,8 +272,8 @@ def plan_changes(
         Approximate number of rows of a task.
     same_ids : frozenset of int, optional
         Ids of the fields that the version of `columns` and all versions before it have, down to the
-        last of these versions; none if field ids may mean other columns, after an overwrite or a
-        restore between them. By default the ids of the version of `columns`.
+        last of these versions; none if field ids may mean other columns, as after an overwrite
+        between them. By default the ids of the version of `columns`.
 
     Returns
     -------
@@ -292,9 +290,8 @@ def plan_changes(
     same_ids = field_ids(columns.manifest) if same_ids is None else same_ids
     for version in reversed(changes):
         same_ids = ids_after = same_ids & field_ids(version.after)
-        if resets_field_ids(version.operation):
-            same_ids = frozenset()
-        elif version.before is not None:
+        same_ids &= version.kept_ids
+        if version.before is not None:
             same_ids &= field_ids(version.before)
         if not version.changes:
             continue
@@ -316,11 +313,6 @@ def plan_changes(
             for ranges in _pack(version.changes, target_rows)
         ]
     return tasks
-
-
-def resets_field_ids(operation: str | None) -> bool:
-    """Return whether field ids may mean other columns after an operation of this name."""
-    return not operation or operation in _RESETS_FIELD_IDS
 
 
 def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[ChangedRange, ...]]:

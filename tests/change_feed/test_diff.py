@@ -321,6 +321,35 @@ def test_a_new_column_with_the_old_name_of_another_is_null_before(tmp_path: Path
     assert feed_rows(uri, 2, 4, ["id", "m", "n"]) == [(3, 30, None, "delete", 2)]
 
 
+def test_a_column_that_was_renamed_before_a_restore(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri).alter_columns({"path": "n", "name": "m"})
+    lance.dataset(uri).alter_columns({"path": "m", "name": "k"})
+    lance.dataset(uri).delete("id = 4")
+    lance.dataset(uri, version=3).restore()
+    lance.dataset(uri, version=5).restore()
+    lance.dataset(uri, version=3).restore()
+    rows = [(3, 30, "delete", 2), (4, 40, "delete", 5), (4, 40, "delete", 7)]
+    rows += [(4, 40, "insert", 6), (4, 40, "insert", 8)]
+    assert sorted(feed_rows(uri, 2, 8, ["id", "m"])) == sorted(rows)
+
+
+def test_a_restore_of_a_column_whose_id_another_one_got(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).add_columns(pa.field("dropped", pa.int64()))
+    lance.dataset(uri).drop_columns(["dropped"])
+    lance.dataset(uri).add_columns({"added": "n * 2"})
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri, version=2).restore()
+    assert open_table(uri, version=5).schema.fields[-1].id == open_table(uri).schema.fields[-1].id
+    changes = feed(uri, 5, 6, ["id", "dropped"])
+    assert changes.num_rows > 2
+    assert changes["dropped"].null_count == changes.num_rows
+
+
 def nested_table(uri: str) -> None:
     """Version 1, with a struct, a list and a list of structs; version 2 deletes a row."""
     point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
