@@ -31,6 +31,8 @@ from tests.support.histories.run import Branch, History
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 Update = transaction_pb2.Transaction.Update
 OLD_ROWS = ("delete", "update_preimage")
+#: Most versions of a feed over several ones.
+SPAN = 8
 HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
 
 
@@ -68,6 +70,28 @@ class HistoryWithFeed(History):
         super().accept(branch, outcomes, change)
         for version in range(max(before, 0) + 1, branch.newest + 1):
             self.check_feed(branch.uri, version)
+        self.check_span(branch)
+
+    def check_span(self, branch: Branch) -> None:
+        """Check the changes of several versions, with the columns that all of them have."""
+        first = last = branch.newest
+        while first - 1 in branch.states and last - first < SPAN:
+            first -= 1
+        if first == last:
+            return
+        states = [branch.states[version] for version in range(first, last + 1)]
+        columns = tuple(
+            column
+            for column in states[-1].columns
+            if all(
+                (older := state.column(column.number)) is not None and older.type == column.type
+                for state in states
+            )
+        )
+        names = [KEY.name, *(column.name for column in columns)]
+        before, after = (multiset(states[place].table(columns=columns)) for place in (0, -1))
+        assert applied(before, feed(branch.uri, first + 1, last, names)) == after
+        self.counts["columns of spans"] += len(columns)
 
     def check_feed(self, uri: str, version: int) -> None:
         new = lance_spark.open_dataset(uri, version)
