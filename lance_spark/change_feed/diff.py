@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from lance_spark.change_feed.kept_fields import kept_ids
 from lance_spark.change_feed.row_versions import show_changes
 from lance_spark.errors import CorruptTableError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
@@ -123,6 +124,8 @@ class VersionChanges:
         The version.
     changes : tuple of ChangedRows
         Rows of the previous version first.
+    kept_ids : frozenset of int
+        Ids of fields that mean the same columns in both versions (`kept_fields`).
     """
 
     version: int
@@ -131,6 +134,7 @@ class VersionChanges:
     before: Manifest | None
     after: Manifest
     changes: tuple[ChangedRows, ...]
+    kept_ids: frozenset[int] = frozenset()
 
     @property
     def num_rows(self) -> int:
@@ -163,7 +167,8 @@ def changes_of(
     changes: tuple[ChangedRows, ...] = ()
     if name not in NO_ROW_CHANGES:
         changes = tuple(_Diff(paths, before, after, operation).changes())
-    return VersionChanges(after.version, after.timestamp_us, name, before, after, changes)
+    kept = kept_ids(paths.store, after, operation)
+    return VersionChanges(after.version, after.timestamp_us, name, before, after, changes, kept)
 
 
 def changes_between(table: OpenTable, first: int, last: int) -> Iterator[VersionChanges]:

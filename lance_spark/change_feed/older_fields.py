@@ -63,6 +63,33 @@ def with_children_of(feed_field: Field, field: Field, same_ids: Collection[int])
     return _with_children_of(feed_field, field, same_ids, count(MAX_FIELD_ID, -1))
 
 
+def renamed_field(
+    field: Field, newest: Field, same_ids: Collection[int], *, is_entry: bool = False
+) -> Field | None:
+    """Return a field of an older version that has lost its name to another field; None if none has.
+
+    Parameters
+    ----------
+    field, newest : Field
+        A field of the older version, and the field of the newest version with its name.
+    same_ids : collection of int
+        Ids of the fields that both versions, and all versions between them, have.
+    is_entry : bool
+        Whether it is the struct of the entries of a map.
+    """
+    if field.id != newest.id:
+        return field if field.id in same_ids else None
+    if newest.logical_type == "struct" and not is_entry:
+        by_name = {child.name: child for child in newest.children}
+        pairs = [(old, by_name[old.name]) for old in field.children if old.name in by_name]
+    else:
+        # Names of items, entries, keys and values mean nothing: writers choose them.
+        pairs = list(zip(field.children, newest.children, strict=False))
+    is_map = newest.logical_type == "map"
+    renamed = (renamed_field(*pair, same_ids, is_entry=is_map) for pair in pairs)
+    return next((child for child in renamed if child is not None), None)
+
+
 def _with_children_of(
     feed_field: Field,
     field: Field,

@@ -10,9 +10,9 @@ A batch has columns of the table, and these:
 
 A feed has the columns of one version, the last one of the feed. In older versions, a column is
 identified by its field id, if all versions in between have this id (`older_fields`): so a column
-may have been renamed, and is null where it did not exist yet. After an overwrite or a restore,
-field ids may mean other columns, so in versions before it a column is identified by its name. A
-feed cannot have a column whose type differs between versions.
+may have been renamed, and is null where it did not exist yet. After an overwrite, and sometimes
+after a restore, field ids may mean other columns (`kept_fields`), so in versions before it a column
+is identified by its name. A feed cannot have a column whose type differs between versions.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ CHANGE_TYPE = pa.field("_change_type", pa.string(), nullable=False)
 COMMIT_VERSION = pa.field("_commit_version", pa.int64(), nullable=False)
 COMMIT_TIMESTAMP = pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), nullable=False)
 CHANGE_FIELDS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-#: Operations after which field ids may mean other columns.
-_RESETS_FIELD_IDS = frozenset({"overwrite", "restore", "clone"})
 #: Approximate number of rows of a task.
 TARGET_ROWS = 1 << 20
 
@@ -155,7 +153,8 @@ class FeedColumns:
     manifest : Manifest
         The version that the columns are chosen from.
     fields : tuple of Field
-        Top-level columns, and metadata columns of rows.
+        Top-level columns, and metadata columns of rows. Columns, and fields below them, are
+        nullable, as older versions may lack them, or have nulls in them.
     blob_handling : str or None
     """
 
@@ -191,14 +190,17 @@ class FeedColumns:
                     f"{', '.join(available)}"
                 )
         chosen = list(table_fields) if names is None else names
-        fields = tuple(available[name] for name in chosen)
+        fields = tuple(
+            _as_nullable(available[name]) if name in table_fields else available[name]
+            for name in chosen
+        )
         readable = tuple(
             field for field in fields if _with_blob_handling((field,), manifest, handling).fields
         )
         return cls(manifest, readable, handling)
 
     def to_arrow(self) -> pa.Schema:
-        """Return the schema of batches; columns are nullable, as older versions may lack them."""
+        """Return the schema of batches."""
         schema = _with_blob_handling(self.fields, self.manifest, self.blob_handling).to_arrow()
         return pa.schema([*(field.with_nullable(True) for field in schema), *CHANGE_FIELDS])
 
@@ -270,8 +272,8 @@ def plan_changes(
         Approximate number of rows of a task.
     same_ids : frozenset of int, optional
         Ids of the fields that the version of `columns` and all versions before it have, down to the
-        last of these versions; none if field ids may mean other columns, after an overwrite or a
-        restore between them. By default the ids of the version of `columns`.
+        last of these versions; none if field ids may mean other columns, as after an overwrite
+        between them. By default the ids of the version of `columns`.
 
     Returns
     -------
@@ -288,9 +290,8 @@ def plan_changes(
     same_ids = field_ids(columns.manifest) if same_ids is None else same_ids
     for version in reversed(changes):
         same_ids = ids_after = same_ids & field_ids(version.after)
-        if resets_field_ids(version.operation):
-            same_ids = frozenset()
-        elif version.before is not None:
+        same_ids &= version.kept_ids
+        if version.before is not None:
             same_ids &= field_ids(version.before)
         if not version.changes:
             continue
@@ -312,11 +313,6 @@ def plan_changes(
             for ranges in _pack(version.changes, target_rows)
         ]
     return tasks
-
-
-def resets_field_ids(operation: str | None) -> bool:
-    """Return whether field ids may mean other columns after an operation of this name."""
-    return not operation or operation in _RESETS_FIELD_IDS
 
 
 def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[ChangedRange, ...]]:
@@ -351,6 +347,21 @@ def _with_blob_handling(
     fields: tuple[Field, ...], manifest: Manifest, handling: str | None
 ) -> Schema:
     return handled(Schema(fields), Handling.parse(handling), manifest.data_storage_version)
+
+
+def _as_nullable(table_field: Field) -> Field:
+    """Return a field that is nullable, as are the fields below it."""
+    if table_field.is_leaf:
+        return replace(table_field, nullable=True)
+    if table_field.logical_type == "map":
+        # Arrow requires that entries and keys are not null.
+        children = tuple(
+            replace(entry, children=(*entry.children[:1], *map(_as_nullable, entry.children[1:])))
+            for entry in table_field.children
+        )
+    else:
+        children = tuple(map(_as_nullable, table_field.children))
+    return replace(table_field, nullable=True, children=children)
 
 
 def _equal_except_nullability(dtype: pa.DataType, other_dtype: pa.DataType) -> bool:

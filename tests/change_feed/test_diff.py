@@ -31,6 +31,8 @@ from tests.support.histories.run import Branch, History
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 Update = transaction_pb2.Transaction.Update
 OLD_ROWS = ("delete", "update_preimage")
+#: Most versions of a feed over several ones.
+SPAN = 8
 HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "4"))
 
 
@@ -68,6 +70,28 @@ class HistoryWithFeed(History):
         super().accept(branch, outcomes, change)
         for version in range(max(before, 0) + 1, branch.newest + 1):
             self.check_feed(branch.uri, version)
+        self.check_span(branch)
+
+    def check_span(self, branch: Branch) -> None:
+        """Check the changes of several versions, with the columns that all of them have."""
+        first = last = branch.newest
+        while first - 1 in branch.states and last - first < SPAN:
+            first -= 1
+        if first == last:
+            return
+        states = [branch.states[version] for version in range(first, last + 1)]
+        columns = tuple(
+            column
+            for column in states[-1].columns
+            if all(
+                (older := state.column(column.number)) is not None and older.type == column.type
+                for state in states
+            )
+        )
+        names = [KEY.name, *(column.name for column in columns)]
+        before, after = (multiset(states[place].table(columns=columns)) for place in (0, -1))
+        assert applied(before, feed(branch.uri, first + 1, last, names)) == after
+        self.counts["columns of spans"] += len(columns)
 
     def check_feed(self, uri: str, version: int) -> None:
         new = lance_spark.open_dataset(uri, version)
@@ -321,6 +345,35 @@ def test_a_new_column_with_the_old_name_of_another_is_null_before(tmp_path: Path
     assert feed_rows(uri, 2, 4, ["id", "m", "n"]) == [(3, 30, None, "delete", 2)]
 
 
+def test_a_column_that_was_renamed_before_a_restore(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri).alter_columns({"path": "n", "name": "m"})
+    lance.dataset(uri).alter_columns({"path": "m", "name": "k"})
+    lance.dataset(uri).delete("id = 4")
+    lance.dataset(uri, version=3).restore()
+    lance.dataset(uri, version=5).restore()
+    lance.dataset(uri, version=3).restore()
+    rows = [(3, 30, "delete", 2), (4, 40, "delete", 5), (4, 40, "delete", 7)]
+    rows += [(4, 40, "insert", 6), (4, 40, "insert", 8)]
+    assert sorted(feed_rows(uri, 2, 8, ["id", "m"])) == sorted(rows)
+
+
+def test_a_restore_of_a_column_whose_id_another_one_got(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    table_of(uri)
+    lance.dataset(uri).add_columns(pa.field("dropped", pa.int64()))
+    lance.dataset(uri).drop_columns(["dropped"])
+    lance.dataset(uri).add_columns({"added": "n * 2"})
+    lance.dataset(uri).delete("id = 3")
+    lance.dataset(uri, version=2).restore()
+    assert open_table(uri, version=5).schema.fields[-1].id == open_table(uri).schema.fields[-1].id
+    changes = feed(uri, 5, 6, ["id", "dropped"])
+    assert changes.num_rows > 2
+    assert changes["dropped"].null_count == changes.num_rows
+
+
 def nested_table(uri: str) -> None:
     """Version 1, with a struct, a list and a list of structs; version 2 deletes a row."""
     point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
@@ -358,6 +411,29 @@ def test_fields_of_structs_are_null_before_they_were_added(tmp_path: Path) -> No
     assert open_table(uri).schema.field("point.x").id == extra
     rows = feed_rows(uri, 4, dataset.version, ["id", "point"])
     assert rows == [(1, {"w": 1, "x": None}, "delete", 4)]
+
+
+def test_fields_of_older_versions_may_be_null(tmp_path: Path) -> None:
+    """Spark would take the nulls of a field that is never null for values."""
+    uri = str(tmp_path / "t")
+    point = pa.struct([("x", pa.int32())])
+    strict = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    named = [[("a", {"x": 1})], [("a", {"x": 2})]]
+    rows = {
+        "point": pa.array([{"x": 1}, {"x": None}], point),
+        "points": pa.array([[{"x": 1}], [{"x": None}]], pa.list_(point)),
+        "named": pa.array(named, pa.map_(pa.string(), strict)),
+    }
+    lance.write_dataset(pa.table(rows), uri, data_storage_version="2.2")
+    lance.dataset(uri).delete("point.x IS NULL")
+    for path in ("point.x", "points.item.x"):
+        lance_spark.open_dataset(uri).alter_columns({"path": path, "nullable": False})
+    assert lance.dataset(uri).schema.types[:2] == [strict, pa.list_(strict)]
+    changes = feed(uri, 2, open_table(uri).version, list(rows)).drop_columns(list(FEED))
+    assert changes.schema.types == [point, pa.list_(point), pa.map_(pa.string(), point)]
+    assert changes.to_pylist() == [
+        {"point": {"x": None}, "points": [{"x": None}], "named": named[1]}
+    ]
 
 
 def test_names_of_items_mean_nothing(tmp_path: Path) -> None:

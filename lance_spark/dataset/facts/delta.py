@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import UnsupportedFeatureError, naming
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, naming
 from lance_spark.scan.fragment import row_meta
 
 if TYPE_CHECKING:
@@ -98,10 +98,18 @@ class DatasetDelta:
 
         Raises
         ------
+        InvalidInputError
+            The earlier version has the greater number.
         UnsupportedFeatureError
             The table has no stable row ids.
         VersionNotFoundError, CorruptTableError, StorageError
         """
+        if self._begin > self._end:
+            # The rows that the versions between them inserted would be the deleted ones.
+            with naming(self._dataset.uri):
+                raise InvalidInputError(
+                    f"begin_version {self._begin} is later than end_version {self._end}; swap them"
+                )
         deleted = np.setdiff1d(self._ids(self._begin), self._ids(self._end), assume_unique=True)
         return pa.table({_ID: pa.array(deleted, pa.uint64())}).to_reader()
 
@@ -113,6 +121,8 @@ class DatasetDelta:
         )
 
     def _ids(self, version: int) -> npt.NDArray[np.uint64]:
+        if version == 0:
+            return np.empty(0, np.uint64)
         ids: npt.NDArray[np.uint64] = self._at(version).to_table([_ID])[_ID].to_numpy()
         return ids
 

@@ -202,10 +202,10 @@ class FactMethods(ScannerMethods):
         Parameters
         ----------
         compared_against : int, optional
-            The earlier version; this version is the later one.
+            The version that this version is compared with, earlier or later.
         begin_version, end_version : int, optional
             The earlier and the later version, instead of `compared_against`. Changes of the earlier
-            version itself do not count.
+            version itself do not count. Version 0 has no rows.
 
         Returns
         -------
@@ -228,7 +228,7 @@ class FactMethods(ScannerMethods):
                 raise InvalidInputError(
                     "give compared_against, or begin_version and end_version, not both"
                 )
-            begin_version, end_version = compared_against, self.version
+            begin_version, end_version = sorted((compared_against, self.version))
         if begin_version is None or end_version is None:
             raise InvalidInputError("give compared_against, or begin_version and end_version")
         return DatasetDelta(self, begin_version, end_version)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,14 +42,13 @@ from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import OpenTable, open_table
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pyspark.sql.types import StructType
 
     from lance_spark.storage.store import ObjectStore
     from lance_spark.table.manifest.manifest import Manifest
 
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST_TIME = datetime.min.replace(tzinfo=UTC)
 _CHANGE_NAMES = tuple(field.name for field in CHANGE_FIELDS)
 
 
@@ -248,8 +247,10 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
 
 
 def _first_since(store: ObjectStore, timestamp: datetime) -> int:
+    # No version is older than the first time that Python has.
+    before = max(timestamp, _FIRST_TIME + _MICROSECOND) - _MICROSECOND
     try:
-        return manifest_as_of(store, timestamp - _MICROSECOND).version + 1
+        return manifest_as_of(store, before).version + 1
     except VersionNotFoundError as error:
         oldest = list_manifests(store)[0].version
         if oldest > 1 and not is_first_of_clone(store, read_version(store, oldest)):

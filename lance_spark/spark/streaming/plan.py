@@ -27,8 +27,8 @@ from lance_spark.change_feed.diff import (
     changes_between,
     is_first_of_clone,
 )
+from lance_spark.change_feed.kept_fields import kept_ids
 from lance_spark.change_feed.older_fields import field_ids
-from lance_spark.change_feed.tasks import resets_field_ids
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
 from lance_spark.spark.streaming.offsets import Position, seen
 from lance_spark.table.commit.transaction import read_transaction
@@ -208,7 +208,7 @@ class StreamPlan:
     def same_ids(self, version: int, newest: Manifest) -> frozenset[int]:
         """Return the ids of fields that are the same in two versions: all versions have them.
 
-        No ids are the same after an overwrite or a restore in between, or if versions were removed.
+        No ids are the same after an overwrite in between, or if versions were removed.
         """
         ids = field_ids(newest)
         for number in range(newest.version, version, -1):
@@ -218,17 +218,16 @@ class StreamPlan:
                     transaction = read_transaction(self.table.store, manifest)
                 except VersionNotFoundError:
                     return frozenset()
-                operation = None if transaction is None else transaction.operation.name
-                self._keep_ids(manifest, operation)
+                operation = None if transaction is None else transaction.operation
+                self._keep_ids(number, kept_ids(self.table.store, manifest, operation))
             ids &= self._kept_ids[number]
         return ids
 
-    def _keep_ids(self, manifest: Manifest, operation: str | None) -> None:
+    def _keep_ids(self, version: int, ids: frozenset[int]) -> None:
         """Cache the ids of fields that are the same in a version and in the version before it."""
-        ids = frozenset() if resets_field_ids(operation) else field_ids(manifest)
         # Most versions have the same columns: they share a set.
         last = next(reversed(self._kept_ids.values()), None)
-        self._kept_ids[manifest.version] = last if last == ids else ids
+        self._kept_ids[version] = last if last == ids else ids
 
     def _advance(self, start: Position, budget: _Budget) -> Position:
         """Add the fitting part of one version."""
@@ -280,7 +279,7 @@ class StreamPlan:
     def _new_part(self, version: int) -> Part:
         if self.change_feed:
             (changes,) = changes_between(self.table, version, version)
-            self._keep_ids(changes.after, changes.operation)
+            self._keep_ids(version, changes.kept_ids)
             return Part(changes.after, (), changes)
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)
@@ -302,7 +301,7 @@ class StreamPlan:
         new = tuple(fragment for fragment in fragments if fragment.id not in known)
         if _only_adds(operation):
             return Part(manifest, new)
-        if _only_deletes(operation) or self.skip_changes:
+        if self.skip_changes or _only_deletes(operation, before.fragments, fragments):
             return Part(manifest)
         raise UnsupportedError(
             f"{self.table.store.display}: version {version} ({operation_name or 'unknown'}) "
@@ -400,10 +399,19 @@ def _only_adds(operation: Operation | None) -> bool:
     return operation is not None and operation.name == "merge"
 
 
-def _only_deletes(operation: Operation | None) -> bool:
-    return (
-        isinstance(operation, Update)
-        and not operation.new_fragments
-        and not operation.fields_modified
-        and operation.mode is UpdateMode.REWRITE_ROWS
-    )
+def _only_deletes(
+    operation: Operation | None, before: Sequence[Fragment], after: Sequence[Fragment]
+) -> bool:
+    if (
+        not isinstance(operation, Update)
+        or operation.new_fragments
+        or operation.fields_modified
+        or operation.mode is not UpdateMode.REWRITE_ROWS
+    ):
+        return False
+    # Another client can have left the fields that it rewrote out of `fields_modified`.
+    return _data_files(before) >= _data_files(after)
+
+
+def _data_files(fragments: Sequence[Fragment]) -> set[tuple[int, int | None, str]]:
+    return {(part.id, file.base_id, file.path) for part in fragments for file in part.files}

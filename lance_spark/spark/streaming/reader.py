@@ -16,7 +16,8 @@ repeated after a restart has the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -25,8 +26,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lance_spark.change_feed.older_fields import field_ids, renamed_field
 from lance_spark.change_feed.tasks import CHANGE_FIELDS
-from lance_spark.errors import SchemaMismatchError, UnsupportedError, naming
+from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedError, naming
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.tree import conjunction
@@ -174,6 +176,8 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         ------
         VersionNotFoundError
             The version does not exist, or the first version of a timestamp is unknown.
+        InvalidOptionError
+            The timestamp is in the future.
         """
         if self._start is None:
             self._start = self._beginning()
@@ -235,7 +239,9 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         tasks: list[ScanTask | ChangeTask] = []
         # Manifests are dropped as soon as their parts are known.
         while group := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
-            newest = newest or newest_of(self.options).manifest
+            if newest is None:
+                newest = newest_of(self.options).manifest
+                self._check_names(newest)
             if self.feed.change_feed:
                 changes = [part.changes for part in group if part.changes is not None]
                 tasks += self._changes(changes, newest)
@@ -273,6 +279,13 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         """Do nothing: no resources are open."""
 
     def _beginning(self) -> Position:
+        timestamp = self.feed.starting_timestamp
+        if timestamp is not None and timestamp > datetime.now(UTC):
+            # Versions before that time may follow. Which ones, a restart would answer differently.
+            raise InvalidOptionError(
+                f"option startingTimestamp: {timestamp.isoformat()} is in the future; start the "
+                "stream at that time, or set startingVersion"
+            )
         first = first_version(newest_of(self.options), self.feed)
         return BEGINNING if first is None else Position(first)
 
@@ -291,6 +304,41 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
 
     def _newest(self) -> int:
         return latest(self._planned().table.store).version
+
+    def _check_names(self, newest: Manifest) -> None:
+        """Check that no other column got the name of a column since the query was started.
+
+        Raises
+        ------
+        SchemaMismatchError
+        """
+        plan = self._planned()
+        started = plan.table.manifest
+        renamed = self._renamed(started, newest, field_ids(newest))
+        if renamed is not None:
+            # A field may have got the id of a dropped one.
+            renamed = self._renamed(started, newest, plan.same_ids(started.version, newest))
+        if renamed is not None:
+            name = next(field.name for field in newest.schema.walk() if field.id == renamed.id)
+            raise SchemaMismatchError(
+                f"{renamed.name!r}, which the stream reads, was renamed to {name!r} after the "
+                f"query was started, and another column or field is {renamed.name!r} now; start "
+                "the query again, to read the columns by their present names"
+            )
+
+    def _renamed(
+        self, started: Manifest, newest: Manifest, same_ids: Collection[int]
+    ) -> Field | None:
+        older, present = started.schema.fields, newest.schema.fields
+        older_names = [field.name for field in older]
+        names = [field.name for field in present]
+        for column in self.spark_schema:
+            before, after = find(older_names, column.name), find(names, column.name)
+            if before >= 0 and after >= 0:
+                field = renamed_field(older[before], present[after], same_ids)
+                if field is not None:
+                    return field
+        return None
 
     def _changes(self, changes: list[VersionChanges], manifest: Manifest) -> list[ChangeTask]:
         """Return tasks for changes, with the columns of the newest or of their last version."""
@@ -316,11 +364,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             self.spark_schema, newest.schema.fields, part.manifest.schema.fields
         ):
             if self.options.filter is not None:
-                raise SchemaMismatchError(
-                    f"table {display(self.options.path)}: version {part.manifest.version} lacks "
-                    "columns of the stream, which were added or renamed later; remove the option "
-                    "filter"
-                )
+                raise self._filter_error(part.manifest.version)
             return self._changes([as_inserted(part.manifest, part.fragments)], newest)
         from lance_spark.dataset.dataset import Dataset
 
@@ -330,6 +374,12 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         columns = paths_for(visible, self.spark_schema, display(self.options.path))
         check_conversion(visible, batch_schema(self.spark_schema), reading=True)
         filters, self._text = option_filter(known_columns(dataset), self.options)
+        names = {path[0].name for predicate in filters for path in predicate.paths}
+        for field in newest.schema.fields:
+            if field.name in names:
+                older = _same_by_name(field, newest.schema.fields, part.manifest.schema.fields)
+                if older is None or not _has_same_names(field, older):
+                    raise self._filter_error(part.manifest.version)
         return dataset.plan(
             columns,
             rows_per_task=self.options.target_rows,
@@ -338,6 +388,12 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
             filter=conjunction(filters),
             blob_handling=self.options.blob_handling,
             fragment_ids=[fragment.id for fragment in part.fragments],
+        )
+
+    def _filter_error(self, version: int) -> SchemaMismatchError:
+        return SchemaMismatchError(
+            f"table {display(self.options.path)}: version {version} lacks columns of the stream or "
+            "of its filter, which were added or renamed later; remove the option filter"
         )
 
 

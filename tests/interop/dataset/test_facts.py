@@ -116,6 +116,34 @@ def test_delta(changed: Any, begin: int, end: int, name: str) -> None:
     assert by_id[1] == by_id[0]
 
 
+@pytest.mark.parametrize(
+    ("version", "versions"),
+    [
+        (2, {"compared_against": 8}),
+        (8, {"compared_against": 0}),
+        (8, {"begin_version": 0, "end_version": 3}),
+        (8, {"begin_version": 6, "end_version": 2}),
+        (8, {"begin_version": 2, "end_version": 1}),
+    ],
+)
+def test_delta_of_versions_in_any_order(
+    changed: Any, version: int, versions: dict[str, int]
+) -> None:
+    results: list[list[Any]] = []
+    for dataset in changed:
+        delta = dataset.checkout_version(version).delta(**versions)
+        results.append([len(delta.list_transactions())])
+        for name in ("get_inserted_rows", "get_updated_rows", "get_deleted_row_ids"):
+            try:
+                rows = getattr(delta, name)().read_all()["_rowid"].to_pylist()
+                results[-1].append(sorted(rows))
+            except ValueError:
+                results[-1].append("refused")
+    assert results[1] == results[0]
+    is_reversed = versions.get("begin_version", 0) > versions.get("end_version", 9)
+    assert (results[1][-1] == "refused") is is_reversed
+
+
 def test_transactions_of_a_delta(changed: Any) -> None:
     theirs, ours = changed
     ids = [transaction.uuid for transaction in ours.delta(2).list_transactions()]

@@ -6,6 +6,7 @@ import pickle
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,22 @@ def test_versions_that_changed_rows(tmp_path: Path) -> None:
     assert read(plan_of(uri), Position(7), Position(9)) == [(7, 0), (8, 2)]
 
 
+def test_an_update_that_names_no_fields(tmp_path: Path) -> None:
+    """pylance lets a user leave out the fields that an update in place has changed."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1, 2], "n": [1, 2]}), uri)
+    dataset = lance.dataset(uri)
+    fragment = dataset.get_fragments()[0]
+    updated, _ = fragment.update_columns(pa.table({"id": [1], "n": [5]}), "id", "id")
+    lance.LanceDataset.commit(uri, lance.LanceOperation.Update(updated_fragments=[updated]), 1)
+    assert lance.dataset(uri).to_table()["n"].to_pylist() == [5, 2]
+    with pytest.raises(UnsupportedError, match=r"version 2 \(update\) changed rows"):
+        plan_of(uri).next(Position(2), 2, Limit())
+    # As does an update that deletes rows.
+    lance.dataset(uri).merge_insert("id").when_matched_delete().execute(pa.table({"id": [2]}))
+    assert plan_of(uri).next(Position(3), 3, Limit()) == Position(4)
+
+
 def test_removed_versions_are_an_error(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
@@ -403,6 +420,30 @@ def test_a_time_before_the_first_version_of_a_branch_or_clone(tmp_path: Path, cl
             reader.initialOffset()
 
 
+def test_a_time_in_the_future_is_no_start(tmp_path: Path) -> None:
+    """The stream would read versions before that time, and other ones after a restart."""
+    uri = str(tmp_path / "t")
+    make(uri)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    for moment in (tomorrow.isoformat(), "9999-12-31"):
+        options = ReadOptions.parse({"path": uri, "startingTimestamp": moment})
+        reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
+        with pytest.raises(InvalidOptionError, match=r"startingTimestamp: .* is in the future"):
+            reader.initialOffset()
+    # All versions are older.
+    options = ReadOptions.parse({"path": uri, "startingTimestamp": datetime.now(UTC).isoformat()})
+    reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
+    assert Position.parse(reader.initialOffset()) == Position(2)
+
+
+def test_the_first_time_of_all(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    options = ReadOptions.parse({"path": uri, "startingTimestamp": "0001-01-01"})
+    reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
+    assert Position.parse(reader.initialOffset()) == Position(1)
+
+
 def test_fields_of_lists_that_changed_their_names(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     point = pa.struct([("x", pa.int32()), ("y", pa.int32())])
@@ -455,6 +496,77 @@ def test_a_query_stops_at_a_version_without_its_columns(tmp_path: Path) -> None:
     assert [batch.to_pydict()["number"] for batch in started.read(part)] == [[40], [41]]
     with pytest.raises(SchemaMismatchError, match="remove the option filter"):
         reader("number", filter="number > 0").partitions(ends[0], ends[3])
+
+
+def replace_column(uri: str) -> None:
+    lance.dataset(uri).alter_columns({"path": "n", "name": "old"})
+    lance.dataset(uri).add_columns({"n": "old + 1"})
+
+
+def replace_child(uri: str) -> None:
+    lance.dataset(uri).alter_columns({"path": "p.x", "name": "old"})
+    new = pa.schema([pa.field("p", pa.struct([pa.field("x", pa.int32())]))])
+    lance.dataset(uri).add_columns(new)
+
+
+def exchange_names(uri: str) -> None:
+    for old, new in (("n", "other"), ("m", "n"), ("other", "m")):
+        lance.dataset(uri).alter_columns({"path": old, "name": new})
+
+
+@pytest.mark.parametrize("change", [replace_column, replace_child, exchange_names])
+@pytest.mark.parametrize("settings", [{}, {"readChangeFeed": "true"}])
+def test_a_query_stops_if_another_column_gets_the_name_of_its_column(
+    tmp_path: Path, change: Callable[[str], None], settings: dict[str, str]
+) -> None:
+    """It would read other values, or nulls, in versions from before the change."""
+    uri = str(tmp_path / "t")
+    fields = {"n": pa.int32(), "m": pa.int32(), "p": pa.struct([("x", pa.int32())])}
+    rows = pa.table({"n": [1], "m": [2], "p": [{"x": 3}]}, schema=pa.schema(fields.items()))
+    lance.write_dataset(rows, uri)
+    options = ReadOptions.parse({"path": uri, "startingVersion": "1", **settings})
+    schema = to_spark_schema(pa.schema(fields.items()))
+    readers = [LanceStreamReader(options, FeedOptions.parse(options), schema) for _ in range(2)]
+    ends = [Position(version).to_json() for version in (1, 2, 3)]
+    (part,) = readers[0].partitions(ends[0], ends[1])
+    assert [batch.to_pylist() for batch in readers[0].read(part)] == [rows.to_pylist()]
+    lance.write_dataset(rows, uri, mode="append")
+    change(uri)
+    with pytest.raises(SchemaMismatchError, match=r"was renamed to .* start the query again"):
+        readers[0].partitions(ends[1], ends[2])
+    # The query is started again.
+    assert len(readers[1].partitions(ends[1], ends[2])) == 1
+
+
+def test_a_filter_by_a_column_whose_name_another_one_had(tmp_path: Path) -> None:
+    """The other column would filter the rows of older versions."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1], "n": [9], "m": [0]}), uri)
+    exchange_names(uri)
+    schema = StructType([StructField("id", LongType())])
+    text = {"filter": "n > 5", "columns": "id", "startingVersion": "1"}
+    options = ReadOptions.parse({"path": uri, **text})
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    with pytest.raises(SchemaMismatchError, match=r"version 1 lacks .* remove the option filter"):
+        reader.partitions(reader.initialOffset(), Position(2).to_json())
+    # Versions from after the change are read.
+    lance.write_dataset(pa.table({"id": [2, 3], "m": [9, 0], "n": [0, 9]}), uri, mode="append")
+    (part,) = reader.partitions(Position(2).to_json(), Position(6).to_json())
+    assert [batch.to_pydict() for batch in reader.read(part)] == [{"id": [3]}]
+
+
+def test_a_dropped_column_and_a_new_one_of_its_name(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    rows = pa.table({"id": [1], "n": [2]})
+    lance.write_dataset(rows, uri)
+    options = ReadOptions.parse({"path": uri, "startingVersion": "1"})
+    schema = to_spark_schema(rows.schema)
+    reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
+    reader.latestOffset(reader.initialOffset())
+    lance.dataset(uri).drop_columns(["n"])
+    lance.dataset(uri).add_columns({"other": "id", "n": "id + 10"})
+    (part,) = reader.partitions(reader.initialOffset(), Position(2).to_json())
+    assert [batch.to_pylist() for batch in reader.read(part)] == [rows.to_pylist()]
 
 
 def test_a_query_stops_at_a_version_with_a_wider_type(tmp_path: Path) -> None:
