@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable, to_block, with_validity
+from lance_spark.encoding.arrow_blocks import fixed_width, is_variable, to_block, with_validity
 from lance_spark.encoding.blocks import (
     DataBlock,
     DictionaryBlock,
@@ -137,9 +137,12 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
-    """Return whether a page of one value has no levels, and the value is in its description."""
+    """Return whether a page of one value has no levels, and the value is in its description.
+
+    pylance reads no value without bytes there.
+    """
     has_levels = column.levels.repetition is not None or column.levels.definition is not None
-    return not has_levels and is_inline(scalar)
+    return not has_levels and is_inline(scalar) and fixed_width(scalar.type) > 0
 
 
 def is_empty_struct(column: LeafColumn) -> bool:
