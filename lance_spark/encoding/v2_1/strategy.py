@@ -349,10 +349,12 @@ def _packed(
 ) -> EncodedPage:
     from lance_spark.encoding.v2_1.codecs import packed_struct, variable_packed_struct
 
-    if any(isinstance(child, VariableWidthBlock) for child in block.children):
+    by_field = (VariableWidthBlock, FixedSizeListBlock)
+    if any(isinstance(child, by_field) for child in block.children):
         if version < (2, 2):
             raise UnsupportedTypeError(
-                f"column {column.leaf.path!r}: packed structs with strings need file version 2.2"
+                f"column {column.leaf.path!r}: packed structs with strings or fixed-size lists "
+                "need file version 2.2"
             )
         return write_full_zip(column, *variable_packed_struct.encode_values(block))
 

@@ -1,5 +1,5 @@
-"""VariablePackedStruct: rows of structs with fields of variable width; file version 2.2, full-zip
-pages only.
+"""VariablePackedStruct: rows of structs with strings or fixed-size lists; from file version 2.2 on,
+full-zip pages only.
 
 ``VariablePackedStruct { fields }``; each field has the encoding of its single values, and one of:
 
