@@ -511,3 +511,19 @@ def test_values_without_bytes_are_refused(tmp_path: Path, rows: int) -> None:
         lance_spark.write_dataset(data, str(tmp_path / "ours"), data_storage_version="2.3")
     lance_spark.write_dataset(data, str(tmp_path / "ours"), data_storage_version="2.2")
     assert lance.dataset(str(tmp_path / "ours")).to_table() == data
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_vectors_of_structs_of_which_a_child_is_all_null(tmp_path: Path, size: int) -> None:
+    """pylance takes the layer of fixed-size lists by its kind, also if they have one item."""
+    rows = 20
+    children = [pa.array(range(rows * size)), pa.nulls(rows * size, pa.int16())]
+    structs = pa.StructArray.from_arrays(children, ["a", "b"])
+    for number, mask in enumerate((None, pa.array(np.arange(rows) % 3 == 0))):
+        column = pa.FixedSizeListArray.from_arrays(structs, size, mask=mask)
+        table = pa.table({"c": column})
+        path = str(tmp_path / str(number))
+        lance_spark.write_dataset(table, path, data_storage_version="2.3")
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table().to_pylist() == table.to_pylist()
+            assert dataset.take([1, 7]).to_pylist() == table.take([1, 7]).to_pylist()
