@@ -204,10 +204,13 @@ class Step:
     dimension : int
         For a fixed-size list that holds structs: items per list, which are slots of the layer
         inside. 1 for everything else.
+    is_vector : bool
+        Whether it is such a fixed-size list, of any size.
     """
 
     is_list: bool = False
     dimension: int = 1
+    is_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ A file of version 2.1 or later has a column for a struct without fields, as for 
 pylance (14.0 too) reads no column for it: each leaf that follows in the schema is read from the
 column of the leaf before. pylance then panics, or gives values of another column, also for files
 that pylance wrote. It reads the other leaves right if the structs without fields are the last
-leaves of the file. In lists, maps and fixed-size lists it cannot store them. Version 2.0 has no
-such limits. Only files that pylance reads right are written. All files are read.
+leaves of the file. It cannot store them in lists, maps and fixed-size lists, and cannot read packed
+ones. Version 2.0 has no such limits. Only files that pylance reads right are written. All files are
+read.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def check_empty_structs(fields: Iterable[Field]) -> None:
     Raises
     ------
     UnsupportedTypeError
-        A struct without fields is inside a list or map, or another leaf follows.
+        A struct without fields is inside a list or map, or packed, or another leaf follows.
     """
     before: str | None = None
     for path, field, repeated in _leaves(fields, (), False):
@@ -130,6 +131,11 @@ def check_empty_structs(fields: Iterable[Field]) -> None:
             raise UnsupportedTypeError(
                 f"column {path!r}: a struct without fields cannot be stored in lists and maps; "
                 f"give it a field, {_ADVICE}"
+            )
+        elif field.is_packed:
+            raise UnsupportedTypeError(
+                f"column {path!r}: other Lance clients cannot read a packed struct without fields; "
+                "give it a field, or drop its 'packed' metadata"
             )
         else:
             before = path

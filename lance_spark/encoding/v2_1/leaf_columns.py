@@ -112,7 +112,7 @@ def _collect(
     if pat.is_struct(dtype):
         step = Step()
     elif pat.is_fixed_size_list(dtype):
-        step, in_vectors = Step(dimension=dtype.list_size), True
+        step, in_vectors = Step(dimension=dtype.list_size, is_vector=True), True
     else:
         step = Step(is_list=True)
     for child in child_fields(field):

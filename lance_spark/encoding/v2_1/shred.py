@@ -322,7 +322,7 @@ def _shred(
     if is_vector:
         items = vector_items(array)
         inner = ravel.add_item(validity).repeat(dtype.list_size)
-        step = Step(dimension=dtype.list_size)
+        step = Step(dimension=dtype.list_size, is_vector=True)
     else:
         offsets = array.offsets.to_numpy().astype(np.int64)
         inner, lengths = ravel.add_list(np.diff(offsets), validity)

@@ -5,7 +5,8 @@ values of the page                                    written as
 ====================================================  ==============================================
 all null, or none at all                              constant page
 one scalar and nulls (2.2 and later)                  constant page
-256 bytes or more each, of one width                  full-zip, plain
+256 bytes or more each, of one width                  full-zip, plain; vectors of bools with null
+                                                      items: mini-blocks, plain
 strings too long for chunks                           full-zip; each value compressed if that pays
 few distinct (dictionary arrays always)               mini-blocks of positions, and a dictionary
 integers, floats, times of 8 to 64 bits               mini-blocks: the smallest of run lengths,
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable, to_block, with_validity
+from lance_spark.encoding.arrow_blocks import fixed_width, is_variable, to_block, with_validity
 from lance_spark.encoding.blocks import (
     DataBlock,
     DictionaryBlock,
@@ -137,9 +138,12 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def _is_plain_scalar(column: LeafColumn, scalar: pa.Array) -> bool:
-    """Return whether a page of one value has no levels, and the value is in its description."""
+    """Return whether a page of one value has no levels, and the value is in its description.
+
+    pylance reads no value without bytes there.
+    """
     has_levels = column.levels.repetition is not None or column.levels.definition is not None
-    return not has_levels and is_inline(scalar)
+    return not has_levels and is_inline(scalar) and fixed_width(scalar.type) > 0
 
 
 def is_empty_struct(column: LeafColumn) -> bool:
@@ -315,18 +319,25 @@ def _vectors(
     column: LeafColumn, block: FixedSizeListBlock, hints: Hints, version: tuple[int, int]
 ) -> EncodedPage:
     bits = _bits_of(block, column.leaf.path)
-
-    whole_bytes = bits % 8 == 0
+    has_null_bools = fixed_size_list.has_null_bools(block)
+    can_be_zipped = bits % 8 == 0 and not has_null_bools
 
     def full_zip() -> EncodedPage:
-        if not whole_bytes:
+        if not can_be_zipped:
             raise TooManyLevelsError(_TOO_MANY_LEVELS)
         return write_full_zip(column, *fixed_size_list.encode_values(block))
 
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
-    if not bits or (whole_bytes and (wide or hints.structural == "fullzip")):
+    if not bits or (can_be_zipped and (wide or hints.structural == "fullzip")):
         return full_zip()
-    encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version, least=bits // 2))
+    two = fixed_size_list.stored_bits(block) // 4 + 1
+    limits = _limits(column, hints, version, least=max(bits // 2, two))
+    if has_null_bools and two > limits.max_bytes:
+        raise UnsupportedTypeError(
+            f"column {column.leaf.path!r}: other Lance clients cannot read fixed-size lists of "
+            f"{bits} bools of which some are null; store them as uint8, or as lists"
+        )
+    encoded = fixed_size_list.encode_chunks(block, limits)
     return _mini_block_or(column, compressed(encoded, hints), version, full_zip)
 
 
@@ -346,10 +357,12 @@ def _packed(
 ) -> EncodedPage:
     from lance_spark.encoding.v2_1.codecs import packed_struct, variable_packed_struct
 
-    if any(isinstance(child, VariableWidthBlock) for child in block.children):
+    by_field = (VariableWidthBlock, FixedSizeListBlock)
+    if any(isinstance(child, by_field) for child in block.children):
         if version < (2, 2):
             raise UnsupportedTypeError(
-                f"column {column.leaf.path!r}: packed structs with strings need file version 2.2"
+                f"column {column.leaf.path!r}: packed structs with strings or fixed-size lists "
+                "need file version 2.2"
             )
         return write_full_zip(column, *variable_packed_struct.encode_values(block))
 

@@ -42,7 +42,7 @@ def _write_layer(
         lists.non_empty_positions.CopyFrom(_sequence(non_empty, buffers))
         lists.counts.CopyFrom(_sequence(layer.lengths[non_empty], buffers))
         validity = lists.validity
-    elif step.dimension != 1:
+    elif step.is_vector:
         message.fixed_size_list.dimension = step.dimension
         validity = message.fixed_size_list.validity
     else:

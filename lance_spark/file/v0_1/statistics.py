@@ -28,6 +28,11 @@ content of its slot, which the bounds do not cover: so batches with nulls are ke
 reads nulls as null. Empty strings are nulls. NaN may be greater than all values (Spark) or
 unordered (Arrow).
 
+pylance cuts strings at a character before it compares them. So a string of more than 64 bytes can
+be above the greatest value that pylance wrote: the cut string has 61 to 64 bytes, and is the start
+of the string from which the bound was made. Bounds that have the first 61 bytes of the searched
+value are therefore not trusted; pylance trusts them, and leaves rows out.
+
 Specification: format/file of the legacy format, "Statistics".
 """
 
@@ -42,7 +47,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.arrow_blocks import is_text, is_variable
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.v0_1.field import Node, open_field
@@ -58,6 +63,8 @@ Op = Literal["==", "!=", "<", "<=", ">", ">=", "is_null", "is_not_null"]
 
 #: Strings of this number of bytes may have been cut.
 _CUT = 64
+#: Minimum bytes of a string that was cut there, as no character has more than four bytes.
+_SHORTEST_CUT = _CUT - 3
 _PARTS = ("null_count", "min_value", "max_value")
 
 
@@ -190,7 +197,8 @@ def _may_match(statistics: PageStatistics, op: Op, value: Any) -> BoolArray:
     if op in ("==", "<=", "<"):
         may_match = may_match & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
     if op in ("==", ">=", ">"):
-        may_match = may_match & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+        reaches = _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+        may_match = may_match & (reaches | _may_be_cut(high, least))
     if op == "!=":
         all_equal = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
         may_match = (
@@ -198,6 +206,14 @@ def _may_match(statistics: PageStatistics, op: Op, value: Any) -> BoolArray:
         )
     # The value that readers return for a null of the writer is unknown.
     return may_match | with_nulls
+
+
+def _may_be_cut(high: pa.Array, value: pa.Scalar) -> BoolArray:
+    """Return which batches may have a greater string than `high` says, and than `value`."""
+    start = value.as_buffer().to_pybytes()[:_SHORTEST_CUT] if is_text(high.type) else b""
+    if len(start) < _SHORTEST_CUT:
+        return np.zeros(len(high), np.bool_)
+    return _flags(pc.starts_with(high.cast(pa.large_binary()), pattern=start))
 
 
 def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:

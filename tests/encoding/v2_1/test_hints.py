@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -170,3 +171,21 @@ def test_values_of_every_width(tmp_path: Path, layout: str, chunk: str, version:
 def test_fields_without_keys() -> None:
     assert Hints.of(pa.field("c", pa.int8()), "c") == Hints()
     assert Hints.of(pa.field("c", pa.int8(), metadata={"other": "x"}), "c") == Hints()
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_codes_of_two_values_that_a_chunk_cannot_hold(tmp_path: Path, version: str) -> None:
+    """Random bytes take up to twice their number as codes, which chunks of 2.1 cannot hold."""
+    rng = np.random.default_rng(1)
+    rows = [b"%064d" % number for number in range(20_000)]
+    # No piece of the sample, of which there is one in 20,571 bytes, has these bytes.
+    rows[3_230:3_230] = [rng.bytes(8_190), rng.bytes(8_190)]
+    metadata = {PREFIX + "compression": "fsst"}
+    schema = pa.schema([pa.field("c", pa.binary(), metadata=metadata)])
+    table = pa.table([pa.array(rows)], schema=schema)
+    path = str(tmp_path / "t.lance")
+    lance_spark.write_dataset(table, path, data_storage_version=version)
+    assert_same(lance.dataset(path).to_table(), table, "pylance")
+    dataset = lance_spark.open_dataset(path)
+    assert_same(dataset.to_table(), table, "ours")
+    assert_same(dataset.take([3_231, 7]), table.take([3_231, 7]), "take")

@@ -164,3 +164,15 @@ def test_changes_keep_tables_readable(tmp_path: Path, version: str, change: str)
         CHANGES[change](lance_spark.open_dataset(path))
     assert lance.dataset(path).version == version_before
     assert reads(lance.dataset(path), after)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("key", ["lance-encoding:packed", "packed"])
+def test_packed_structs_without_fields_are_refused(tmp_path: Path, key: str, version: str) -> None:
+    column = pa.Array.from_buffers(EMPTY, ROWS, [None], children=[])
+    schema = pa.schema([pa.field("c", EMPTY, metadata={key: "true"})])
+    with pytest.raises(UnsupportedTypeError, match=r"'c'.* packed struct"):
+        lance_spark.write_dataset(
+            pa.table([column], schema=schema), str(tmp_path), data_storage_version=version
+        )
+    assert not list(tmp_path.rglob("*.*"))

@@ -194,3 +194,26 @@ def test_nulls_beside_one_value_are_found(tmp_path: Path, value: str | bytes) ->
         assert theirs.to_table(["id"], filter=text).num_rows == count, text
         assert ours.to_table(["id"], filter=text).num_rows == count, text
     assert ours.to_table(["id"], filters=[("s", "==", value)]).num_rows == 1_000
+
+
+@pytest.mark.parametrize("start", ["a" * 61, "b" * 62, "c" * 63], ids=len)
+def test_strings_above_the_bounds_of_pylance_are_found(tmp_path: Path, start: str) -> None:
+    """pylance cuts the first string before a character that ends after byte 64, and takes the
+    second, which is less, for the greatest.
+    """
+    cut = start + "\U0001f600 and more"
+    strings = [cut, start + "zz", "A"]
+    table = pa.table({"id": [0, 1, 2], "s": strings})
+    for client, name in ((lance, "theirs"), (lance_spark, "ours")):
+        path = str(tmp_path / name)
+        client.write_dataset(table, path, data_storage_version="0.1")
+        dataset = lance_spark.open_dataset(path)
+        for op, value in (("==", cut), (">=", cut), (">", start + "{x"), (">=", start), (">", cut)):
+            expected = [number for number, s in enumerate(strings) if _compare(s, op, value)]
+            found = dataset.to_table(["id"], filters=[("s", op, value)])["id"].to_pylist()
+            assert found == expected, (name, op, value)
+
+
+def _compare(text: str, op: str, value: str) -> bool:
+    first, second = text.encode(), value.encode()
+    return {"==": first == second, ">=": first >= second, ">": first > second}[op]

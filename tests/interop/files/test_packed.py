@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from tests.support.interop.tables import assert_same
 
 FIELDS = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.int64(), nullable=False)]
@@ -96,3 +96,37 @@ def test_lists_cannot_be_packed(key: str, version: str, tmp_path: Path) -> None:
     lance.write_dataset(data, path, data_storage_version=version)
     with pytest.raises((OSError, ValueError, AssertionError)):
         assert lance.dataset(path).to_table().to_pylist() == data.to_pylist()
+
+
+VECTORS: dict[str, pa.Array] = {
+    "floats": pa.array([1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5], pa.float32()),
+    "null items": pa.array([1, None, 3, 4, None, 6, 7, None], pa.int16()),
+    "bools": pa.array([True, False] * 16),
+    "matrices": pa.FixedSizeListArray.from_arrays(pa.array(range(16)), 2),
+}
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+@pytest.mark.parametrize("with_null", [False, True])
+@pytest.mark.parametrize("items", VECTORS)
+def test_fixed_size_lists_in_packed_structs(
+    items: str, with_null: bool, version: str, tmp_path: Path
+) -> None:
+    array = VECTORS[items]
+    vectors = pa.FixedSizeListArray.from_arrays(array, len(array) // 4)
+    fields = [pa.field("n", pa.int32(), nullable=False), pa.field("v", vectors.type)]
+    mask = pa.array([False, True, False, False]) if with_null else None
+    column = pa.StructArray.from_arrays([ROWS.field("a"), vectors], fields=fields, mask=mask)
+    field = pa.field("c", column.type, metadata={"lance-encoding:packed": "true"})
+    data = pa.table([column], schema=pa.schema([field]))
+    paths = [str(tmp_path / name) for name in ("theirs", "ours")]
+    if version == "2.1":
+        with pytest.raises(UnsupportedTypeError, match=r"'c'.* fixed-size lists need file version"):
+            lance_spark.write_dataset(data, paths[1], data_storage_version=version)
+        return
+    for client, path in zip((lance, lance_spark), paths, strict=True):
+        client.write_dataset(data, path, data_storage_version=version)
+        lance_spark.write_dataset(data, path, mode="append")
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table().to_pylist() == data.to_pylist() * 2
+            assert dataset.take([6, 1]).to_pylist() == data.take([2, 1]).to_pylist()

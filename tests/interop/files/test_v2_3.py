@@ -16,6 +16,7 @@ import pytest
 from lance.file import LanceFileWriter
 
 import lance_spark
+from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.reader import FileReader
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_3.pages import (
@@ -495,3 +496,34 @@ def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
 
 def bytes_of(source: MemorySource) -> int:
     return sum(length for call in source.calls for _, length in call)
+
+
+@pytest.mark.parametrize("rows", [3, 300])
+def test_values_without_bytes_are_refused(tmp_path: Path, rows: int) -> None:
+    """pylance writes them as a constant without bytes, and cannot read it."""
+    column = pa.Array.from_buffers(pa.binary(0), rows, [None, pa.py_buffer(b"")])
+    data = pa.table({"c": column})
+    lance.write_dataset(data, str(tmp_path / "theirs"), data_storage_version="2.3")
+    with pytest.raises((OSError, ValueError), match="scalar"):
+        lance.dataset(str(tmp_path / "theirs")).to_table()
+    assert lance_spark.open_dataset(str(tmp_path / "theirs")).to_table() == data
+    with pytest.raises(UnsupportedTypeError, match=r"'c': values of type fixed_size_binary\[0\]"):
+        lance_spark.write_dataset(data, str(tmp_path / "ours"), data_storage_version="2.3")
+    lance_spark.write_dataset(data, str(tmp_path / "ours"), data_storage_version="2.2")
+    assert lance.dataset(str(tmp_path / "ours")).to_table() == data
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_vectors_of_structs_of_which_a_child_is_all_null(tmp_path: Path, size: int) -> None:
+    """pylance takes the layer of fixed-size lists by its kind, also if they have one item."""
+    rows = 20
+    children = [pa.array(range(rows * size)), pa.nulls(rows * size, pa.int16())]
+    structs = pa.StructArray.from_arrays(children, ["a", "b"])
+    for number, mask in enumerate((None, pa.array(np.arange(rows) % 3 == 0))):
+        column = pa.FixedSizeListArray.from_arrays(structs, size, mask=mask)
+        table = pa.table({"c": column})
+        path = str(tmp_path / str(number))
+        lance_spark.write_dataset(table, path, data_storage_version="2.3")
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table().to_pylist() == table.to_pylist()
+            assert dataset.take([1, 7]).to_pylist() == table.take([1, 7]).to_pylist()

@@ -191,6 +191,23 @@ def _message(levels: list[_Level], inner: pb.CompressiveEncoding) -> pb.Compress
     return encoding
 
 
+def stored_bits(block: FixedSizeListBlock) -> int:
+    """Return the bits of a vector in a mini-block chunk, with its bitmaps of null items."""
+    levels, inner = _levels(block)
+    bits = levels[-1].items * inner.bits_per_value
+    return bits + sum(level.items for level in levels if level.validity is not None)
+
+
+def has_null_bools(block: DataBlock) -> bool:
+    """Return whether vectors of bools have null items: pylance panics if it reads them from a
+    full-zip page, and writes other bytes into such a page.
+    """
+    if not isinstance(block, FixedSizeListBlock):
+        return False
+    levels, inner = _levels(block)
+    return inner.bits_per_value == 1 and any(level.validity is not None for level in levels)
+
+
 def encode_chunks(block: FixedSizeListBlock, limits: ChunkLimits) -> Encoded:
     """Cut vectors into chunks of the largest power of two that the limits allow.
 
@@ -201,8 +218,7 @@ def encode_chunks(block: FixedSizeListBlock, limits: ChunkLimits) -> Encoded:
     """
     levels, inner = _levels(block)
     total = block.num_values
-    bits = levels[-1].items * inner.bits_per_value
-    bits += sum(level.items for level in levels if level.validity is not None)
+    bits = stored_bits(block)
     fit = min(limits.max_bytes * 8 // bits, limits.max_values)
     step = 1 << fit.bit_length() - 1 if fit else 0
     if step < min(total, 2):

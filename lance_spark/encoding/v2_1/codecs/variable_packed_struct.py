@@ -1,5 +1,5 @@
-"""VariablePackedStruct: rows of structs with fields of variable width; file version 2.2, full-zip
-pages only.
+"""VariablePackedStruct: rows of structs with strings or fixed-size lists; from file version 2.2 on,
+full-zip pages only.
 
 ``VariablePackedStruct { fields }``; each field has the encoding of its single values, and one of:
 
@@ -155,6 +155,11 @@ def _encode_fixed(child: DataBlock) -> tuple[pb.CompressiveEncoding, FixedWidthB
     if isinstance(child, FixedWidthBlock):
         return flat.encode_values(child)
     if isinstance(child, FixedSizeListBlock):
+        if fixed_size_list.has_null_bools(child):
+            raise InvalidInputError(
+                "packed structs cannot be stored with fixed-size lists of bools of which some are "
+                "null; store them as uint8"
+            )
         return fixed_size_list.encode_values(child)
     raise InvalidInputError("packed structs can be stored of fixed-width fields and strings only")
 

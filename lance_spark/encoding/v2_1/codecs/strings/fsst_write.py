@@ -332,7 +332,8 @@ def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | No
 
 
 def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
-    """Return strings as mini-block chunks of codes; unchanged if codes are not smaller.
+    """Return strings as mini-block chunks of codes; unchanged if codes are not smaller, or if a
+    chunk has no room for the codes of two values, which can take twice the bytes of the values.
 
     Parameters
     ----------
@@ -348,8 +349,10 @@ def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
     if coded is None:
         return variable.encode_chunks(block, limits)
     symbols, codes = coded
-    longest = int(np.diff(codes.offsets).max())
-    size = max(_CHUNK_BYTES, 2 * longest + 4 * codes.offsets.itemsize)
+    two = 2 * int(np.diff(codes.offsets).max()) + 4 * codes.offsets.itemsize
+    if two > limits.max_bytes:
+        return variable.encode_chunks(block, limits)
+    size = max(_CHUNK_BYTES, two)
     small = ChunkLimits(max_bytes=min(size, limits.max_bytes), max_values=limits.max_values)
     values, chunks = variable.encode_chunks(codes, small)
     return _wrap(symbols, values), chunks
