@@ -91,7 +91,9 @@ def test_lists_cannot_be_packed(key: str, version: str, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("c", column.type, metadata={key: "true"})])
     data = pa.table([column], schema=schema)
     path = str(tmp_path / "t.lance")
-    with pytest.raises(InvalidInputError, match=f"'c' is not a struct, and only structs can have .* '{key}'"):
+    with pytest.raises(
+        InvalidInputError, match=f"'c' is not a struct, and only structs can have .* '{key}'"
+    ):
         lance_spark.write_dataset(data, path, data_storage_version=version)
     lance.write_dataset(data, path, data_storage_version=version)
     with pytest.raises((OSError, ValueError, AssertionError)):
