@@ -15,6 +15,7 @@ from lance_spark.spark.options.names import (
     IGNORED,
     LARGE_VAR_TYPES,
     READ_NAMES,
+    SHOWN_NAMES,
     SYNONYMS,
     WRITE_NAMES,
 )
@@ -92,8 +93,7 @@ def _unknown(name: str) -> str:
 
     if name.lower() in ADVICE:
         return f"option {name} is not an option of this source: {ADVICE[name.lower()]}"
-    main = ["path", *READ_NAMES, *WRITE_NAMES]
-    known = [*main, *SYNONYMS, LARGE_VAR_TYPES, "storage_options", BASE_STORE_PARAMS]
+    known = [*SHOWN_NAMES, *SYNONYMS, LARGE_VAR_TYPES, "storage_options", BASE_STORE_PARAMS]
     known += sorted(KNOWN)
     column, dot, suffix = name.partition(".")
     if dot and suffix.split(".")[0].lower() in ("arrow", "lance"):
@@ -103,8 +103,8 @@ def _unknown(name: str) -> str:
     if near:
         return f"unknown option {name}; did you mean {near[0]}?"
     return (
-        f"unknown option {name}; the options are {', '.join(main)}, and settings of the store "
-        "as storage_options.<name>"
+        f"unknown option {name}; the options are {', '.join(SHOWN_NAMES)}, and settings of the "
+        "store as storage_options.<name>"
     )
 
 

@@ -103,6 +103,12 @@ WRITE_NAMES = (
     *UPSERT_NAMES,
     *OVERWRITE_NAMES,
 )
+#: Names that messages show to users.
+SHOWN_NAMES = tuple(
+    name
+    for name in ("path", *READ_NAMES, *WRITE_NAMES)
+    if name not in (FILTER_TREE, FULL_TEXT_LIMIT, NEAREST_SHARES, *INTERNAL_NAMES)
+)
 LARGE_VAR_TYPES = "use_large_var_types"
 #: Other spellings, in lower case: the names of other connectors, and Spark's camel case.
 SYNONYMS = {

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.datasource import options_of, with_options
+from lance_spark.spark.options.names import FILTER_TREE, INTERNAL_NAMES
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.types.mapping import to_spark_schema
 
@@ -128,6 +129,13 @@ def test_unknown_options_are_refused_with_the_nearest_name(name: str, nearest: s
             parse(**{name: "1"})
         assert nearest in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "xyz"])
+def test_no_message_names_an_option_that_only_this_package_sets(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match=name) as caught:
+        read(**{name: "1"})
+    assert not [hidden for hidden in (*INTERNAL_NAMES, FILTER_TREE) if hidden in str(caught.value)]
 
 
 @pytest.mark.parametrize(
