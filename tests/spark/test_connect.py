@@ -260,12 +260,19 @@ for statement in (
     spark.sql(statement).collect()
 """
 
-PAGE = """
+#: The page of SQL, and the pages that show how something is done.
+PAGES = """
 from pathlib import Path
 from tests.support import pages
 
-names = {"__name__": "page", "spark": spark, "lance_spark": lance_spark}
-pages.run_page(pages.SQL_PAGE, names, Path(folder) / "page")
+for page in [pages.SQL_PAGE, *sorted((pages.ROOT / "docs/howto").glob("*.md"))]:
+    names = {"__name__": "page", "spark": spark, "lance_spark": lance_spark}
+    place = Path(folder) / "pages" / page.stem
+    place.mkdir(parents=True)
+    pages.run_page(page, names, place)
+    for table in spark.catalog.listTables():
+        what = "VIEW" if table.isTemporary else "TABLE"
+        spark.sql(f"DROP {what} {table.name}").collect()
 """
 
 
@@ -284,7 +291,7 @@ def client(jobs: dict[str, str], url: str, folder: Path, **conf: str) -> dict[st
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=900 if ALL_CELLS else 180,
         check=False,
     )
     errors = re.sub(r"\n\s+at [^\n]+", "", ran.stderr)
@@ -502,8 +509,8 @@ def test_a_count_reads_only_the_manifest(answers: dict[str, Any]) -> None:
 
 def test_a_server_without_the_jar_gets_it_from_the_client(folder: Path) -> None:
     conf = {**CONF, "spark.sql.extensions": EXTENSION}
-    # `make test` runs the page of SQL in other clients.
-    page = PAGE if SPARK >= (4, 3) and ALL_CELLS else ""
+    # `make test` runs the pages in its own session.
+    page = PAGES if SPARK >= (4, 3) and ALL_CELLS else ""
     # They ran on the other server, whose classes are the same.
     jobs = {"plans": PLANS.format(names=NAMES if ALL_CELLS else ENABLED) + page}
     result = client(jobs, "local[1]", folder, **conf)["plans"]
