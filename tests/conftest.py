@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from tests.support.memory_folder import memory_folder
 # each time, so that it fails only because of a change; `make test-long` tries others each time.
 settings.register_profile("lance_spark", deadline=None, derandomize=not ALL_CELLS)
 settings.load_profile("lance_spark")
+
+pytest.register_assert_rewrite(
+    "tests.support.stores.store_suite", "tests.support.stores.table_suite"
+)
 
 TESTS = Path(__file__).parent
 #: Folders of tests that need Spark, or try thousands of tables, schedules or inputs.
@@ -52,6 +58,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[TEMPORARY_ROOT] = str(folder)
     # Each collection of garbage would look at all modules and tests that are loaded so far.
     gc.disable()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a part of the modules before the others, in each worker of xdist.
+
+    In a new checkout, the worker that imports a module first compiles it for all workers.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.option.markexpr == FAST:
+        return
+    modules = sorted(TESTS.rglob("test_*.py"))
+    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        # pytest imports it again, and reports the error or the reason why it is skipped.
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

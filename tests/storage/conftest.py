@@ -18,10 +18,6 @@ from tests.support.stores.azurite import Azurite
 from tests.support.stores.gcs import Gcs
 from tests.support.stores.proxy import FaultProxy, spoiling
 
-pytest.register_assert_rewrite(
-    "tests.support.stores.store_suite", "tests.support.stores.table_suite"
-)
-
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Aws]:

@@ -74,7 +74,7 @@ def test_random(harness: Harness, check: Check, seed: int) -> None:
     check(harness.random_batch(seed, min(BATCH, PREDICATES)))
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_listed(harness: Harness, check: Check, subject: str) -> None:
     """Try two thirds of the texts by Spark's defaults, and the others in another session. A long
