@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from lance_spark.change_feed.older_fields import field_ids
 from lance_spark.errors import VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.transaction import read_transaction
+from lance_spark.table.commit.transaction import read_operation
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.metadata.restore import Restore
 
 #: Operations after which field ids may mean other columns.
-_RESETS_FIELD_IDS = frozenset({"overwrite", "clone", ""})
+_RESETS_FIELD_IDS = frozenset({"overwrite", "clone"})
 #: The maximum number of versions that are looked at for a restore.
 _MOST_VERSIONS = 1_000
 
@@ -58,32 +58,34 @@ def kept_ids(store: ObjectStore, manifest: Manifest, operation: Operation | None
             if manifest.version - oldest > _MOST_VERSIONS:
                 return frozenset()
             older = read_version(store, version)
-            transaction = read_transaction(store, older)
-            change = None if transaction is None else transaction.operation
-            between[version] = older, change
-            if isinstance(change, Restore):
-                oldest = min(oldest, change.version)
+            older_operation = read_operation(store, older)
+            between[version] = older, older_operation
+            if isinstance(older_operation, Restore):
+                oldest = min(oldest, older_operation.version)
             version -= 1
     except VersionNotFoundError:
         return frozenset()
     kept: dict[int, frozenset[int]] = {}
     for version in sorted(between):
-        older, change = between[version]
-        if isinstance(change, Restore):
-            kept[version] = _of_restore(older, change, kept)
+        older, older_operation = between[version]
+        if isinstance(older_operation, Restore):
+            kept[version] = _of_restore(older, older_operation, kept)
         else:
-            kept[version] = _of_plain(older, change)
+            kept[version] = _of_plain(older, older_operation)
     return _of_restore(manifest, operation, kept)
 
 
 def _of_plain(manifest: Manifest, operation: Operation | None) -> frozenset[int]:
-    is_reset = operation is None or operation.name in _RESETS_FIELD_IDS
-    return frozenset() if is_reset else field_ids(manifest)
+    """Return the ids that a version keeps which is no restore."""
+    if operation is None or operation.name in _RESETS_FIELD_IDS:
+        return frozenset()
+    return field_ids(manifest)
 
 
 def _of_restore(
     manifest: Manifest, restore: Restore, kept: Mapping[int, frozenset[int]]
 ) -> frozenset[int]:
+    """Return the ids that a restore keeps; `kept` has the ids of the versions between."""
     ids = field_ids(manifest)
     for version in range(restore.version + 1, manifest.version):
         ids &= kept[version]

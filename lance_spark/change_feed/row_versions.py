@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from lance_spark.errors import VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.transaction import read_transaction
+from lance_spark.table.commit.transaction import read_operation
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.update import Update, UpdateMode
@@ -55,10 +55,9 @@ def show_changes(
         if newest - oldest > _MOST_VERSIONS:
             return False
         try:
-            transaction = read_transaction(store, read_version(store, version))
+            operation = read_operation(store, read_version(store, version))
         except VersionNotFoundError:
             return False
-        operation = None if transaction is None else transaction.operation
         if isinstance(operation, Restore):
             oldest = min(oldest, operation.version)
         elif operation is None or not _records_updates(operation, without_changes):

@@ -12,8 +12,8 @@ pylance (14.0 too) reads no column for it: each leaf that follows in the schema 
 column of the leaf before. pylance then panics, or gives values of another column, also for files
 that pylance wrote. It reads the other leaves right if the structs without fields are the last
 leaves of the file. It cannot store them in lists, maps and fixed-size lists, and cannot read packed
-ones. Version 2.0 has no such limits. Only files that pylance reads right are written. All files are
-read.
+ones. Version 2.0 has no such limits. The writer refuses what pylance does not read right. The
+reader reads all files.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class DatasetDelta:
         VersionNotFoundError, CorruptTableError, StorageError
         """
         if self._begin > self._end:
-            # The rows that the versions between them inserted would be the deleted ones.
+            # The answer would have the ids of rows that later versions inserted.
             with naming(self._dataset.uri):
                 raise InvalidInputError(
                     f"begin_version {self._begin} is later than end_version {self._end}; swap them"

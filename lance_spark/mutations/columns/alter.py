@@ -342,7 +342,7 @@ def _check_not_overlaid(table: OpenTable, path: str, node: Sequence[Field]) -> N
 
     A cast writes the field to another data file than the other fields of its struct. pylance then
     reads the fields in another order, and matches the values of an overlay with them by this order:
-    it would read values of one field as those of another field.
+    pylance would give a field the values of another field.
     """
     if len(node) == 1:
         return

@@ -66,7 +66,7 @@ def check_overlaid_fields(table: OpenTable, fields: Iterable[Field]) -> None:
             )
         number = next((f.id for f in table.manifest.fragments if _is_reordered(field, f)), None)
         if number is not None:
-            # pylance would read the new values of one field as those of another field.
+            # pylance would give a field the new values of another field.
             raise UnsupportedError(
                 f"{name}: column {field.name!r} has fields that are in different data files of "
                 f"fragment {number}, or in none, after a cast or an append without them; pylance "

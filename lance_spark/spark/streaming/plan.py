@@ -31,7 +31,7 @@ from lance_spark.change_feed.kept_fields import kept_ids
 from lance_spark.change_feed.older_fields import field_ids
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
 from lance_spark.spark.streaming.offsets import Position, seen
-from lance_spark.table.commit.transaction import read_transaction
+from lance_spark.table.commit.transaction import read_operation
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.codec import read_version
@@ -215,10 +215,9 @@ class StreamPlan:
             if number not in self._kept_ids:
                 try:
                     manifest = self._manifest(number)
-                    transaction = read_transaction(self.table.store, manifest)
+                    operation = read_operation(self.table.store, manifest)
                 except VersionNotFoundError:
                     return frozenset()
-                operation = None if transaction is None else transaction.operation
                 self._keep_ids(number, kept_ids(self.table.store, manifest, operation))
             ids &= self._kept_ids[number]
         return ids
@@ -282,8 +281,7 @@ class StreamPlan:
             self._keep_ids(version, changes.kept_ids)
             return Part(changes.after, (), changes)
         manifest = self._manifest(version)
-        transaction = read_transaction(self.table.store, manifest)
-        operation = None if transaction is None else transaction.operation
+        operation = read_operation(self.table.store, manifest)
         operation_name = "" if operation is None else operation.name
         # The first version of a branch has no new rows.
         if operation_name in _NOTHING_NEW or (

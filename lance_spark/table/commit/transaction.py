@@ -145,3 +145,12 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
     except MissingFileError:
         return None
     return decode(data, store.name(path))
+
+
+def read_operation(store: ObjectStore, manifest: Manifest) -> Operation | None:
+    """Return the operation that created a version; None if it is not recorded.
+
+    Raises CorruptTableError, StorageError.
+    """
+    transaction = read_transaction(store, manifest)
+    return transaction.operation if transaction is not None else None
