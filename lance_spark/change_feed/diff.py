@@ -35,9 +35,10 @@ from pyroaring import BitMap
 
 from lance_spark.change_feed.kept_fields import kept_ids
 from lance_spark.change_feed.row_versions import show_changes
+from lance_spark.change_feed.taken_back import OlderVersions, versions_taken_back
 from lance_spark.errors import CorruptTableError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.transaction import Transaction, read_transaction
+from lance_spark.table.commit.transaction import read_operation
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.codec import read_version
@@ -47,7 +48,6 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.overwrite import KEEP_ROWS_AND_COLUMNS
 from lance_spark.table.operations.data.update import Update
-from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows import ids as row_ids
 from lance_spark.table.rows.deletions import (
@@ -143,7 +143,7 @@ class VersionChanges:
 
 
 def changes_of(
-    paths: TablePaths, before: Manifest | None, after: Manifest, transaction: Transaction | None
+    paths: TablePaths, before: Manifest | None, after: Manifest, operation: Operation | None
 ) -> VersionChanges:
     """Return the rows that a version changed.
 
@@ -155,19 +155,19 @@ def changes_of(
     before : Manifest or None
         The previous version; None if `after` is the first one.
     after : Manifest
-    transaction : Transaction or None
-        The transaction of `after`; None if it is not recorded.
+    operation : Operation or None
+        The operation of `after`; None if it is not recorded.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
-    operation = None if transaction is None else transaction.operation
     name = None if operation is None else operation.name
+    taken_back = versions_taken_back(paths.store, after, operation)
     changes: tuple[ChangedRows, ...] = ()
     if name not in NO_ROW_CHANGES:
-        changes = tuple(_Diff(paths, before, after, operation).changes())
-    kept = kept_ids(paths.store, after, operation)
+        changes = tuple(_Diff(paths, before, after, operation, taken_back).changes())
+    kept = kept_ids(after, operation, taken_back)
     return VersionChanges(after.version, after.timestamp_us, name, before, after, changes, kept)
 
 
@@ -192,13 +192,13 @@ def changes_between(table: OpenTable, first: int, last: int) -> Iterator[Version
     before = _previous_manifest(table, first)
     for version in range(first, last + 1):
         after = _read_manifest(table, version)
-        transaction = read_transaction(table.store, after)
-        cloned = transaction is not None and transaction.operation.name == "clone"
+        operation = read_operation(table.store, after)
+        cloned = operation is not None and operation.name == "clone"
         if before is None and cloned and after.branch is not None:
             # The first version of a branch has the rows of its source, and changes none.
             before = after
         paths = table.paths.with_bases(after.base_paths)
-        yield changes_of(paths, before, after, transaction)
+        yield changes_of(paths, before, after, operation)
         before = after
 
 
@@ -207,8 +207,8 @@ def is_first_of_clone(store: ObjectStore, manifest: Manifest) -> bool:
 
     Raises CorruptTableError, StorageError.
     """
-    transaction = read_transaction(store, manifest)
-    return transaction is not None and transaction.operation.name == "clone"
+    operation = read_operation(store, manifest)
+    return operation is not None and operation.name == "clone"
 
 
 def _previous_manifest(table: OpenTable, version: int) -> Manifest | None:
@@ -257,11 +257,12 @@ class _Diff:
         before: Manifest | None,
         after: Manifest,
         operation: Operation | None,
+        taken_back: OlderVersions | None,
     ) -> None:
         self._new_paths = paths
         self._old_paths = paths if before is None else paths.with_bases(before.base_paths)
-        self._before = before
         self._operation = operation
+        self._taken_back = taken_back
         self._operation_name = "" if operation is None else operation.name
         old = () if before is None else counted_fragments(self._old_paths, before)
         self._old = {fragment.id: fragment for fragment in old}
@@ -360,13 +361,7 @@ class _Diff:
     @cached_property
     def _has_row_versions(self) -> bool:
         """Whether rows with the same last updated version have the same values."""
-        if self._operation is None:
-            return False
-        if not isinstance(self._operation, Restore):
-            return True
-        assert self._before is not None, "a first version has no rows in common with another one"
-        store, newest = self._new_paths.store, self._before.version
-        return show_changes(store, self._operation.version, newest, NO_ROW_CHANGES)
+        return self._operation is not None and show_changes(self._taken_back, NO_ROW_CHANGES)
 
     def _matched_by_row_id(
         self, removed: list[_FragmentRows], added: list[_FragmentRows]

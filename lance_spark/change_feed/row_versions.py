@@ -14,56 +14,27 @@ changes between them recorded the rows that they updated. Changes of other clien
 
 from __future__ import annotations
 
-from lance_spark.errors import VersionNotFoundError
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.transaction import read_operation
-from lance_spark.table.manifest.codec import read_version
+from lance_spark.change_feed.taken_back import OlderVersions
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.data.update import Update, UpdateMode
 from lance_spark.table.operations.metadata.restore import Restore
 
-#: The maximum number of versions that are looked at.
-_MOST_VERSIONS = 1_000
 
-
-def show_changes(
-    store: ObjectStore, restored: int, newest: int, without_changes: frozenset[str]
-) -> bool:
-    """Return whether last updated versions show which rows differ between two versions.
-
-    Reads all versions between them. After another restore between them, also those from the version
-    that it restored.
+def show_changes(taken_back: OlderVersions | None, without_changes: frozenset[str]) -> bool:
+    """Return whether last updated versions show which rows a restore changed.
 
     Parameters
     ----------
-    restored, newest : int
-        The earlier and the later version.
+    taken_back : tuple of tuple or None
+        The versions that the restore takes back (`versions_taken_back`); None if they are unknown.
     without_changes : frozenset of str
         Operations that change no row.
-
-    Returns
-    -------
-    bool
-        False if that is unknown, because versions were removed or are too many.
-
-    Raises
-    ------
-    CorruptTableError, StorageError
     """
-    oldest, version = restored, newest
-    while version > oldest:
-        if newest - oldest > _MOST_VERSIONS:
-            return False
-        try:
-            operation = read_operation(store, read_version(store, version))
-        except VersionNotFoundError:
-            return False
-        if isinstance(operation, Restore):
-            oldest = min(oldest, operation.version)
-        elif operation is None or not _records_updates(operation, without_changes):
-            return False
-        version -= 1
-    return True
+    return taken_back is not None and all(
+        isinstance(operation, Restore)
+        or (operation is not None and _records_updates(operation, without_changes))
+        for _, operation in taken_back
+    )
 
 
 def _records_updates(operation: Operation, without_changes: frozenset[str]) -> bool:

@@ -29,6 +29,7 @@ from lance_spark.change_feed.diff import (
 )
 from lance_spark.change_feed.kept_fields import kept_ids
 from lance_spark.change_feed.older_fields import field_ids
+from lance_spark.change_feed.taken_back import versions_taken_back
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
 from lance_spark.spark.streaming.offsets import Position, seen
 from lance_spark.table.commit.transaction import read_operation
@@ -218,7 +219,8 @@ class StreamPlan:
                     operation = read_operation(self.table.store, manifest)
                 except VersionNotFoundError:
                     return frozenset()
-                self._keep_ids(number, kept_ids(self.table.store, manifest, operation))
+                taken_back = versions_taken_back(self.table.store, manifest, operation)
+                self._keep_ids(number, kept_ids(manifest, operation, taken_back))
             ids &= self._kept_ids[number]
         return ids
 
