@@ -133,7 +133,11 @@ class DirectoryNamespace(Namespace):
         if not parent:
             for folder in self._store.list_folders(""):
                 name = folder.removesuffix(_SUFFIX)
-                if name and name != folder and name not in names and self._is_registered(folder):
+                if not name or name == folder or name in names:
+                    continue
+                if self._is_registered(folder) and (
+                    not self._store.is_local or self._has_files(folder)
+                ):
                     names.add(name)
         return sorted(names)
 
@@ -337,7 +341,16 @@ class DirectoryNamespace(Namespace):
         return {name: str(value) for name, value in properties.items()}
 
     def _has_files(self, folder: str) -> bool:
-        return bool(self._store.list_names(folder) or self._store.list_folders(folder))
+        """Return whether a folder has files at any depth.
+
+        A job whose table another client dropped meanwhile can leave empty folders on a local disk.
+        """
+        if self._store.list_names(folder):
+            return True
+        folders = self._store.list_folders(folder)
+        if not self._store.is_local:
+            return bool(folders)
+        return any(self._has_files(f"{folder}/{name}") for name in folders)
 
     def _is_registered(self, folder: str) -> bool:
         return not self._store.exists(f"{folder}/{_DEREGISTERED}")

@@ -521,6 +521,31 @@ def test_a_write_to_a_dropped_table_leaves_its_name_free(tmp_path: Path) -> None
     assert names.new_table(("t",)).location == entry.location
 
 
+def test_a_change_of_a_dropped_table_leaves_its_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, rows = DirectoryNamespace(str(tmp_path)), pa.table({"a": [1]})
+    entry = names.new_table(("t",))
+    dataset = lance_spark.write_dataset(rows, entry.location)
+    open_output = ObjectStore.open_output
+
+    def after_a_drop(store: ObjectStore, path: str, **keywords: Any) -> Any:
+        monkeypatch.undo()
+        names.drop_table(("t",))
+        return open_output(store, path, **keywords)
+
+    monkeypatch.setattr(ObjectStore, "open_output", after_a_drop)
+    with pytest.raises(TableNotFoundError, match="the table was deleted"):
+        dataset.add_columns({"b": "a + 1"})
+    assert Path(entry.location).exists()
+    assert names.list_tables() == []
+    with pytest.raises(TableNotFoundError):
+        names.drop_table(("t",))
+    lance_spark.write_dataset(rows, names.new_table(("t",)).location)
+    assert lance.dataset(entry.location).to_table() == rows
+    assert names.list_tables() == ["t"]
+
+
 def test_a_name_is_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = DirectoryNamespace(str(tmp_path))
     listed = []

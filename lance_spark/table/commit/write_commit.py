@@ -22,7 +22,6 @@ from lance_spark.errors import (
     CommitConflictError,
     LanceError,
     StorageError,
-    TableNotFoundError,
     UncertainCommitError,
 )
 from lance_spark.table.commit.idempotency import WriteToken
@@ -32,7 +31,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
-from lance_spark.table.paths import DATA, TablePaths
+from lance_spark.table.paths import TablePaths
 
 
 def commit_or_clean_up(
@@ -101,15 +100,10 @@ def _clean_up_on_failure(job: WriteJob, fragments: Sequence[Fragment]) -> Iterat
         with suppress(LanceError):
             job.abort(_unused_fragments(job, fragments, error.version))
         raise
-    except LanceError as error:
+    except LanceError:
         # The caller gets the error of the commit, not one of the deletion.
         with suppress(StorageError):
             job.abort(fragments)
-        if isinstance(error, TableNotFoundError):
-            # Another client dropped the table: its name stays taken as long as it has a folder.
-            store = job.store()
-            for folder in (DATA, ""):
-                store.remove_folder(folder)
         raise
 
 
