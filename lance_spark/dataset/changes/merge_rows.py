@@ -26,8 +26,9 @@ from lance_spark.errors import (
     AmbiguousMergeError,
     InvalidInputError,
     SchemaMismatchError,
+    UnsupportedTypeError,
 )
-from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
@@ -202,9 +203,16 @@ def _aligned(source: pa.Table, schema: Schema, on: Sequence[str]) -> pa.Table:
     SchemaMismatchError
         A column of the key is missing, or the table does not have a column or has it in another
         type.
+    UnsupportedTypeError
+        A column of the key has blobs.
     """
     names = source.column_names
     for name in on:
+        if has_blobs(schema.field(name)):
+            raise UnsupportedTypeError(
+                f"merge_insert: column {name!r} has blobs, by which rows cannot be matched; choose "
+                "another column"
+            )
         if name not in names:
             raise SchemaMismatchError(
                 f"merge_insert: the source has no column {name!r} of the key; it has "

@@ -21,8 +21,8 @@ class MergeMethods(ScannerMethods):
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
         """Return a builder of a merge: updates, inserts and deletes in one commit.
 
-        Keys with a null match no row. The source is held in memory; `LanceTable.merge` merges by
-        Spark, with expressions for single columns.
+        A null key matches no row; within structs and lists, a null equals a null. The source is
+        held in memory; `LanceTable.merge` merges by Spark, with expressions for single columns.
 
         Parameters
         ----------

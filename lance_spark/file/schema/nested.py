@@ -163,7 +163,7 @@ def replace_arrays(
         return pa.FixedSizeListArray.from_arrays(
             items, type=pa.list_(item, dtype.list_size), mask=mask
         )
-    lists = _as_list(array) if pat.is_map(dtype) else array
+    lists = as_list(array) if pat.is_map(dtype) else array
     items = below(lists.flatten(), field.children[0])
     offsets = bounds(list_lengths(lists))
     if pat.is_large_list(dtype):
@@ -209,7 +209,7 @@ def list_lengths(array: pa.Array) -> Lengths:
     return lengths
 
 
-def _as_list(array: pa.MapArray) -> pa.ListArray:
+def as_list(array: pa.MapArray) -> pa.ListArray:
     """Return a map as its list of structs."""
     dtype = array.type
     entries = pa.StructArray.from_arrays(

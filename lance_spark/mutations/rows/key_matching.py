@@ -8,6 +8,10 @@ become one number, so that two rows match if their numbers are equal.
 | null | nothing |
 | NaN | NaN |
 | 0.0 | 0.0, not -0.0 |
+| a struct | a struct with equal fields |
+| a list, a map | one with as many equal items, in the same order |
+
+Within structs and lists, a null equals a null.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from lance_spark.encoding.arrow_blocks import vector_items
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.nested import as_list, list_lengths
 
 _Indexes = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.int64]
@@ -68,20 +75,53 @@ def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArr
     rows = len(target[0])
     codes = np.zeros(rows + len(source[0]), np.int64)
     for left, right in zip(target, source, strict=True):
-        codes = _combined(codes, _numbered(left, right))
+        chunks = [*left.chunks, *right.chunks]
+        if chunks:
+            codes = _combined(codes, _numbered(chunks))
     return _match(codes[:rows], codes[rows:])
 
 
-def _numbered(left: pa.ChunkedArray, right: pa.ChunkedArray) -> _Codes:
-    """Return numbers of the values of both sides; equal for equal values, `_NULL` for nulls."""
-    chunks = [_comparable(chunk) for chunk in (*left.chunks, *right.chunks)]
-    if not chunks:
-        return np.zeros(0, np.int64)
+def _numbered(chunks: Sequence[pa.Array]) -> _Codes:
+    """Return numbers of the values of all chunks; equal for equal values, `_NULL` for nulls."""
+    chunks = [_comparable(chunk) for chunk in chunks]
+    if pat.is_struct(chunks[0].type):
+        numbers = _of_structs(chunks)
+    elif pat.is_nested(chunks[0].type):
+        numbers = _of_lists(chunks)
+    else:
+        return _encoded(chunks)
+    numbers[pa.chunked_array(chunks).is_null().to_numpy()] = _NULL
+    return numbers
+
+
+def _of_structs(chunks: Sequence[pa.StructArray]) -> _Codes:
+    numbers = np.zeros(sum(map(len, chunks)), np.int64)
+    for children in zip(*(chunk.flatten() for chunk in chunks), strict=True):
+        numbers = _combined(numbers, _numbered(children) + 1)
+    return numbers
+
+
+def _of_lists(chunks: Sequence[pa.Array]) -> _Codes:
+    """Number lists by the bytes of the numbers of their items."""
+    if pat.is_fixed_size_list(chunks[0].type):
+        items = [vector_items(chunk) for chunk in chunks]
+        lengths = np.full(sum(map(len, chunks)), chunks[0].type.list_size)
+    else:
+        if pat.is_map(chunks[0].type):
+            chunks = [as_list(chunk) for chunk in chunks]
+        items = [chunk.flatten() for chunk in chunks]
+        lengths = np.concatenate([list_lengths(chunk) for chunk in chunks])
+    numbers = _numbered(items) + 1
+    buffers = [None, pa.py_buffer(bounds(lengths) * numbers.itemsize), pa.py_buffer(numbers)]
+    return _encoded([pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)])
+
+
+def _encoded(chunks: Sequence[pa.Array]) -> _Codes:
     try:
         encoded = pa.chunked_array(chunks).dictionary_encode().combine_chunks()
     except pa.ArrowException as error:
         raise InvalidInputError(
-            f"rows cannot be matched by values of {left.type}: {error}"
+            f"rows cannot be matched by values of {chunks[0].type}: {error}"
         ) from None
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)

@@ -21,6 +21,7 @@ from lance_spark.errors import (
     LanceError,
     SchemaMismatchError,
     UnsupportedFeatureError,
+    UnsupportedTypeError,
 )
 from lance_spark.mutations.rows.key_matching import match_keys
 
@@ -251,6 +252,85 @@ def test_keys_match_as_a_loop_over_pairs_says() -> None:
         assert [*match.unmatched] == [
             j for j in range(len(right)) if j not in {b for _, b in expected}
         ]
+
+
+def test_nested_keys_match_as_equal_values() -> None:
+    rng = np.random.default_rng(4)
+
+    def values(size: int) -> list[object]:
+        lists = [None, [], [None], [{"x": None, "y": [1.0]}], [None, {"x": "a", "y": [None, 2.0]}]]
+        return [
+            None
+            if rng.random() < 0.1
+            else {"a": lists[rng.integers(5)], "b": [int(rng.integers(2)), None], "c": [("k", 1)]}
+            for _ in range(size)
+        ]
+
+    item = pa.struct({"x": pa.string(), "y": pa.large_list(pa.float64())})
+    dtype = pa.struct(
+        {"a": pa.list_(item), "b": pa.list_(pa.int8(), 2), "c": pa.map_("string", "int64")}
+    )
+    for _ in range(20):
+        sides = [values(size) for size in rng.integers(0, 25, 2)]
+        columns = [
+            pa.chunked_array([pa.array(side[:7], dtype), pa.array([None, *side], dtype)[8:]])
+            for side in sides
+        ]
+        match = match_keys(*([column] for column in columns))
+        left, right = sides
+        expected = [
+            (i, j)
+            for i, value in enumerate(left)
+            for j, other in enumerate(right)
+            if value is not None and value == other
+        ]
+        assert [*zip(match.target, match.source, strict=True)] == expected
+
+
+STRUCT = pa.struct({"a": pa.int64(), "b": pa.float64()})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "keys", "others"),
+    [
+        (STRUCT, [None, {}, {"a": 1, "b": NAN}, {"b": 0.0}], [{"a": 2}, {"b": -0.0}]),
+        (pa.list_(pa.float32()), [None, [], [None], [NAN, None], [0.0]], [[None, NAN], [-0.0]]),
+        (pa.large_list(STRUCT), [[None], [{}], [{}, None], []], [[None, {}], [{}, {}]]),
+        (pa.list_(pa.float64(), 2), [None, [1, NAN], [None, 0]], [[NAN, 1], [0, None]]),
+        (pa.map_("string", "int64"), [None, [("a", 1), ("b", 2)], []], [[("b", 2), ("a", 1)]]),
+    ],
+    ids=str,
+)
+def test_nested_keys(
+    tmp_path: Path, dtype: pa.DataType, keys: list[object], others: list[object]
+) -> None:
+    table = pa.table({"key": pa.array(keys, dtype), "v": range(len(keys))})
+    source = pa.table({"key": pa.array([*others, *keys], dtype)})
+    source = source.append_column("v", pa.array(range(100, 100 + len(source))))
+    results = []
+    for name, client in (("theirs", lance.dataset), ("ours", open_dataset)):
+        path = tmp_path / name
+        lance.write_dataset(table, path, data_storage_version="2.2")
+        merge = client(str(path)).merge_insert("key").when_matched_update_all()
+        counts = dict(merge.when_not_matched_insert_all().execute(source))
+        counts.pop("dataset", None)
+        rows = lance.dataset(path).to_table()
+        results.append((counts, sorted(map(str, rows.to_pylist()))))
+    assert results[0] == results[1]
+    null_keys = keys.count(None)
+    assert results[1][0] == {
+        "num_inserted_rows": len(others) + null_keys,
+        "num_updated_rows": len(keys) - null_keys,
+        "num_deleted_rows": 0,
+    }
+
+
+def test_blobs_are_no_keys(tmp_path: Path) -> None:
+    rows = pa.table({"b": lance.blob_array([b"a"]), "v": [1]})
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    merge = open_dataset(tmp_path / "t").merge_insert("b").when_matched_update_all()
+    with pytest.raises(UnsupportedTypeError, match="column 'b' has blobs"):
+        merge.execute(rows)
 
 
 RIGHT = pa.table({"id": ids(2, None, 9, 2, 4), "z": ["B", "N", "X", "B2", "D"]})
