@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.logical_types import storage_type
+from lance_spark.mutations.rows.key_matching import comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class JoinedColumns:
         others = rows.drop_columns([key])
         batches = others.to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], others.schema)
-        return cls(_storage(rows[key]), batch)
+        return cls(_comparable(rows[key]), batch)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new columns of some rows, whose only column is the key."""
@@ -73,18 +74,10 @@ class JoinedColumns:
 
     def places(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the place in `columns` of the row with each key; null without one."""
-        return pc.index_in(_storage(keys), value_set=self.keys)
+        return pc.index_in(_comparable(keys), value_set=self.keys)
 
 
-def _storage(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the values of one chunk, without an extension type or dictionary."""
+def _comparable(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values of one chunk, as a hash table of Arrow compares them."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    plain = [_plain(chunk) for chunk in chunks or [pa.array([], array.type)]]
-    return plain[0] if len(plain) == 1 else pa.concat_arrays(plain)
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    # Arrow does not look up dictionaries, and two of them can have different values.
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    return pa.concat_arrays([comparable(chunk) for chunk in chunks or [pa.array([], array.type)]])

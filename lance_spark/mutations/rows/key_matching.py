@@ -27,12 +27,13 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import vector_items
 from lance_spark.encoding.v2_1.fixed_width import bounds
-from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.nested import as_list, list_lengths
 
 _Indexes = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.int64]
 _NULL = -1
+_BYTES = pa.large_binary()
+_EMPTY = pa.scalar(b"", _BYTES)
 _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
@@ -66,80 +67,81 @@ def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArr
     ----------
     target, source : sequence of pa.ChunkedArray
         The columns of the key, of the same types on both sides.
-
-    Raises
-    ------
-    InvalidInputError
-        A column has a type whose values cannot be compared.
     """
     rows = len(target[0])
     codes = np.zeros(rows + len(source[0]), np.int64)
     for left, right in zip(target, source, strict=True):
-        chunks = [*left.chunks, *right.chunks]
-        if chunks:
-            codes = _combined(codes, _numbered(chunks))
+        codes = _combined(codes, _numbered(left, right))
     return _match(codes[:rows], codes[rows:])
 
 
-def _numbered(chunks: Sequence[pa.Array]) -> _Codes:
-    """Return numbers of the values of all chunks; equal for equal values, `_NULL` for nulls."""
-    chunks = [_comparable(chunk) for chunk in chunks]
-    if pat.is_struct(chunks[0].type):
-        numbers = _of_structs(chunks)
-    elif pat.is_nested(chunks[0].type):
-        numbers = _of_lists(chunks)
-    else:
-        return _encoded(chunks)
-    numbers[pa.chunked_array(chunks).is_null().to_numpy()] = _NULL
-    return numbers
-
-
-def _of_structs(chunks: Sequence[pa.StructArray]) -> _Codes:
-    numbers = np.zeros(sum(map(len, chunks)), np.int64)
-    for children in zip(*(chunk.flatten() for chunk in chunks), strict=True):
-        numbers = _combined(numbers, _numbered(children) + 1)
-    return numbers
-
-
-def _of_lists(chunks: Sequence[pa.Array]) -> _Codes:
-    """Number lists by the bytes of the numbers of their items."""
-    if pat.is_fixed_size_list(chunks[0].type):
-        items = [vector_items(chunk) for chunk in chunks]
-        lengths = np.full(sum(map(len, chunks)), chunks[0].type.list_size)
-    else:
-        if pat.is_map(chunks[0].type):
-            chunks = [as_list(chunk) for chunk in chunks]
-        items = [chunk.flatten() for chunk in chunks]
-        lengths = np.concatenate([list_lengths(chunk) for chunk in chunks])
-    numbers = _numbered(items) + 1
-    buffers = [None, pa.py_buffer(bounds(lengths) * numbers.itemsize), pa.py_buffer(numbers)]
-    return _encoded([pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)])
-
-
-def _encoded(chunks: Sequence[pa.Array]) -> _Codes:
-    try:
-        encoded = pa.chunked_array(chunks).dictionary_encode().combine_chunks()
-    except pa.ArrowException as error:
-        raise InvalidInputError(
-            f"rows cannot be matched by values of {chunks[0].type}: {error}"
-        ) from None
+def _numbered(left: pa.ChunkedArray, right: pa.ChunkedArray) -> _Codes:
+    """Return numbers of the values of both sides; equal for equal values, `_NULL` for nulls."""
+    chunks = [comparable(chunk) for chunk in (*left.chunks, *right.chunks)]
+    if not chunks:
+        return np.zeros(0, np.int64)
+    encoded = pa.chunked_array(chunks).dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)
     numbers: _Codes = encoded.indices.fill_null(_NULL).to_numpy().astype(np.int64)
     return numbers
 
 
-def _comparable(array: pa.Array) -> pa.Array:
+def comparable(array: pa.Array) -> pa.Array:
+    """Return values that are equal in a hash table of Arrow if the values of a key are equal.
+
+    They have no extension type or dictionary. Floats are bits, structs and lists are bytes.
+    """
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if pat.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if not pat.is_floating(array.type):
+    dtype = array.type
+    if pat.is_dictionary(dtype):
+        return comparable(array.dictionary_decode())
+    if pat.is_floating(dtype):
+        # By bits, so that a hash table distinguishes zeros on every path, and all NaN are the same.
+        is_nan = pc.fill_null(pc.is_nan(array), False)
+        canonical = pc.if_else(is_nan, pa.scalar(float("nan"), dtype), array)
+        return canonical.view(_BITS[dtype.bit_width])
+    if not pat.is_nested(dtype):
         return array
-    # By bits, so that a hash table distinguishes zeros on every path, and all NaN are the same.
-    is_nan = pc.fill_null(pc.is_nan(array), False)
-    canonical = pc.if_else(is_nan, pa.scalar(float("nan"), array.type), array)
-    return canonical.view(_BITS[array.type.bit_width])
+    if pat.is_struct(dtype):
+        children = [_delimited(child) for child in array.flatten()]
+        content = _joined(pa.repeat(_EMPTY, len(array)), *children)
+    else:
+        content = _of_lists(array)
+    return pc.if_else(array.is_valid(), content, None)
+
+
+def _of_lists(array: pa.Array) -> pa.Array:
+    """Return the bytes of the items of each list."""
+    if pat.is_map(array.type):
+        array = as_list(array)
+    if pat.is_fixed_size_list(array.type):
+        items, lengths = vector_items(array), np.full(len(array), array.type.list_size)
+    else:
+        items, lengths = array.flatten(), list_lengths(array)
+    content = _delimited(items)
+    _, offsets, data = content.buffers()
+    bounds_of_items = np.frombuffer(offsets, np.int64)[content.offset :]
+    bounds_of_lists = np.ascontiguousarray(bounds_of_items[bounds(lengths)])
+    return pa.Array.from_buffers(_BYTES, len(array), [None, pa.py_buffer(bounds_of_lists), data])
+
+
+def _delimited(array: pa.Array) -> pa.Array:
+    """Return bytes of values that differ for other values, also if others follow them."""
+    values = comparable(array)
+    if pat.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    if pat.is_primitive(values.type) or pat.is_decimal(values.type):
+        values = values.view(pa.binary(values.type.bit_width // 8))
+    values = values.cast(_BYTES)
+    lengths = pc.binary_length(values).view(pa.binary(8)).cast(_BYTES)
+    return _joined(pa.scalar(b"\1", _BYTES), lengths, values).fill_null(b"\0")
+
+
+def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """Return the bytes of each row, one part after another; null if a part is null."""
+    return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
 def _combined(codes: _Codes, numbers: _Codes) -> _Codes:

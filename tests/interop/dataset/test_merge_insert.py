@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
-from lance_spark.mutations.rows.key_matching import match_keys
+from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
 
 NAN = float("nan")
 ROWS = pa.table(
@@ -276,21 +277,56 @@ def test_nested_keys_match_as_equal_values() -> None:
             pa.chunked_array([pa.array(side[:7], dtype), pa.array([None, *side], dtype)[8:]])
             for side in sides
         ]
-        match = match_keys(*([column] for column in columns))
-        left, right = sides
-        expected = [
-            (i, j)
-            for i, value in enumerate(left)
-            for j, other in enumerate(right)
-            if value is not None and value == other
-        ]
-        assert [*zip(match.target, match.source, strict=True)] == expected
+        assert_matching(*sides, match_keys(*([column] for column in columns)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        (pa.null(), [None]),
+        (pa.bool_(), [True, False]),
+        (pa.uint64(), [1 << 63, 1]),
+        (pa.float16(), [np.float16(0.5), np.float16(2)]),
+        (pa.decimal128(5, 2), [Decimal("1.50"), Decimal(2)]),
+        (pa.decimal256(50, 2), [Decimal("1.50"), Decimal(2)]),
+        (pa.date32(), [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]),
+        (pa.timestamp("us", "UTC"), [1, 256]),
+        (pa.duration("s"), [1, 256]),
+        (pa.string(), ["", "a", "ab"]),
+        (pa.large_binary(), [b"", b"\0", b"\1"]),
+        (pa.binary(2), [b"ab", b"ba"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["a", "b"]),
+        (pa.list_(pa.int8(), 0), [[]]),
+        (pa.struct([]), [{}]),
+    ],
+    ids=str,
+)
+def test_each_type_in_nested_keys(dtype: pa.DataType, values: list[object]) -> None:
+    values = [*values, None]
+    for outer, wrapped in (
+        (pa.struct({"x": dtype}), [{"x": value} for value in values]),
+        (pa.list_(dtype), [[value, other] for value in values for other in values]),
+        (pa.list_(dtype, 1), [[value] for value in values]),
+    ):
+        left, right = [*wrapped, None], [None, *wrapped[::-1]]
+        match = match_keys(*([pa.chunked_array([pa.array(side, outer)])] for side in (left, right)))
+        assert_matching(left, right, match)
+
+
+def assert_matching(left: list[object], right: list[object], match: KeyMatch) -> None:
+    expected = [
+        (i, j)
+        for i, value in enumerate(left)
+        for j, other in enumerate(right)
+        if value is not None and value == other
+    ]
+    assert [*zip(match.target, match.source, strict=True)] == expected
 
 
 STRUCT = pa.struct({"a": pa.int64(), "b": pa.float64()})
 
 
-@pytest.mark.parametrize(
+NESTED_KEYS = pytest.mark.parametrize(
     ("dtype", "keys", "others"),
     [
         (STRUCT, [None, {}, {"a": 1, "b": NAN}, {"b": 0.0}], [{"a": 2}, {"b": -0.0}]),
@@ -301,6 +337,9 @@ STRUCT = pa.struct({"a": pa.int64(), "b": pa.float64()})
     ],
     ids=str,
 )
+
+
+@NESTED_KEYS
 def test_nested_keys(
     tmp_path: Path, dtype: pa.DataType, keys: list[object], others: list[object]
 ) -> None:
@@ -323,6 +362,24 @@ def test_nested_keys(
         "num_updated_rows": len(keys) - null_keys,
         "num_deleted_rows": 0,
     }
+
+
+@NESTED_KEYS
+def test_merge_by_nested_keys(
+    tmp_path: Path, dtype: pa.DataType, keys: list[object], others: list[object]
+) -> None:
+    table = pa.table({"key": pa.array([*others, *keys], dtype)})
+    right = pa.table({"key": pa.array(keys, dtype), "v": range(len(keys))})
+    for name, client in (("theirs", lance.dataset), ("ours", open_dataset)):
+        path = tmp_path / name
+        lance.write_dataset(table, path, data_storage_version="2.2")
+        if pa.types.is_map(dtype) and name == "theirs":
+            with pytest.raises(OSError, match="not yet implemented"):
+                client(str(path)).merge(right, "key")
+            continue
+        client(str(path)).merge(right, "key")
+        values = lance.dataset(path).to_table()["v"].to_pylist()
+        assert values == [*[None] * len(others), *range(len(keys))]
 
 
 def test_blobs_are_no_keys(tmp_path: Path) -> None:
