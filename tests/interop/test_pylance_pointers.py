@@ -12,13 +12,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from lance.namespace import DirectoryNamespace
-from lance_namespace_urllib3_client import models
 
 import lance_spark
 from lance_spark.dataset import DatasetFragment
 from lance_spark.namespace import TableEntry, connect
 from tests.interop.shadow.outcomes import plain
+from tests.support import pylance_namespace as models
 
 _PYLANCE = import_module("lance.dataset")
 VECTORS = np.arange(80, dtype=np.float32)
@@ -139,7 +138,7 @@ def _stream(rows: pa.Table) -> bytes:
 def _steps(root: Path) -> Iterator[tuple[str, Callable[[], Any], Callable[[], Any]]]:
     """Yield the method, its call, and the call of what the page names, in an order that works."""
     theirs, own = (
-        DirectoryNamespace(root=str(root / "a")),
+        models.DirectoryNamespace(root=str(root / "a")),
         connect("dir", {"root": str(root / "b")}),
     )
     names = ["db", "t"]

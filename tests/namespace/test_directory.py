@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import lance.namespace as theirs
 import pyarrow as pa
 import pytest
 
@@ -35,6 +34,7 @@ from lance_spark.namespace.identifiers import Identifier
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.write_commit import commit_on_newest
 from lance_spark.table.commit.write_plan import begin_write
+from tests.support import pylance_namespace as theirs
 from tests.support.forking import CONTEXT
 from tests.support.stores.aws import BUCKET, Aws, serving
 from tests.table.manifest.test_external import InSqlite

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import lance.namespace as theirs
 import pyarrow as pa
 import pytest
 
@@ -35,6 +34,7 @@ from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.namespace.external import ExternalNamespace
 from lance_spark.namespace.rest import RestNamespace
 from lance_spark.storage.uri import parse_uri
+from tests.support import pylance_namespace as theirs
 from tests.support.stores.namespaces import Reply, Request, serving
 
 ROWS = pa.table({"id": [1, 2, 3]})

@@ -11,7 +11,6 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from lance.namespace import DirectoryNamespace
 
 import lance_spark
 from lance_spark import namespace
@@ -23,6 +22,7 @@ from lance_spark.errors import (
     TableExistsError,
     TableNotFoundError,
 )
+from tests.support import pylance_namespace
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -105,7 +105,7 @@ def test_a_text_in_place_of_the_schema_is_the_mode(tmp_path: Path, mode: str) ->
 
 def test_tables_of_a_namespace(tmp_path: Path) -> None:
     """Both packages write and read a table by its name, also with a namespace of this package."""
-    theirs = DirectoryNamespace(root=str(tmp_path))
+    theirs = pylance_namespace.DirectoryNamespace(root=str(tmp_path))
     own = namespace.connect("dir", {"root": str(tmp_path)})
     lance.write_dataset(ROWS, namespace_client=theirs, table_id=["a"])
     lance_spark.write_dataset(ROWS, namespace_client=theirs, table_id=["b"])
@@ -124,7 +124,7 @@ def test_tables_of_a_namespace(tmp_path: Path) -> None:
 
 
 def test_a_table_that_was_not_written_has_no_name(tmp_path: Path) -> None:
-    names = DirectoryNamespace(root=str(tmp_path))
+    names = pylance_namespace.DirectoryNamespace(root=str(tmp_path))
 
     def broken() -> Iterator[pa.RecordBatch]:
         yield ROWS.to_batches()[0]
@@ -137,7 +137,7 @@ def test_a_table_that_was_not_written_has_no_name(tmp_path: Path) -> None:
 
 
 def test_one_place_is_given(tmp_path: Path) -> None:
-    names = DirectoryNamespace(root=str(tmp_path))
+    names = pylance_namespace.DirectoryNamespace(root=str(tmp_path))
     path = str(tmp_path / "t")
     for place in (
         {},
