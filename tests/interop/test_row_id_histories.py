@@ -25,7 +25,6 @@ import pytest
 
 import lance_spark
 from lance_spark.proto import rowids_pb2
-from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.rows.sequences import without_deleted
@@ -171,7 +170,7 @@ class History:
 
 def faults(dataset: Any) -> list[str]:
     """Return what is wrong with the row ids and row versions of a table."""
-    paths = TablePaths.open(dataset.uri)
+    paths = dataset._table.paths
     wrong, live = [], []
     for fragment in dataset.fragments:
         name = f"fragment {fragment.id}"
