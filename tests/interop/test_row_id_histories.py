@@ -151,8 +151,9 @@ class History:
 
     def run(self, with_mem_wal: bool, with_clone: bool) -> None:
         steps = [self.append, self.update, self.update, self.update_columns, self.overlay]
-        steps += [self.delete, self.merge, self.compact, self.compact, self.optimize, self.restore]
-        steps += [self.upsert] if with_mem_wal else []
+        steps += [self.delete, self.merge, self.compact, self.compact, self.optimize]
+        # A version is not restored while shards exist.
+        steps.append(self.upsert if with_mem_wal else self.restore)
         for number in range(STEPS):
             step = self.clone if with_clone and number == STEPS // 2 else self.random.choice(steps)
             step()
