@@ -307,3 +307,28 @@ def test_geometries_that_were_null(merged: int, mode: Any, stable: bool, tmp_pat
         assert sorted(null) == [8, 13, 18]
         near = current.to_table(["id"], filter="st_intersects(g, 'POINT (90 90)')")
         assert near["id"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize("index_type", ["ZONEMAP", "BLOOMFILTER"])
+@pytest.mark.parametrize("client", ["ours", "pylance"])
+def test_zones_that_pylance_keeps_beside_new_ones(
+    client: str, index_type: str, tmp_path: Path
+) -> None:
+    """The file has zones of old and of new values; the new ones come last."""
+    path = str(tmp_path / "t.lance")
+    table = rows(range(60), 1, index_type)
+    lance.write_dataset(table, path, max_rows_per_file=20)
+    if client == "ours":
+        size = {"ZONEMAP": "rows_per_zone", "BLOOMFILTER": "number_of_items"}[index_type]
+        dataset = lance_spark.open_dataset(path)
+        dataset.create_scalar_index("c", index_type, **{size: 5})
+    else:
+        lance.dataset(path).create_scalar_index("c", index_type)
+    for changed in ({23, 27}, {23, 27, 50}):
+        condition = f"id IN ({', '.join(map(str, changed))})"
+        lance_spark.open_dataset(path).update({"c": 2}, condition, mode="columns")
+        lance.dataset(path).optimize.optimize_indices(num_indices_to_merge=1)
+        check(path, index_type, changed)
+        result = lance_spark.open_dataset(path).check_index("c_idx")
+        assert (result.missing, result.wrong) == (0, 0)
+        assert result.stale

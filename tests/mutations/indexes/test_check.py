@@ -343,7 +343,7 @@ EDITS = [
     ("ZONEMAP", FILES["ZONEMAP"], with_value("null_count", 2, 1), "null_count is too small"),
     ("ZONEMAP", FILES["ZONEMAP"], with_value("null_count", 2, 999), "has values, but only counts"),
     ("ZONEMAP", FILES["ZONEMAP"], with_value("zone_length", 2, 5), "no zone has the row"),
-    ("ZONEMAP", FILES["ZONEMAP"], with_value("zone_start", 2, 3), "it overlaps the zone"),
+    ("ZONEMAP", FILES["ZONEMAP"], with_value("zone_start", 2, 3), "no zone has the row"),
     ("ZONEMAP", FILES["ZONEMAP"], with_value("fragment_id", 2, 2**40), "outside of fragments"),
     ("BLOOMFILTER", FILES["BLOOMFILTER"], with_value("has_null", 1, False), "has_null is false"),
     ("BLOOMFILTER", FILES["BLOOMFILTER"], lambda rows: rows.slice(1), "no zone has the row"),

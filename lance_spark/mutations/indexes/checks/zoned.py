@@ -1,4 +1,8 @@
-"""Checks ZONEMAP and BLOOMFILTER indexes: each row is in a zone that admits its value."""
+"""Checks ZONEMAP and BLOOMFILTER indexes: each row is in a zone that admits its value.
+
+pylance adds the zones of fragments that it indexes again to those of their old values: rows are in
+the zone that comes last in the file.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 _BATCH_ROWS = 1 << 20
 #: Most rows of such a zone.
 _MAX_ZONE_ROWS = 1 << 26
+#: Most passes over zones that share rows; one or two, unless a file is damaged.
+_MOST_PASSES = 100
 
 
 def check_zone_map(files: IndexFiles, rows: CoveredRows, findings: Findings) -> None:
@@ -146,11 +152,14 @@ class _Zoned:
         limit = 1 << OFFSET_BITS
         # Too large numbers have become negative.
         is_wrong = (fragment < 0) | (fragment > MAX_ID) | (start < 0) | (start >= limit)
-        is_wrong |= (length < 0) | (length > limit)
+        is_wrong |= (length < 0) | (length > limit) | (start + length > limit)
         key = np.where(is_wrong, 0, fragment).astype(np.uint64) << np.uint64(OFFSET_BITS)
         key |= np.where(is_wrong, 0, start).astype(np.uint64)
         order = np.flatnonzero(~is_wrong)
         order = order[np.argsort(key[order], kind="stable")]
+        stops = key + np.where(is_wrong, 0, length).astype(np.uint64)
+        is_replaced = _replaced(order, key, stops)
+        order = order[~is_replaced[order]]
         fragment_ids, offsets = split_addresses(rows.words)
         place = np.searchsorted(key[order], rows.words, "right") - 1
         if len(order):
@@ -171,16 +180,13 @@ class _Zoned:
         result = cls(
             len(zones), zone, is_inside, flags(rows.values.is_null()), _are_nan(rows.values)
         )
-        overlaps = np.zeros(len(zones), np.bool_)
-        ends = key[order] + length[order].astype(np.uint64)
-        overlaps[order[1:]] = ends[:-1] > key[order[1:]]
         result.note(is_wrong, "its rows are outside of fragments", findings)
-        result.note(overlaps, "it overlaps the zone before it", findings)
         missing = np.flatnonzero(~is_inside)
         findings.missing += len(missing)
         findings.add(rows.problem(number, "no zone has the row") for number in missing.tolist())
-        # Zones of other fragments are counted as one row each.
-        findings.stale += int(np.count_nonzero(~np.isin(fragment, known_fragments)))
+        # Zones of other fragments, and of older values, are counted as one row each.
+        is_stale = is_replaced | ~np.isin(fragment, known_fragments)
+        findings.stale += int(np.count_nonzero(is_stale))
         return result
 
     def counts(self, is_counted: Flags) -> RowNumbers:
@@ -195,6 +201,29 @@ class _Zoned:
         wrong = np.flatnonzero(is_wrong)
         findings.wrong += len(wrong)
         findings.add(f"zone {zone}: {text}" for zone in wrong.tolist())
+
+
+def _replaced(order: RowNumbers, first: UInt64Array, stops: UInt64Array) -> Flags:
+    """Return which zones of a file share rows with a later one.
+
+    Parameters
+    ----------
+    order : int64 array
+        The zones to look at, by their first row.
+    first, stops : uint64 arrays
+        Address of the first row of each zone in the file, and of the row after its last one.
+    """
+    is_replaced = np.zeros(len(first), np.bool_)
+    for _ in range(_MOST_PASSES):
+        ends = np.maximum.accumulate(stops[order])
+        # The zone before each that ends last.
+        longest = np.maximum.accumulate(np.where(stops[order] == ends, np.arange(len(order)), 0))
+        shares = ends[:-1] > first[order[1:]]
+        if not shares.any():
+            break
+        is_replaced[np.minimum(order[longest[:-1]], order[1:])[shares]] = True
+        order = order[~is_replaced[order]]
+    return is_replaced
 
 
 def _moved_rows(
