@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import threading
 import time
 from collections import Counter
@@ -144,7 +145,7 @@ class SparkStreams(Streams):
                 self.counts[f"{name}: starts with rows"] += query.lastProgress is not None
                 query.stop()
             except PySparkException as error:
-                self._check_failure(error)
+                self._check_failure(name, error)
 
     def drain(self) -> None:
         for name in self.names:
@@ -155,11 +156,20 @@ class SparkStreams(Streams):
                         self.errors.append(f"{name} did not end")
                     break
                 except PySparkException as error:
-                    self._check_failure(error)
+                    self._check_failure(name, error)
 
-    def _check_failure(self, error: PySparkException) -> None:
+    def _check_failure(self, name: str, error: PySparkException) -> None:
         """Let a query begin again if Spark has waited too long for a process, or has ended it."""
-        if any(text in str(error) for text in LATE):
+        offsets = self.checkpoint(name) / "offsets"
+        if (
+            "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY" in str(error)
+            and not (offsets / "0").exists()
+        ):
+            # Spark was stopped while it wrote the offsets of the first batch. It does not begin
+            # beside this file, which it has not finished.
+            shutil.rmtree(offsets)
+            self.counts["first offsets that Spark did not finish"] += 1
+        elif any(text in str(error) for text in LATE):
             self.counts["processes that Spark did not wait for"] += 1
         elif _ENDED.search(str(error)):
             self.counts["processes that were ended"] += 1
