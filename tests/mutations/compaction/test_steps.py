@@ -47,6 +47,39 @@ def test_results_of_several_versions_are_refused(dataset: Dataset) -> None:
         Compaction.commit(newest, [*results, *results_of(newest)])
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("source", ["main", "other"])
+@pytest.mark.parametrize("target", ["main", "branch", "clone", "again"])
+def test_results_of_another_branch_or_table_are_refused(
+    dataset: Dataset, tmp_path: Path, source: str, target: str, as_json: bool
+) -> None:
+    """Their new files are below another root, although the old fragments are the same."""
+    planned = dataset if source == "main" else dataset.create_branch("other")
+    plan = Compaction.plan(planned, {})
+    if as_json:
+        plan = CompactionPlan.from_json(plan.json())
+    results = [task.execute(planned) for task in plan.tasks]
+    if as_json:
+        results = [RewriteResult.from_json(result.json()) for result in results]
+    if target == "again":
+        Dataset.drop(dataset.uri)
+        there = write_dataset(ROWS, dataset.uri, max_rows_per_file=4)
+    elif target == "branch":
+        there = dataset.create_branch("b")
+    else:
+        there = dataset if target == "main" else dataset.shallow_clone(tmp_path / "clone.lance")
+    if source == target:
+        there, _ = Compaction.commit(there, results)
+        assert there.version == 3
+    else:
+        with pytest.raises(InvalidInputError, match="another table or branch"):
+            Compaction.commit(there, results)
+        with pytest.raises(InvalidInputError, match="another table or branch"):
+            plan.tasks[0].execute(there)
+    assert there.checkout_latest().to_table() == ROWS
+    assert lance.dataset(there.uri).to_table() == ROWS
+
+
 def test_pylance_reads_the_new_version_and_its_index(dataset: Dataset) -> None:
     dataset = dataset.create_scalar_index("a", "BTREE")
     dataset, metrics = Compaction.commit(dataset, results_of(dataset))
