@@ -257,7 +257,8 @@ class Compaction:
             The results are of several versions, or of another table or branch, or two are of one
             fragment.
         CommitConflictError
-            Another client changed the same fragments. The new files are deleted.
+            Another client changed the same fragments, or the results are committed already. The new
+            files stay, as in pylance, until a cleanup.
         UncertainCommitError, CorruptTableError, StorageError
         """
         if not rewrites:

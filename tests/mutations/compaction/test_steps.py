@@ -16,7 +16,7 @@ import pytest
 
 from lance_spark import Dataset, write_dataset
 from lance_spark.dataset import Compaction, CompactionPlan, CompactionTask, RewriteResult
-from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 
 ROWS = pa.table({"a": pa.array(range(12), pa.int64())})
 
@@ -45,6 +45,16 @@ def test_results_of_several_versions_are_refused(dataset: Dataset) -> None:
     newest = dataset.checkout_latest()
     with pytest.raises(InvalidInputError, match="versions 1 and 2"):
         Compaction.commit(newest, [*results, *results_of(newest)])
+
+
+def test_a_repeated_commit_keeps_the_files_of_the_first(dataset: Dataset) -> None:
+    """A program repeats a commit, for example, whose answer it did not get."""
+    results = results_of(dataset)
+    Compaction.commit(dataset, results)
+    with pytest.raises(CommitConflictError):
+        Compaction.commit(dataset, results)
+    assert dataset.checkout_latest().to_table() == ROWS
+    assert lance.dataset(dataset.uri).to_table() == ROWS
 
 
 @pytest.mark.parametrize("as_json", [False, True])
