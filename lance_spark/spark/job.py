@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from lance_spark.errors import LanceError, StorageError, UncertainCommitError
 from lance_spark.mutations.runner import Runner, new_tag, sweep, sweep_failed
@@ -77,7 +78,8 @@ class Job(AbstractContextManager["Job"]):
 
     It names the Spark jobs, shows their progress, and deletes files that are not needed. The caller
     calls `committed` when the change is committed. If the context ends with an error before that,
-    the files of all tasks are deleted, unless the commit is uncertain.
+    the files of all tasks are deleted, unless the commit is uncertain: also after an interrupt, for
+    example, outside of a Spark job.
 
     Parameters
     ----------
@@ -94,6 +96,7 @@ class Job(AbstractContextManager["Job"]):
         self._is_committed = False
         self._was_repeated = False
         self._has_failed = False
+        self._is_in_job = False
         self._jobs: set[int] = set()
         self._tag: bytes | None = None
 
@@ -190,6 +193,9 @@ class Job(AbstractContextManager["Job"]):
         if self._tag is None:
             # No task can have written a file.
             return
+        if not (self._is_in_job or isinstance(error, LanceError | PySparkException)):
+            # The store may still carry out the request that creates the manifest.
+            return
         with suppress(Exception):
             self._wait_for_attempts()
             sweep_failed(self._table, self.tag, self._targets())
@@ -202,8 +208,10 @@ class Job(AbstractContextManager["Job"]):
         title = f"{self._title}: {step}"
         with _job_group(self._spark, title) as group, progress_line(self._spark, group, title):
             before = self._job_numbers(group)
+            self._is_in_job = True
             try:
                 rows = frame.mapInArrow(work, _SCHEMA).toArrow()
+                self._is_in_job = False
             except BaseException as error:
                 self._has_failed |= writes
                 original = raised_by_task(error)

@@ -8,6 +8,7 @@ from lance_spark.storage.errors import translated
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
+from lance_spark.table.refs.names import REFS
 
 
 def delete_files(
@@ -30,12 +31,16 @@ def delete_files(
     forgotten : iterable of ObjectStore
         The roots whose entries are deleted.
     manifests_first : bool
-        If true, no version lacks files at any time. If false, what is left after an interruption
-        can be recognised as a table. Newer manifests are deleted after older manifests.
+        If true, no version lacks files at any time. Tags and branches are deleted before the
+        manifests: a table that is created at the path after an interruption would have them. If
+        false, what is left after an interruption can be recognised as a table. Newer manifests are
+        deleted after older manifests.
     """
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
-    groups = [sorted(manifests, reverse=True), sorted(set(paths).difference(manifests))]
+    refs = [path for path in paths if manifests_first and path.startswith(f"{root}/{REFS}/")]
+    groups = [sorted(manifests, reverse=True), sorted(set(paths).difference(manifests, refs))]
     first, last = groups if manifests_first else reversed(groups)
+    store.delete(refs)
     store.delete(first)
     for versioned in forgotten:
         if versioned.manifest_store is not None:

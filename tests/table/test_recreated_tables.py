@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import fsspec
+import lance
 import pyarrow as pa
 import pytest
 
@@ -17,6 +18,7 @@ from lance_spark.errors import VersionNotFoundError
 from lance_spark.mutations.merge_schema import begin_merging_write
 from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.scan.predicates.tree import Constant
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
 from lance_spark.table.commit.write_commit import commit_on_newest, commit_or_clean_up
 from lance_spark.table.commit.write_job import WriteJob
@@ -144,3 +146,49 @@ def test_version_read_by_another_process_is_always_checked(uri: str) -> None:
     manifest = read_version(made(uri, 0)._table.store, 1)
     assert manifest.read_at > 0
     assert pickle.loads(pickle.dumps(manifest)).read_at < 0
+
+
+class Killed(BaseException):
+    """Simulates a kill of the process: no handler catches it."""
+
+
+def killed_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the process at deletion number `call`, counted from 0."""
+    delete, calls = ObjectStore.delete, iter(range(1000))
+
+    def killed_delete(self: ObjectStore, paths: Iterable[str]) -> None:
+        for path in paths:
+            if next(calls) == call:
+                raise Killed
+            delete(self, [path])
+
+    monkeypatch.setattr(ObjectStore, "delete", killed_delete)
+
+
+def test_a_drop_that_was_killed_leaves_no_names_for_a_new_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t"
+    data = pa.table({"a": [0]})
+    for call in range(100):
+        shutil.rmtree(path, ignore_errors=True)
+        for mode in ("create", "append"):
+            old = lance_spark.write_dataset(data, path, mode=mode)
+        old.tags.create("before", 1)
+        old.create_branch("b", 1)
+        killed = False
+        with monkeypatch.context() as patch:
+            killed_at(call, patch)
+            try:
+                Dataset.drop(path)
+            except Killed:
+                killed = True
+        if not killed:
+            break
+        if (path / "_versions").exists() and list((path / "_versions").glob("*.manifest")):
+            continue
+        new = lance_spark.write_dataset(pa.table({"a": [100]}), path)
+        assert new.tags.list() == {}
+        assert new.branches.list() == {}
+        assert lance.dataset(str(path)).tags.list() == {}
+    assert call > 5

@@ -27,6 +27,10 @@ from lance_spark.table.fragments.fragment import Fragment
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.table.open import OpenTable
+
+#: `Manifest.identity` of a version.
+_Identity = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,16 @@ class RewriteResult:
         The new fragments get their ids from the commit.
     row_addrs : bytes
         The addresses of the rows as a 64-bit Roaring bitmap.
+    identity : (int, str or None), optional
+        `Manifest.identity` of the version that was compacted: a version of another branch, or of a
+        clone, can have the same number and the same fragments. None in results of early releases.
     """
 
     read_version: int
     original_fragments: list[Fragment]
     new_fragments: list[Fragment]
     row_addrs: bytes = field(repr=False)
+    identity: _Identity | None = field(default=None, repr=False)
 
     @property
     def metrics(self) -> CompactionMetrics:
@@ -66,6 +74,7 @@ class RewriteResult:
                 "original_fragments": _texts(self.original_fragments),
                 "new_fragments": _texts(self.new_fragments),
                 "row_addrs": base64.b64encode(self.row_addrs).decode(),
+                "identity": self.identity,
             }
         )
 
@@ -83,6 +92,7 @@ class RewriteResult:
             _fragments(value["original_fragments"]),
             _fragments(value["new_fragments"]),
             addresses,
+            _identity(value),
         )
 
 
@@ -99,12 +109,15 @@ class CompactionTask:
         The options of the plan.
     number : int
         The place in the plan.
+    identity : (int, str or None), optional
+        As in `RewriteResult`.
     """
 
     read_version: int
     fragments: list[Fragment]
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     number: int = 0
+    identity: _Identity | None = field(default=None, repr=False)
 
     def execute(self, dataset: Dataset) -> RewriteResult:
         """Write the new fragments.
@@ -112,17 +125,23 @@ class CompactionTask:
         Parameters
         ----------
         dataset : Dataset
-            The table, at any version.
+            The table or branch that was planned, at any version.
 
         Raises
         ------
+        InvalidInputError
+            It is another table or branch.
         VersionNotFoundError, CorruptFileError, CorruptTableError, StorageError
         """
-        table = _at(dataset, self.read_version)._table
+        table = _planned(dataset, self.read_version, self.identity)
         task = task_of(table, self.fragments, _options(self.options), self.number)
         result = task.run()
         return RewriteResult(
-            self.read_version, list(result.old), list(result.new), result.addresses
+            self.read_version,
+            list(result.old),
+            list(result.new),
+            result.addresses,
+            table.manifest.identity,
         )
 
     def json(self) -> str:
@@ -135,6 +154,7 @@ class CompactionTask:
             "fragments": _texts(self.fragments),
             "options": dict(self.options),
             "number": self.number,
+            "identity": self.identity,
         }
 
     @staticmethod
@@ -200,10 +220,11 @@ class Compaction:
             name: list(value) if isinstance(value, set | frozenset) else value
             for name, value in chosen.items()
         }
+        identity = dataset._table.manifest.identity
         return CompactionPlan(
             dataset.version,
             [
-                CompactionTask(dataset.version, list(task.fragments), kept, number)
+                CompactionTask(dataset.version, list(task.fragments), kept, number, identity)
                 for number, task in enumerate(tasks)
             ],
         )
@@ -219,7 +240,7 @@ class Compaction:
         Parameters
         ----------
         dataset : Dataset
-            The table, at any version.
+            The table or branch that was planned, at any version.
         rewrites : sequence of RewriteResult
             Of one plan; some may be left out.
         options : mapping, optional
@@ -233,9 +254,11 @@ class Compaction:
         Raises
         ------
         InvalidInputError
-            The results are of several versions, or two are of one fragment.
+            The results are of several versions, or of another table or branch, or two are of one
+            fragment.
         CommitConflictError
-            Another client changed the same fragments. The new files are deleted.
+            Another client changed the same fragments, or the results are committed already. The new
+            files stay, as in pylance, until a cleanup.
         UncertainCommitError, CorruptTableError, StorageError
         """
         if not rewrites:
@@ -246,7 +269,8 @@ class Compaction:
                 f"the results are of the versions {versions[0]} and {versions[1]}; commit the "
                 "results of one plan"
             )
-        table = _at(dataset, versions[0])._table
+        for identity in dict.fromkeys(result.identity for result in rewrites):
+            table = _planned(dataset, versions[0], identity)
         deferred = _options(given_options(options or {})).defer_index_remap
         manifest = commit_compaction(
             table, [result._stored() for result in rewrites], defer_index_remap=deferred
@@ -262,6 +286,18 @@ class Compaction:
 
 def _at(dataset: Dataset, version: int) -> Dataset:
     return dataset if dataset.version == version else dataset.checkout_version(version)
+
+
+def _planned(dataset: Dataset, version: int, identity: _Identity | None) -> OpenTable:
+    """Return the version that was planned. Raises InvalidInputError if it is another one."""
+    table = _at(dataset, version)._table
+    if identity is not None and identity != table.manifest.identity:
+        raise InvalidInputError(
+            f"{table.store.display}: the compaction was planned on another version {version}: of "
+            "another table or branch, or of a table that was at this path before; give the dataset "
+            "that was planned"
+        )
+    return table
 
 
 def _options(options: Mapping[str, Any]) -> CompactionOptions:
@@ -287,7 +323,18 @@ def _task(value: Any) -> CompactionTask:
         _fragments(mapping["fragments"]),
         mapping["options"],
         mapping["number"],
+        _identity(mapping),
     )
+
+
+def _identity(value: Mapping[str, Any]) -> _Identity | None:
+    """Return the identity in a value of JSON. Raises InvalidInputError."""
+    match value.get("identity"):
+        case None:
+            return None
+        case [int(time), None | str() as name]:
+            return time, name
+    raise InvalidInputError("the JSON of a compaction has an identity of another form")
 
 
 def _parsed(text: str) -> Any:

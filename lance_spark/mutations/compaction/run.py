@@ -135,7 +135,6 @@ class Compaction:
                 self._done,
                 defer_index_remap=options.defer_index_remap,
                 options=self._commit_options,
-                keep_new_fragments=True,
                 in_part=self._attempts > self._patience + 1,
                 runner=runner,
             )

@@ -33,7 +33,6 @@ from lance_spark.mutations.compaction.remap import files_of, is_rewritten, remap
 from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.mutations.rewrite.writer import (
     Written,
-    discard,
     rewrite_writer,
     with_lineage,
     with_reserved_ids,
@@ -334,18 +333,18 @@ def commit_compaction(
     *,
     defer_index_remap: bool | None = None,
     options: CommitOptions | None = None,
-    keep_new_fragments: bool = False,
     in_part: bool = False,
     runner: Runner | None = None,
 ) -> Manifest:
     """Replace the old fragments by the new fragments of all tasks.
 
+    After a failure, the files of the new fragments stay: an earlier commit of the same results, for
+    example one without an answer, may have made them part of the table.
+
     Parameters
     ----------
     defer_index_remap : bool, optional
         See `CompactionOptions`.
-    keep_new_fragments : bool
-        Whether the files of new fragments stay after a failure, for the next plan.
     in_part : bool
         Whether the commit may omit results whose fragments another client changed; see
         `committed_of`.
@@ -355,8 +354,7 @@ def commit_compaction(
     Raises
     ------
     CommitConflictError
-        Another client changed the same fragments. The new files are deleted, unless
-        `keep_new_fragments` is true.
+        Another client changed the same fragments.
     InvalidInputError
         Two results are for one fragment.
     UncertainCommitError, StorageError, CorruptTableError
@@ -368,8 +366,6 @@ def commit_compaction(
     written: list[str] = []
 
     def clean_up() -> None:
-        if not keep_new_fragments:
-            discard(table.paths, results)
         with suppress(StorageError):
             store.delete(written)
 

@@ -30,11 +30,11 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
 from lance_spark.table.paths import DATA, DELETIONS
-from lance_spark.table.refs.names import RESERVED
+from lance_spark.table.refs.names import REFS, RESERVED
 
 INDICES = "_indices"
 #: The folders that may hold candidates.
-_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
+_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, REFS)
 TEMPORARY = re.compile(
     r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
 )

@@ -36,7 +36,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.parallel import read_each
 from lance_spark.storage.store import ObjectStore
@@ -49,7 +49,7 @@ from lance_spark.table.cleanup.references import (
 )
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
-from lance_spark.table.manifest.codec import find_manifest
+from lance_spark.table.manifest.codec import find_manifest, read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme, list_manifests
 from lance_spark.table.paths import DATA
@@ -166,6 +166,8 @@ class CleanupPlanner:
         #: Versions to remove, by the paths of their transaction files.
         self._by_transaction: dict[str, int] = {}
         self._newest = 0
+        #: `Manifest.identity` of the newest version; None if it could not be read.
+        self._identity: tuple[int, str | None] | None = None
         #: Roots and paths of manifests that were read.
         self._seen: set[tuple[str, str]] = set()
         #: Names of all candidates.
@@ -236,6 +238,20 @@ class CleanupPlanner:
             self._keep(self._by_transaction.get(path, 0))
         return self._collect(self._listing)
 
+    def is_same_table(self) -> bool:
+        """Return whether the newest version of the plan still exists.
+
+        If not, the table or branch may have been deleted and created again: then the paths of the
+        manifests to remove are those of other versions. The names of all other files are random.
+
+        Raises CorruptTableError, UnsupportedFeatureError, StorageError.
+        """
+        try:
+            stored = read_version(self._store, self._newest)
+        except (TableNotFoundError, VersionNotFoundError):
+            return False
+        return stored.identity == self._identity
+
     def _keep_named_and_newer(self) -> None:
         self._keep_newer()
         self._keep_tags()
@@ -253,6 +269,8 @@ class CleanupPlanner:
             limit = min(limit, located[max(len(located) - retain, 0)].version)
         removed_fragments, kept_fragments = SeenFragments(), SeenFragments()
         for location, manifest in self._read(self._store, located):
+            if location.version == self._newest:
+                self._identity = manifest.identity
             is_removable = manifest.version < limit and self._policy.allows(manifest)
             if is_removable:
                 self._removable[manifest.version] = location

@@ -13,6 +13,8 @@ interrupted cleanup leaves
 
 If the manifests went first, cleanup could not distinguish the other files from the files of a
 running job. For the same reason, a failed deletion of a file keeps all manifests of the run.
+Manifests are kept, too, if the newest version is gone or is another one: another client may have
+deleted the table and created it again, and the manifests of these names are those of the new table.
 
 Only files listed below the table's own root are deleted (`lance_spark.table.cleanup.files`). Paths
 in manifests are compared with the list; they are never deleted directly. Files below base paths are
@@ -210,7 +212,7 @@ def cleanup(
     removed += deletion.delete([file for file in files if not _is_transaction_of_version(file)])
     for folder in plan.folders:
         store.remove_folder(folder)
-    if not deletion.failures:
+    if manifests and not deletion.failures and planner.is_same_table():
         removed += deletion.delete(list(manifests))
     return _stats(removed, manifests, deletion.failures)
 

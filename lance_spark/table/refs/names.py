@@ -22,13 +22,14 @@ from lance_spark.storage.store import ObjectStore
 
 MAIN = "main"
 TREE = "tree"
-TAGS = "_refs/tags"
-BRANCHES = "_refs/branches"
+REFS = "_refs"
+TAGS = f"{REFS}/tags"
+BRANCHES = f"{REFS}/branches"
 SUFFIX = ".json"
 #: Folders that tables keep files in. A branch with such a part in its name could mix its files with
 #: files of another branch.
 RESERVED = frozenset(
-    {"data", "_versions", "_transactions", "_deletions", "_indices", "_refs", "tree"}
+    {"data", "_versions", "_transactions", "_deletions", "_indices", REFS, TREE}
     | {"_fri", "_bt", "_mem_wal"}
 )
 

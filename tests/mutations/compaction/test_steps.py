@@ -16,7 +16,7 @@ import pytest
 
 from lance_spark import Dataset, write_dataset
 from lance_spark.dataset import Compaction, CompactionPlan, CompactionTask, RewriteResult
-from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 
 ROWS = pa.table({"a": pa.array(range(12), pa.int64())})
 
@@ -45,6 +45,49 @@ def test_results_of_several_versions_are_refused(dataset: Dataset) -> None:
     newest = dataset.checkout_latest()
     with pytest.raises(InvalidInputError, match="versions 1 and 2"):
         Compaction.commit(newest, [*results, *results_of(newest)])
+
+
+def test_a_repeated_commit_keeps_the_files_of_the_first(dataset: Dataset) -> None:
+    """A program repeats a commit, for example, whose answer it did not get."""
+    results = results_of(dataset)
+    Compaction.commit(dataset, results)
+    with pytest.raises(CommitConflictError):
+        Compaction.commit(dataset, results)
+    assert dataset.checkout_latest().to_table() == ROWS
+    assert lance.dataset(dataset.uri).to_table() == ROWS
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("source", ["main", "other"])
+@pytest.mark.parametrize("target", ["main", "branch", "clone", "again"])
+def test_results_of_another_branch_or_table_are_refused(
+    dataset: Dataset, tmp_path: Path, source: str, target: str, as_json: bool
+) -> None:
+    """Their new files are below another root, although the old fragments are the same."""
+    planned = dataset if source == "main" else dataset.create_branch("other")
+    plan = Compaction.plan(planned, {})
+    if as_json:
+        plan = CompactionPlan.from_json(plan.json())
+    results = [task.execute(planned) for task in plan.tasks]
+    if as_json:
+        results = [RewriteResult.from_json(result.json()) for result in results]
+    if target == "again":
+        Dataset.drop(dataset.uri)
+        there = write_dataset(ROWS, dataset.uri, max_rows_per_file=4)
+    elif target == "branch":
+        there = dataset.create_branch("b")
+    else:
+        there = dataset if target == "main" else dataset.shallow_clone(tmp_path / "clone.lance")
+    if source == target:
+        there, _ = Compaction.commit(there, results)
+        assert there.version == 3
+    else:
+        with pytest.raises(InvalidInputError, match="another table or branch"):
+            Compaction.commit(there, results)
+        with pytest.raises(InvalidInputError, match="another table or branch"):
+            plan.tasks[0].execute(there)
+    assert there.checkout_latest().to_table() == ROWS
+    assert lance.dataset(there.uri).to_table() == ROWS
 
 
 def test_pylance_reads_the_new_version_and_its_index(dataset: Dataset) -> None:

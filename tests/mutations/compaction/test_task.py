@@ -255,11 +255,8 @@ def test_a_change_of_the_same_fragments_is_a_conflict(
         commit_compaction(table, results)
     assert caught.value.retryable
     assert lance.dataset(uri).to_table() == expected
-    deleted = files - data_files(uri)
-    assert data_files(uri) < files
-    assert {Path(name).name for name in deleted} >= {
-        file.path for result in results for fragment in result.new for file in fragment.files
-    }
+    # An earlier commit of the same results could refer to the new files.
+    assert data_files(uri) == files
 
 
 def test_conflicts_can_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,34 @@ def test_files_of_an_uncertain_commit_stay(
     assert len(files(table)) == len(before) + 1
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError()], ids=type)
+def test_files_stay_whose_commit_may_still_be_under_way(
+    tmp_path: Path, error: BaseException
+) -> None:
+    """The client of a store sends a request in a thread of its own, which an interrupt of the
+    thread that waits for it does not end.
+    """
+    table = write_dataset(pa.table({"id": range(10)}), tmp_path / "t")._table
+    with pytest.raises(type(error)), Job(None, table, "test") as job:  # type: ignore[arg-type] # noqa: PT012
+        writer = FragmentWriter(table.paths, table.schema, (2, 2), tag=job.tag)
+        writer.write(pa.record_batch({"id": [1, 2, 3]}))
+        fragments = writer.finish()
+        raise error
+    _appended(table, fragments)
+    assert open_dataset(tmp_path / "t").to_table().num_rows == 13
+
+
+def test_files_of_a_failed_change_are_deleted(tmp_path: Path) -> None:
+    table = write_dataset(pa.table({"id": range(10)}), tmp_path / "t")._table
+    before = files(table)
+    with pytest.raises(CommitConflictError), Job(None, table, "test") as job:  # type: ignore[arg-type] # noqa: PT012
+        writer = FragmentWriter(table.paths, table.schema, (2, 2), tag=job.tag)
+        writer.write(pa.record_batch({"id": [1, 2, 3]}))
+        writer.finish()
+        raise CommitConflictError("overtaken", retryable=True)
+    assert files(table) == before
+
+
 def _appended(table: OpenTable, fragments: Any) -> Any:
     from lance_spark.table.commit.commit import commit
     from lance_spark.table.commit.transaction import Transaction

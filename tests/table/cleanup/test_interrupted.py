@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 
 import lance_spark
@@ -307,6 +309,41 @@ def test_a_concurrent_cleanup_removes_versions_first(
     assert stats.versions == (4, 5, 6, 7)
     assert stats.failed_deletes == 0
     check(path)
+
+
+@pytest.mark.parametrize("branch", [None, "b"])
+def test_a_table_that_is_created_again_meanwhile_keeps_its_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, branch: str | None
+) -> None:
+    table = str(tmp_path / "new")
+    uri = table if branch is None else f"{table}/tree/{branch}"
+    data = pa.table({"i": [1, 2]})
+
+    def make() -> None:
+        if branch is None:
+            lance.write_dataset(data, table, mode="create")
+        else:
+            lance.dataset(table).create_branch(branch, 1)
+        for _ in range(3):
+            lance.write_dataset(data, uri, mode="append")
+
+    def make_again() -> None:
+        if branch is None:
+            shutil.rmtree(table)
+        else:
+            lance.dataset(table).branches.delete(branch)
+        make()
+
+    if branch is not None:
+        lance.write_dataset(data, table)
+    make()
+    during(monkeypatch, "decided", make_again)
+    stats = lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=1)
+    assert stats.versions == ()
+    versions_left = [version["version"] for version in lance.dataset(uri).versions()]
+    assert sorted(versions_left) == [1, 2, 3, 4]
+    for version in versions_left:
+        assert lance.dataset(uri, version=version).to_table().num_rows == 2 * version
 
 
 def test_remote_stores_delete_files_concurrently(path: Path) -> None:
