@@ -78,8 +78,8 @@ class Job(AbstractContextManager["Job"]):
 
     It names the Spark jobs, shows their progress, and deletes files that are not needed. The caller
     calls `committed` when the change is committed. If the context ends with an error before that,
-    the files of all tasks are deleted, unless the commit is uncertain: also after an interrupt, for
-    example, outside of a Spark job.
+    the files of all tasks are deleted, unless a commit may still be under way: after an
+    `UncertainCommitError`, or an interrupt outside of a Spark job.
 
     Parameters
     ----------
