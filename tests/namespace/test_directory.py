@@ -469,6 +469,50 @@ def test_on_s3(aws: Aws, identifier: Identifier) -> None:
         ours.describe_table(identifier)
 
 
+def test_names_with_percent_signs_on_s3(aws: Aws) -> None:
+    """The name of a folder is not a part of a URI: `a%20b` was the table `a b`."""
+    names = DirectoryNamespace(f"s3://{BUCKET}/r%25s", aws.ours)
+    names.create_namespace(("db",))
+    identifiers = [("a b",), ("a%20b",), ("a#b?c",), ("db", "a b"), ("db", "a%20b")]
+    for number, identifier in enumerate(identifiers):
+        entry = names.new_table(identifier)
+        options = entry.storage_options
+        lance_spark.write_dataset(
+            pa.table({"n": [number]}), entry.location, storage_options=options
+        )
+        names.register_table(identifier, entry)
+    assert names.list_tables() == ["a b", "a#b?c", "a%20b"]
+    assert "a%20b.lance/" in {name[: len("a%20b.lance/")] for name in aws.names("r%s/")}
+    for number, identifier in enumerate(identifiers):
+        location = names.describe_table(identifier).location
+        dataset = lance_spark.open_dataset(location, storage_options=aws.ours)
+        assert dataset.to_table()["n"].to_pylist() == [number]
+    names.deregister_table(("a%20b",))
+    assert names.list_tables() == ["a b", "a#b?c"]
+    for identifier in [*identifiers[2:], identifiers[0]]:
+        names.drop_table(identifier)
+    assert {name.partition("/")[0] for name in aws.names("r%s/")} == {"__manifest", "a%20b.lance"}
+
+
+def test_a_namespace_with_a_manifest_store_in_its_uri(aws: Aws) -> None:
+    aws.create_table("versions")
+    root = f"s3+ddb://{BUCKET}/names?ddbTableName=versions"
+    names = DirectoryNamespace(root, aws.ours)
+    entry = names.new_table(("t",))
+    assert entry.location == f"s3+ddb://{BUCKET}/names/t.lance?ddbTableName=versions"
+    lance_spark.write_dataset(ROWS, entry.location, storage_options=aws.ours)
+    names.register_table(("t",), entry)
+    assert names.describe_table(("t",)).location == entry.location
+    names.check_location(("u",), f"s3+ddb://{BUCKET}/names/u?ddbTableName=versions")
+    for location in (
+        f"s3://{BUCKET}/names/u",
+        f"s3+ddb://{BUCKET}/names/u?ddbTableName=others",
+        f"s3+ddb://{BUCKET}/namesu?ddbTableName=versions",
+    ):
+        with pytest.raises(InvalidInputError, match="not a folder of tables"):
+            names.check_location(("u",), location)
+
+
 def test_metadata_is_json_with_all_characters(both: Both) -> None:
     both.ours.create_namespace(("db",), {"k": "\u2028\n\U0001f600"})
     text = lance.dataset(both.root / "__manifest").to_table()["metadata"][0].as_py()
