@@ -120,7 +120,9 @@ def commit(
                     "change cannot be detached"
                 )
             return commit_detached(store, transaction, base)
-        if base is not None and versions.is_detached(base.version):
+        if base is None:
+            store.check_new_table()
+        elif versions.is_detached(base.version):
             raise InvalidInputError(
                 f"{store.display}: version {base.version} is detached: only detached versions can "
                 "follow it"
