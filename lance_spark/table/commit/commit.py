@@ -37,7 +37,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     naming,
 )
-from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.errors import LockTakenError, is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
 from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
@@ -441,6 +441,9 @@ class _Attempts:
         self.tried = location.version
         try:
             created = versions.create_manifest(store, location, data)
+        except LockTakenError:
+            # What an earlier attempt left open stays open.
+            return None
         except StorageError as error:
             if is_refusal(error):
                 raise
