@@ -40,6 +40,7 @@ from lance_spark.namespace.catalog_table import NAME, CatalogTable
 from lance_spark.namespace.identifiers import DELIMITER, Identifier, child_name, display, text_of
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, parse_uri
+from lance_spark.table.manifest import versions
 from lance_spark.table.refs.branch_store import read_branches
 from lance_spark.table.refs.names import branch_store
 from lance_spark.table.removal import delete_files
@@ -133,7 +134,13 @@ class DirectoryNamespace(Namespace):
         if not parent:
             for folder in self._store.list_folders(""):
                 name = folder.removesuffix(_SUFFIX)
-                if name and name != folder and name not in names and self._is_registered(folder):
+                if (
+                    name
+                    and name != folder
+                    and name not in names
+                    and (self._store.removes_folders or self._has_files(folder))
+                    and self._is_registered(folder)
+                ):
                     names.add(name)
         return sorted(names)
 
@@ -343,7 +350,14 @@ class DirectoryNamespace(Namespace):
         return {name: str(value) for name, value in properties.items()}
 
     def _has_files(self, folder: str) -> bool:
-        return bool(self._store.list_names(folder) or self._store.list_folders(folder))
+        if self._store.list_names(folder):
+            return True
+        folders = self._store.list_folders(folder)
+        if not folders or self._store.removes_folders:
+            return bool(folders)
+        if versions.FOLDER in folders and self._store.list_names(f"{folder}/{versions.FOLDER}"):
+            return True
+        return bool(self._store.list_tree(folder))
 
     def _is_registered(self, folder: str) -> bool:
         return not self._store.exists(f"{folder}/{_DEREGISTERED}")

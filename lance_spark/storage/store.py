@@ -193,6 +193,17 @@ class ObjectStore(Folders):
         return is_s3(self._fs) and not bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
+    def removes_folders(self) -> bool:
+        """Whether a folder is gone together with its files, on local disks by `remove_folder`.
+
+        HDFS and accounts of Azure with a hierarchical namespace keep empty folders. `remove_folder`
+        leaves them: HDFS has no request that removes a folder only if it is empty.
+        """
+        return (
+            self.is_local or self.scheme == "memory" or family_of(self.scheme) in ("s3", "google")
+        )
+
+    @property
     def location(self) -> Location:
         """The location of the files."""
         return self._objects
