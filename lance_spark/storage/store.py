@@ -431,13 +431,16 @@ class ObjectStore(Folders):
             return self._retries.call(handler.put_if_absent, self._full(path), data)
 
     def _present(self, path: str, size: int) -> bytes | None:
-        """Return the first `size` bytes of a file; None if it does not exist."""
+        """Return the content of a file of up to `size` bytes; None if it does not exist.
+
+        Any longer text stands for the content of a longer file.
+        """
         try:
             return self.read_bytes(path, size)
         except MissingFileError:
             return None
         except CorruptFileError:
-            return b""
+            return bytes(size + 1)
 
     def check_put_if_absent(self) -> None:
         """Refuse a store without atomic creation, before anything is written to it.
