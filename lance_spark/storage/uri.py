@@ -174,7 +174,8 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     text = os.fspath(uri)
     if not text or "\0" in text:
         raise InvalidInputError(f"{text!r} is not the path of a table: give a path or a URI")
-    if text[0].isspace() and _SCHEME.match(text.lstrip()):
+    stripped = text.lstrip()
+    if stripped != text and (_SCHEME.match(stripped) or _FILE.match(stripped)):
         # It would be a folder of the local disk.
         raise InvalidInputError(
             f"{text[:20]!r}...: a URI must not begin with white space; remove it"

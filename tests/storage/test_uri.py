@@ -58,6 +58,7 @@ def test_schemes(text: str, scheme: str, uri: str) -> None:
         ("s3://b/t%09u", "control characters"),
         (" s3://b/t", "must not begin with white space"),
         ("\nhdfs://b/t", "must not begin with white space"),
+        (" file:/b/t", "must not begin with white space"),
     ],
 )
 def test_roots_that_other_clients_take_for_other_places_are_refused(uri: str, message: str) -> None:
