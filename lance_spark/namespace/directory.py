@@ -283,7 +283,8 @@ class DirectoryNamespace(Namespace):
         others = rows.filter(pc.and_(at_folder, pc.not_equal(rows["object_id"], text)))
         names = others["object_id"].to_pylist()
         of_folder = folder.removesuffix(_SUFFIX)
-        if of_folder not in (folder, text, *names) and "/" not in folder:
+        # No table of the root has a name like that of the folder of a table in a namespace.
+        if of_folder not in (folder, text, *names) and {"/", DELIMITER}.isdisjoint(folder):
             names += [of_folder] * self._is_registered(folder)
         if names:
             raise UnsupportedError(

@@ -298,6 +298,19 @@ def test_renames(both: Both) -> None:
         both.ours.rename_table(("root",), ("db", "v"))
 
 
+@pytest.mark.parametrize("creator", ["ours", "pylance"])
+def test_a_name_that_ends_like_a_folder(both: Both, creator: str) -> None:
+    both.ours.create_namespace(("db",))
+    if creator == "ours":
+        both.create(("db", "t.lance"))
+    else:
+        both.create_by_pylance(("db", "t.lance"))
+    assert both.tables(("db",)) == ["t.lance"]
+    both.ours.drop_table(("db", "t.lance"))
+    assert both.tables(("db",)) == both.tables() == []
+    assert [path.name for path in both.root.iterdir()] == ["__manifest"]
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a$b", "a/b", "a\\b", "a\0"])
 def test_names(both: Both, name: str) -> None:
     for act in (both.ours.create_namespace, both.ours.new_table, both.ours.drop_table):
