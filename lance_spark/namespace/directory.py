@@ -39,7 +39,7 @@ from lance_spark.namespace.base import Namespace, TableEntry
 from lance_spark.namespace.catalog_table import NAME, CatalogTable
 from lance_spark.namespace.identifiers import DELIMITER, Identifier, child_name, display, text_of
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import check_relative, join
+from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.refs.branch_store import read_branches
 from lance_spark.table.refs.names import branch_store
 from lance_spark.table.removal import delete_files
@@ -71,7 +71,7 @@ class DirectoryNamespace(Namespace):
     def __init__(self, root: str, storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = dict(storage_options or {})
         self._store = ObjectStore.from_uri(root, self._options)
-        self._catalog = CatalogTable(join(self._store.uri, NAME), self._options)
+        self._catalog = CatalogTable(self._store.below(NAME).uri, self._options)
 
     def __repr__(self) -> str:
         return f"DirectoryNamespace({self._store.display!r})"
@@ -136,7 +136,7 @@ class DirectoryNamespace(Namespace):
                 if not name or name == folder or name in names:
                     continue
                 if self._is_registered(folder) and (
-                    not self._store.is_local or self._has_files(folder)
+                    self._store.has_no_empty_folders or self._has_files(folder)
                 ):
                     names.add(name)
         return sorted(names)
@@ -188,9 +188,10 @@ class DirectoryNamespace(Namespace):
     def deregister_table(self, identifier: Identifier) -> TableEntry:
         """Remove the name of a table, and keep its files; see `Namespace`."""
         entry = self._forget(identifier)
-        if len(identifier) == 1 and entry.location.endswith(f"/{identifier[0]}{_SUFFIX}"):
+        folder = text_of(identifier) + _SUFFIX
+        if len(identifier) == 1 and self._relative(entry.location) == folder:
             # Without it, the folder would be listed as a table.
-            self._store.write_bytes(f"{identifier[0]}{_SUFFIX}/{_DEREGISTERED}", b"")
+            self._store.write_bytes(f"{folder}/{_DEREGISTERED}", b"")
         return entry
 
     def drop_table(self, identifier: Identifier) -> None:
@@ -279,7 +280,8 @@ class DirectoryNamespace(Namespace):
         others = rows.filter(pc.and_(at_folder, pc.not_equal(rows["object_id"], text)))
         names = others["object_id"].to_pylist()
         of_folder = folder.removesuffix(_SUFFIX)
-        if of_folder not in (folder, text, *names) and "/" not in folder:
+        # No table of the root has a name like that of the folder of a table in a namespace.
+        if of_folder not in (folder, text, *names) and {"/", DELIMITER}.isdisjoint(folder):
             names += [of_folder] * self._is_registered(folder)
         if names:
             raise UnsupportedError(
@@ -304,7 +306,7 @@ class DirectoryNamespace(Namespace):
             raise self._no_namespace(identifier)
 
     def _entry(self, location: str, properties: Mapping[str, str] | None = None) -> TableEntry:
-        return TableEntry(join(self._store.uri, location), properties or {}, self._options)
+        return TableEntry(self._store.below(location).uri, properties or {}, self._options)
 
     def _location(self, row: Mapping[str, Any]) -> str:
         """Return the folder of a table, which must be below the root."""
@@ -319,9 +321,14 @@ class DirectoryNamespace(Namespace):
 
     def _relative(self, location: str) -> str:
         """Return the folder of a location, relative to the root."""
-        prefix = f"{self._store.uri}/"
-        folder = location.removeprefix(prefix)
-        if not location.startswith(prefix) or folder.partition("/")[0] == NAME:
+        root, place = parse_uri(self._store.uri), parse_uri(location)
+        prefix = f"{root.objects.uri}/"
+        folder = place.objects.uri.removeprefix(prefix)
+        if (
+            (place.scheme, place.dynamodb_table) != (root.scheme, root.dynamodb_table)
+            or not place.objects.uri.startswith(prefix)
+            or folder.partition("/")[0] == NAME
+        ):
             raise InvalidInputError(
                 f"{location} is not a folder of tables below {self._store.display}; choose one "
                 "there"
@@ -343,12 +350,13 @@ class DirectoryNamespace(Namespace):
     def _has_files(self, folder: str) -> bool:
         """Return whether a folder has files at any depth.
 
-        A job whose table another client dropped meanwhile can leave empty folders on a local disk.
+        The folders of a dropped table can stay: on HDFS, and on a local disk if another client was
+        changing the table.
         """
         if self._store.list_names(folder):
             return True
         folders = self._store.list_folders(folder)
-        if not self._store.is_local:
+        if not folders or self._store.has_no_empty_folders:
             return bool(folders)
         return any(self._has_files(f"{folder}/{name}") for name in folders)
 

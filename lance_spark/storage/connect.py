@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from lance_spark.errors import StorageError
@@ -42,8 +42,13 @@ _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 _PROBE_FOLDER = "_transactions"
 #: Texts of stores for a request that they do not support.
 _UNSUPPORTED = ("not implemented", "notimplemented")
-_probe_lock = threading.Lock()
-_honours_by_bucket: dict[tuple[str, str, str], bool] = {}
+
+
+class _Probes:
+    """The results of the probes of a process: by scheme, server and bucket."""
+
+    lock = threading.Lock()
+    results: ClassVar[dict[tuple[str, str, str], bool]] = {}
 
 
 def of_uri(location: Location) -> dict[str, Any]:
@@ -279,10 +284,10 @@ def check_conditional_put(
         return
     server = endpoint_of(scheme, fs)
     bucket = (scheme, server or "", uri.partition("://")[2].partition("/")[0])
-    with _probe_lock:
-        honours = _honours_by_bucket.get(bucket)
+    with _Probes.lock:
+        honours = _Probes.results.get(bucket)
         if honours is None:
-            honours = _honours_by_bucket[bucket] = _honours_condition(name, put, put_bare, delete)
+            honours = _Probes.results[bucket] = _honours_condition(name, put, put_bare, delete)
     if not honours:
         server_label = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
@@ -297,8 +302,17 @@ def check_conditional_put(
 
 def forget_probes() -> None:
     """Forget the results of all probes."""
-    with _probe_lock:
-        _honours_by_bucket.clear()
+    with _Probes.lock:
+        _Probes.results.clear()
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held the lock, for as long as a probe takes.
+    _Probes.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _honours_condition(

@@ -29,6 +29,10 @@ _DISTINGUISHED = (
 )
 
 
+class LockTakenError(StorageError):
+    """Another client holds the lock of the user: the store did nothing."""
+
+
 @contextmanager
 def translated(name: str, options: Mapping[str, object] | None = None) -> Iterator[None]:
     """Translate any exception of a store into StorageError or MissingFileError.

@@ -11,9 +11,10 @@ Listings, deletions and requests that are repeated after an error are not counte
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 
@@ -65,18 +66,31 @@ class IoCounts:
             return IOStats(self._reads, self._read_bytes, self._writes, self._written_bytes)
 
 
-#: Counts by the URI of the root, as long as a store of this root exists.
-_COUNTS: WeakValueDictionary[str, IoCounts] = WeakValueDictionary()
-_LOCK = threading.Lock()
+class _Known:
+    """The counts of a process by the URI of the root, as long as a store of this root exists."""
+
+    lock = threading.Lock()
+    by_uri: ClassVar[WeakValueDictionary[str, IoCounts]] = WeakValueDictionary()
 
 
 def counts_of(uri: str) -> IoCounts:
     """Return the counts of a root."""
-    with _LOCK:
-        counts = _COUNTS.get(uri)
+    with _Known.lock:
+        counts = _Known.by_uri.get(uri)
         if counts is None:
-            counts = _COUNTS[uri] = IoCounts()
+            counts = _Known.by_uri[uri] = IoCounts()
         return counts
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held a lock.
+    _Known.lock = threading.Lock()
+    for counts in list(_Known.by_uri.values()):
+        counts._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class CountedOutput:

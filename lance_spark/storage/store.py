@@ -8,7 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    MissingFileError,
+    StorageError,
+)
 from lance_spark.storage import local
 from lance_spark.storage.commit.handlers import CommitHandler, handler_for
 from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
@@ -30,7 +35,7 @@ from lance_spark.storage.renewal import RenewedArguments, credentials_of, merged
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
 from lance_spark.storage.source import ByteSource
-from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
+from lance_spark.storage.uri import Location, check_relative, check_root, escaped, parse_uri
 from lance_spark.storage.write import output as outputs
 from lance_spark.storage.write.output import LocalOutput, OutputFile
 
@@ -117,11 +122,13 @@ class ObjectStore(Folders):
         Raises
         ------
         InvalidInputError
-            The URI is empty.
+            The URI is empty, or other clients take it for another place.
         StorageError
             The scheme is unknown, or its package is not installed.
         """
-        return cls(parse_uri(uri), storage_options)
+        location = parse_uri(uri)
+        check_root(uri)
+        return cls(location, storage_options)
 
     @property
     def scheme(self) -> str:
@@ -184,6 +191,14 @@ class ObjectStore(Folders):
             return not is_zonal(self._fs, self.object_uri)
         bucket = self.object_uri.partition("://")[2].partition("/")[0]
         return is_s3(self._fs) and not bucket.endswith(("--x-s3", "--xa-s3"))
+
+    @property
+    def has_no_empty_folders(self) -> bool:
+        """Whether a folder exists only together with files.
+
+        HDFS, accounts of Azure with a hierarchical namespace, and local disks have empty folders.
+        """
+        return self.scheme == "memory" or family_of(self.scheme) in ("s3", "google")
 
     @property
     def location(self) -> Location:
@@ -413,13 +428,16 @@ class ObjectStore(Folders):
             return self._retries.call(handler.put_if_absent, self._full(path), data)
 
     def _present(self, path: str, size: int) -> bytes | None:
-        """Return the first `size` bytes of a file; None if it does not exist."""
+        """Return the content of a file of up to `size` bytes; None if it does not exist.
+
+        Any longer text stands for the content of a longer file.
+        """
         try:
             return self.read_bytes(path, size)
         except MissingFileError:
             return None
         except CorruptFileError:
-            return b""
+            return bytes(size + 1)
 
     def check_put_if_absent(self) -> None:
         """Refuse a store without atomic creation, before anything is written to it.
@@ -428,6 +446,18 @@ class ObjectStore(Folders):
         """
         if self.manifest_store is None:
             self._commit_handler()
+
+    def check_new_table(self) -> None:
+        """Refuse to create a table in a cloud at a path that other clients cannot open.
+
+        Raises InvalidInputError.
+        """
+        path = self.object_uri.partition("://")[2].partition("/")[2]
+        if family_of(self.scheme) is not None and path and "" in path.split("/"):
+            raise InvalidInputError(
+                f"{self.display}: a table cannot be created at a path with '//', which other "
+                "clients cannot open; write one slash"
+            )
 
     def _commit_handler(self) -> CommitHandler:
         if self._handler is None:

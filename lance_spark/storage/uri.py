@@ -3,8 +3,8 @@
 - A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute.
   `%41` is decoded after `file:`, as every URI reader does, and left alone in plain paths.
 - `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and
-  Azure `%41` is decoded, as other clients do; a literal "%" is written `%25` in `uri`, and only
-  there.
+  Azure `%41` is decoded, as other clients do. In `uri`, and only there, a literal "%", "?" or "#"
+  is written `%25`, `%3F` or `%23`.
 - `abfss://container@account.dfs.core.windows.net/path` names an account of Azure. The container is
   not a user name, so errors show it.
 - `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path` and its manifests in
@@ -27,6 +27,10 @@ DYNAMODB = "s3+ddb"
 _DYNAMODB = re.compile(r"(?P<folder>[^?]+)\?ddbTableName=(?P<table>[^&#?]+)")
 #: Schemes whose URIs have escapes.
 _ESCAPED = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"})
+#: Characters that other clients take for an escape, a query or a fragment.
+_ESCAPES = str.maketrans({"%": "%25", "?": "%3F", "#": "%23"})
+_TRAILING_SPACES = re.compile(r" +(?=/|\Z)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: Most times that a name is decoded.
 _DEEPEST = 4
 #: Schemes with a container of Azure before the "@" and the account after it.
@@ -74,7 +78,8 @@ class Location:
         if user and self.scheme not in _AZURE:
             host = f"***{separator}{server}"
         shown = f"{start}://{host}{slash}{path}"
-        return shown.split("?", 1)[0] + "?***" if "?" in shown else shown
+        mark = self._query_mark
+        return shown.split(mark, 1)[0] + "?***" if mark in shown else shown
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -83,10 +88,14 @@ class Location:
             return {}
         remainder = self.uri.partition("://")[2]
         user, separator, _ = remainder.partition("/")[0].rpartition("@")
-        secrets = {"secret query": remainder.partition("?")[2]}
+        secrets = {"secret query": remainder.partition(self._query_mark)[2]}
         if separator and self.scheme not in _AZURE:
             secrets |= {"secret user": user, "secret password": user.partition(":")[2]}
         return {name: text for name, text in secrets.items() if text}
+
+    @property
+    def _query_mark(self) -> str:
+        return "%3F" if self.scheme in _ESCAPED else "?"
 
     @property
     def azure_account(self) -> tuple[str, str] | None:
@@ -165,6 +174,12 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     text = os.fspath(uri)
     if not text or "\0" in text:
         raise InvalidInputError(f"{text!r} is not the path of a table: give a path or a URI")
+    stripped = text.lstrip()
+    if stripped != text and (_SCHEME.match(stripped) or _FILE.match(stripped)):
+        # It would be a folder of the local disk.
+        raise InvalidInputError(
+            f"{text[:20]!r}...: a URI must not begin with white space; remove it"
+        )
     local = _FILE.match(text)
     if local:
         return _local(unquote(text[local.end() :]))
@@ -190,7 +205,45 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
 
 def escaped(scheme: str, text: str) -> str:
     """Return a part of a path, escaped as in the URIs of a scheme."""
-    return text.replace("%", "%25") if scheme in _ESCAPED else text
+    if scheme not in _ESCAPED:
+        return text
+    # Other clients remove white space at the end of a URI.
+    return _TRAILING_SPACES.sub(lambda spaces: "%20" * len(spaces[0]), text.translate(_ESCAPES))
+
+
+def check_root(uri: str | os.PathLike[str]) -> None:
+    """Refuse the URI of a table in a cloud that other clients take for another place.
+
+    They leave out a query, a fragment and white space at the end, and resolve ``.`` and ``..``.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    text = os.fspath(uri)
+    scheme, separator, remainder = text.partition("://")
+    name = scheme.lower()
+    if not separator or (name not in _ESCAPED and name != DYNAMODB):
+        return
+    path = remainder.partition("?")[0] if name == DYNAMODB else remainder
+    shown = f"{name}://{path.partition('?')[0]}"
+    if name in _ESCAPED and "?" in path:
+        raise InvalidInputError(
+            f"{shown}: the URI of a table must not have a query, which other clients leave out; "
+            "remove it, or write a question mark of the path as %3F"
+        )
+    if "#" in path:
+        raise InvalidInputError(
+            f"{shown}: the URI of a table must not have a fragment, which other clients leave out; "
+            "write a number sign of the path as %23"
+        )
+    steps = unquote(path).split("/")[1:]
+    if text != text.rstrip() or not {".", ".."}.isdisjoint(steps) or _CONTROL.search(unquote(path)):
+        raise InvalidInputError(
+            f"{shown!r}: the URI of a table must not have white space at the end, control "
+            "characters, and no step '.' or '..', which other clients leave out or resolve; give "
+            "the path without them"
+        )
 
 
 def _check_bucket(scheme: str, remainder: str) -> None:

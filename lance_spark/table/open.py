@@ -282,9 +282,11 @@ def canonical(path: str) -> str:
     location = parse_uri(path).objects
     if location.is_local:
         return os.path.realpath(location.uri)
-    remainder = location.uri.partition("://")[2].partition("?")[0].rstrip("/")
-    host, slash, folder = remainder.partition("/")
     family = family_of(location.scheme)
+    remainder = location.uri.partition("://")[2]
+    if family is None:
+        remainder = remainder.partition("?")[0]
+    host, slash, folder = remainder.rstrip("/").partition("/")
     if family == "azure":
         host = host.partition("@")[0]
     return f"{family or location.scheme}://{host}{slash}{folder}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from lance_spark.errors import (
     StorageError,
 )
 from lance_spark.mem_wal.writing import writer as writers
+from lance_spark.storage.commit.handlers import MemoryCommit
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.mem_wal import names
+from lance_spark.table.mem_wal.shard_manifest import ShardManifest, encode, publish
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -92,3 +97,43 @@ def test_a_put_fails_with_its_flush_if_the_log_is_gone(dataset: Dataset, again: 
     with pytest.raises(LanceError, match="was removed"):
         writer.put(rows(1))
     assert stored(dataset) == [0]
+
+
+def test_a_flush_whose_request_a_package_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has carried out the first request, and refuses the second: a flush took its own
+    shard manifest for one of another client, and deleted the SSTable.
+    """
+    original = MemoryCommit.put_if_absent
+    repeated: list[str] = []
+
+    def put_twice(self: MemoryCommit, path: str, data: bytes) -> bool:
+        if "/manifest/" in path:
+            repeated.append(path)
+            original(self, path, data)
+        return original(self, path, data)
+
+    dataset = lance_spark.write_dataset(rows(0), "memory://repeated/t")
+    dataset = dataset.initialize_mem_wal(unsharded=True)
+    monkeypatch.setattr(MemoryCommit, "put_if_absent", put_twice)
+    for number in (1, 2):
+        writer = dataset.mem_wal_writer(max_memtable_rows=100)
+        assert writer.epoch == number
+        writer.put(rows(number))
+        writer.flush()
+        writer.close()
+    assert len(repeated) == 4
+    assert stored(dataset) == [0, 1, 2]
+    dataset.compact_mem_wal()
+    assert stored(dataset) == [0, 1, 2]
+    dataset.disable_mem_wal()
+    assert sorted(lance_spark.open_dataset(dataset.uri).to_table()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_longer_shard_manifest_of_another_client() -> None:
+    store = ObjectStore.from_uri("memory://longer/t")
+    shard = uuid.uuid4()
+    manifest = ShardManifest(shard, version=1, writer_epoch=1)
+    store.write_bytes(names.manifest_path(shard, 1), encode(manifest) + bytes(100))
+    assert publish(store, manifest) is None
+    store.write_bytes(names.manifest_path(shard, 1), encode(manifest))
+    assert publish(store, manifest) is None

@@ -298,6 +298,19 @@ def test_renames(both: Both) -> None:
         both.ours.rename_table(("root",), ("db", "v"))
 
 
+@pytest.mark.parametrize("creator", ["ours", "pylance"])
+def test_a_name_that_ends_like_a_folder(both: Both, creator: str) -> None:
+    both.ours.create_namespace(("db",))
+    if creator == "ours":
+        both.create(("db", "t.lance"))
+    else:
+        both.create_by_pylance(("db", "t.lance"))
+    assert both.tables(("db",)) == ["t.lance"]
+    both.ours.drop_table(("db", "t.lance"))
+    assert both.tables(("db",)) == both.tables() == []
+    assert [path.name for path in both.root.iterdir()] == ["__manifest"]
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a$b", "a/b", "a\\b", "a\0"])
 def test_names(both: Both, name: str) -> None:
     for act in (both.ours.create_namespace, both.ours.new_table, both.ours.drop_table):
@@ -467,6 +480,50 @@ def test_on_s3(aws: Aws, identifier: Identifier) -> None:
     assert ours.list_tables(identifier[:-1]) == []
     with pytest.raises(TableNotFoundError):
         ours.describe_table(identifier)
+
+
+def test_names_with_percent_signs_on_s3(aws: Aws) -> None:
+    """The name of a folder is not a part of a URI: `a%20b` was the table `a b`."""
+    names = DirectoryNamespace(f"s3://{BUCKET}/r%25s", aws.ours)
+    names.create_namespace(("db",))
+    identifiers = [("a b",), ("a%20b",), ("a#b?c",), ("db", "a b"), ("db", "a%20b")]
+    for number, identifier in enumerate(identifiers):
+        entry = names.new_table(identifier)
+        options = entry.storage_options
+        lance_spark.write_dataset(
+            pa.table({"n": [number]}), entry.location, storage_options=options
+        )
+        names.register_table(identifier, entry)
+    assert names.list_tables() == ["a b", "a#b?c", "a%20b"]
+    assert "a%20b.lance/" in {name[: len("a%20b.lance/")] for name in aws.names("r%s/")}
+    for number, identifier in enumerate(identifiers):
+        location = names.describe_table(identifier).location
+        dataset = lance_spark.open_dataset(location, storage_options=aws.ours)
+        assert dataset.to_table()["n"].to_pylist() == [number]
+    names.deregister_table(("a%20b",))
+    assert names.list_tables() == ["a b", "a#b?c"]
+    for identifier in [*identifiers[2:], identifiers[0]]:
+        names.drop_table(identifier)
+    assert {name.partition("/")[0] for name in aws.names("r%s/")} == {"__manifest", "a%20b.lance"}
+
+
+def test_a_namespace_with_a_manifest_store_in_its_uri(aws: Aws) -> None:
+    aws.create_table("versions")
+    root = f"s3+ddb://{BUCKET}/names?ddbTableName=versions"
+    names = DirectoryNamespace(root, aws.ours)
+    entry = names.new_table(("t",))
+    assert entry.location == f"s3+ddb://{BUCKET}/names/t.lance?ddbTableName=versions"
+    lance_spark.write_dataset(ROWS, entry.location, storage_options=aws.ours)
+    names.register_table(("t",), entry)
+    assert names.describe_table(("t",)).location == entry.location
+    names.check_location(("u",), f"s3+ddb://{BUCKET}/names/u?ddbTableName=versions")
+    for location in (
+        f"s3://{BUCKET}/names/u",
+        f"s3+ddb://{BUCKET}/names/u?ddbTableName=others",
+        f"s3+ddb://{BUCKET}/namesu?ddbTableName=versions",
+    ):
+        with pytest.raises(InvalidInputError, match="not a folder of tables"):
+            names.check_location(("u",), location)
 
 
 def test_metadata_is_json_with_all_characters(both: Both) -> None:

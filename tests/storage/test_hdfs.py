@@ -14,7 +14,8 @@ import lance
 import pytest
 
 import lance_spark
-from lance_spark.errors import StorageError
+from lance_spark.errors import StorageError, TableNotFoundError
+from lance_spark.namespace.directory import DirectoryNamespace
 from lance_spark.storage import connect
 from lance_spark.storage.commit.handlers import FolderRename
 from lance_spark.storage.store import ObjectStore
@@ -168,3 +169,22 @@ def test_without_hadoop_the_error_says_what_is_missing() -> None:
     with pytest.raises(StorageError, match="HADOOP_HOME") as caught:
         ObjectStore.from_uri("hdfs://names/t")
     assert len(str(caught.value)) < 400
+
+
+def test_the_folders_of_a_dropped_table_are_no_table(hdfs: Path) -> None:
+    names = DirectoryNamespace("hdfs://names:8020/lake")
+    for number in range(2):
+        lance_spark.write_dataset(
+            rows(number), namespace_client=names, table_id=["t"], mode="create"
+        )
+        assert names.list_tables() == ["t"]
+        dataset = lance_spark.open_dataset(namespace_client=names, table_id=["t"])
+        assert values(dataset.to_table()) == [number]
+        names.drop_table(("t",))
+        assert (hdfs / "lake/t.lance/data").is_dir()
+        assert names.list_tables() == []
+        with pytest.raises(TableNotFoundError):
+            names.describe_table(("t",))
+    lance_spark.write_dataset(rows(1), "hdfs://names:8020/lake/u.lance")
+    (hdfs / "lake/v.lance").mkdir()
+    assert names.list_tables() == ["u"]

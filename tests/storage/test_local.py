@@ -104,9 +104,36 @@ class TestWithoutHardLinks(StoreSuite):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
         monkeypatch.setattr(commit, "rename_without_replace", refuse)
-        with pytest.raises(StorageError, match=r"_versions/1: .*neither hard links"):
+        with pytest.raises(StorageError, match=r"_versions/1: .*neither hard links") as caught:
             store.put_if_absent("_versions/1", b"1")
+        assert is_refusal(caught.value)
         assert store.list("_versions") == []
+        with pytest.raises(StorageError, match="neither hard links") as caught:
+            lance_spark.write_dataset(pa.table({"id": [1]}), store.uri)
+        assert type(caught.value) is StorageError
+        assert store.list("_transactions") == store.list("data") == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_for_a_name(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: str) -> None:
+        raise OSError(code, os.strerror(code))
+
+    real = os.link
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageError, match=os.strerror(code)) as caught:
+        store.put_if_absent("_versions/1", b"1")
+    assert is_refusal(caught.value)
+    assert store.list("_versions") == []
+
+    def link_and_refuse(source: str, target: str) -> None:
+        real(source, target)
+        refuse()
+
+    monkeypatch.setattr(os, "link", link_and_refuse)
+    assert store.put_if_absent("_versions/1", b"1")
 
 
 def test_a_lost_answer_of_a_network_file_system(

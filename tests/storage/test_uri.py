@@ -5,6 +5,7 @@ import os
 import pytest
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative, parse_uri
 
 
@@ -22,6 +23,9 @@ from lance_spark.storage.uri import check_relative, parse_uri
         ("s3://b/x%20y%C3%BC/", "s3", "s3://b/x yü"),
         ("s3://b/x%2541", "s3", "s3://b/x%2541"),
         ("s3://b/100%", "s3", "s3://b/100%25"),
+        ("s3://b/x%3Fy%23z", "s3", "s3://b/x%3Fy%23z"),
+        ("gs://b/x#y", "gs", "gs://b/x%23y"),
+        ("az://b/x%20%20/", "az", "az://b/x%20%20"),
         ("memory://t", "memory", "memory://t"),
         ("memory://t%20", "memory", "memory://t%20"),
         ("a:b", "file", os.path.abspath("a:b")),
@@ -35,6 +39,42 @@ def test_schemes(text: str, scheme: str, uri: str) -> None:
     assert parse_uri(below.uri) == below
     assert below.above("tree/ü") == location
     assert below.objects.uri == f"{location.objects.uri}/tree/ü"
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("s3://b/t?x=secret", "must not have a query"),
+        ("gs://b/t?versionId=secret", "must not have a query"),
+        ("az://b/t#x", "must not have a fragment"),
+        ("s3+ddb://b/t#x?ddbTableName=n", "must not have a fragment"),
+        ("s3://b/./t", "no step"),
+        ("s3://b/u/../t", "no step"),
+        ("s3://b/u/%2E%2e/t", "no step"),
+        ("s3+ddb://b/u/../t?ddbTableName=n", "no step"),
+        ("s3://b/t ", "white space at the end"),
+        ("s3://b/t\n", "white space at the end"),
+        ("s3://b/t\tu", "control characters"),
+        ("s3://b/t%09u", "control characters"),
+        (" s3://b/t", "must not begin with white space"),
+        ("\nhdfs://b/t", "must not begin with white space"),
+        (" file:/b/t", "must not begin with white space"),
+    ],
+)
+def test_roots_that_other_clients_take_for_other_places_are_refused(uri: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        ObjectStore.from_uri(uri, {"anon": "true"})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["s3://b/a//t", "s3://b//t", "gs://b/a%2F%2Ft"])
+def test_no_table_is_created_at_a_path_with_an_empty_step(uri: str) -> None:
+    options = {"skip_signature": "true"}
+    store = ObjectStore.from_uri(uri, options)
+    with pytest.raises(InvalidInputError, match="write one slash"):
+        store.check_new_table()
+    for other in ("s3://b", "s3://b/", "s3://b/a/t/", "gs://b/%2520"):
+        ObjectStore.from_uri(other, options).check_new_table()
 
 
 def test_no_uri() -> None:

@@ -23,7 +23,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import codec as manifest_file
 from lance_spark.table.manifest.history import list_versions, manifest_as_of
 from lance_spark.table.manifest.versions import list_manifests
-from lance_spark.table.open import open_table
+from lance_spark.table.open import canonical, open_table
 from lance_spark.table.refs import tag_store
 from lance_spark.table.rows.deletions import read_deletions
 from tests.support.tables.pylance_written import new_table, rows
@@ -208,3 +208,17 @@ def test_pickled_table_keeps_storage_options_hidden(path: Path) -> None:
     copy = pickle.loads(pickle.dumps(table))
     assert copy.manifest.fragments == table.manifest.fragments
     assert "hunter2" not in repr(copy)
+
+
+@pytest.mark.parametrize(
+    ("path", "others", "same"),
+    [
+        ("s3://b/a%3Fx", ("s3://b/a%3Fx/tree/c", "s3://b/a", "s3://b/a%23x"), "s3a://b/a%3Fx/"),
+        ("s3+ddb://b/a%20x?ddbTableName=n", ("s3://b/a", "gs://b/a x"), "s3://b/a x"),
+        ("abfss://c@n.dfs.core.windows.net/a%3Fx", ("az://c/a",), "az://c/a%3Fx"),
+        ("ftp://host/a?x", ("ftp://host/b",), "ftp://host/a?y"),
+    ],
+)
+def test_paths_of_one_place(path: str, others: tuple[str, ...], same: str) -> None:
+    assert canonical(path) == canonical(same)
+    assert canonical(path) not in {canonical(other) for other in others}

@@ -116,17 +116,23 @@ def _link(source: str, target: str) -> bool:
         # as a collision.
         return os.stat(source).st_nlink == 2
     except OSError as error:
+        if error.errno in _NO_SPACE:
+            if os.stat(source).st_nlink == 2:
+                return True
+            # Without a cause: the link was certainly not made.
+            raise StorageError(f"{target}: {error.strerror}") from None
         if error.errno not in _NO_HARD_LINKS:
             raise
         try:
             return rename_without_replace(source, target)
         except OSError as second:
+            has_call = second.errno not in _NO_HARD_LINKS | {errno.EINVAL}
             raise StorageError(
                 f"{target}: the file system has neither hard links ({error.strerror}) nor a rename "
                 "that does not "
                 f"replace ({second.strerror}), so commits on it are not safe; keep the table on "
                 "another store"
-            ) from second
+            ) from (second if has_call else None)
     return True
 
 

@@ -12,7 +12,8 @@ also reaches other processes, such as the Python workers of Spark.
 
 - All writers of a table must use the same lock, including other Lance clients.
 - A lock that cannot be acquired raises. If the exception is a `CommitConflictError`, as in pylance,
-  the commit reads the versions committed meanwhile and starts again.
+  the commit reads the versions committed meanwhile and starts again. Changes that are not commits
+  (tags, branches) fail.
 - If the version exists already, the context manager exits with an error, as in pylance.
 - Files that are not versions of the history (tags, branches) are locked as version 0.
 - Under the lock, the conditional put of the store is used if it has one.
@@ -29,7 +30,7 @@ from typing import Any
 
 from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageError
 from lance_spark.storage.commit.handlers import CommitHandler
-from lance_spark.storage.errors import scrub, translated
+from lance_spark.storage.errors import LockTakenError, scrub, translated
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, import_object
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
@@ -96,9 +97,12 @@ class LockedPut:
             lease = self._lock(version_of(path))
             lease.__enter__()
         except Exception as error:
-            if _is_conflict(error):
-                return False
             # Without a cause: nothing was done.
+            if _is_conflict(error):
+                raise LockTakenError(
+                    f"{name}: another client has the {COMMIT_LOCK}: {self._text_of(error)}; try "
+                    "again later"
+                ) from None
             raise StorageError(
                 f"{name}: the {COMMIT_LOCK} was not granted: {self._text_of(error)}; commit again "
                 "later, or check the lock"

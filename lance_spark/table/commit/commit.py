@@ -37,7 +37,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     naming,
 )
-from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.errors import LockTakenError, is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
 from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
@@ -120,7 +120,9 @@ def commit(
                     "change cannot be detached"
                 )
             return commit_detached(store, transaction, base)
-        if base is not None and versions.is_detached(base.version):
+        if base is None:
+            store.check_new_table()
+        elif versions.is_detached(base.version):
             raise InvalidInputError(
                 f"{store.display}: version {base.version} is detached: only detached versions can "
                 "follow it"
@@ -439,6 +441,9 @@ class _Attempts:
         self.tried = location.version
         try:
             created = versions.create_manifest(store, location, data)
+        except LockTakenError:
+            # What an earlier attempt left open stays open.
+            return None
         except StorageError as error:
             if is_refusal(error):
                 raise

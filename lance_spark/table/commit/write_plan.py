@@ -195,6 +195,7 @@ def _open(
     if not manifests:
         if store.exists(versions.LATEST):
             raise versions.not_a_table(store)
+        store.check_new_table()
         return store, None
     if mode == "create":
         raise TableExistsError(

@@ -39,6 +39,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.proto import table_pb2
+from lance_spark.storage.retry import seen_whole
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal import names
 
@@ -158,7 +159,7 @@ def read_latest(store: ObjectStore, shard: uuid.UUID) -> ShardManifest | None:
 
 
 def publish(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None:
-    """Create a version of a shard manifest; return it as stored, or None if the version exists.
+    """Create a version of a shard manifest; return it as stored, or None if another client has.
 
     Parameters
     ----------
@@ -181,13 +182,28 @@ def publish(store: ObjectStore, manifest: ShardManifest) -> ShardManifest | None
         # Protobuf raises ValueError for a number of more than 64 bits.
         raise InvalidInputError(f"{store.display}: shard {manifest.shard}: {error}") from None
     path = names.manifest_path(manifest.shard, manifest.version)
-    if not store.put_if_absent(path, message):
+    if not store.put_if_absent(path, message) and not _is_own(store, path, message):
         return None
     # The hint spares readers a listing. Without it they find the version, too.
     with suppress(StorageError):
         hint = b'{"version":%d}' % manifest.version
         store.write_bytes(names.hint_path(manifest.shard), hint, durable=False)
     return stored
+
+
+def _is_own(store: ObjectStore, path: str, message: bytes) -> bool:
+    """Return whether an existing version was created by this call.
+
+    The packages of Google Cloud Storage and Azure repeat a request whose answer was lost, and the
+    store refuses the repeated request. Raises StorageError.
+    """
+    if store.is_local:
+        return False
+    try:
+        return seen_whole(lambda: store.read_bytes(path, len(message)), message) == message
+    except CorruptFileError:
+        # It is longer.
+        return False
 
 
 def encode(manifest: ShardManifest) -> bytes:

@@ -102,6 +102,7 @@ def shallow_clone(
     operation = _operation(source, branch=branch, is_shallow=True)
     _check_empty(target)
     if branch is None:
+        target.check_new_table()
         # The source may have been opened long ago. A branch is checked after its creation.
         stored = read_version(source.store, source.version)
         check_identity(source.store.display, stored, source.manifest.identity)
@@ -124,6 +125,7 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     UnsupportedFeatureError, CorruptTableError, StorageError
     """
     target.check_put_if_absent()
+    target.check_new_table()
     _check_empty(target)
     renamed: dict[tuple[int | None, str], str] = {}
     operation = _operation(

@@ -17,6 +17,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import lance_spark
+from lance_spark.dataset import LanceOperation
 from lance_spark.errors import CommitConflictError, InvalidOptionError, LanceError, StorageError
 from lance_spark.storage.commit.lock import version_of
 from lance_spark.storage.errors import is_refusal
@@ -130,6 +131,35 @@ def test_a_conflict_starts_the_commit_again(error_class: Any) -> None:
     written = lance_spark.write_dataset(rows(1), "plain://t", storage_options=options)
     assert written.version == 1
     assert GRANTED == [1]
+
+
+@pytest.mark.parametrize("place", ["plain", "disk"])
+def test_a_lock_that_stays_taken(place: str, tmp_path: Path) -> None:
+    """Nothing was written, and the error says so."""
+    taken = False
+
+    def contended(version: int) -> Any:
+        if taken:
+            raise CommitConflictError("busy", retryable=True)
+        return lock(version)
+
+    uri = "plain://t" if place == "plain" else str(tmp_path / "t")
+    dataset = lance_spark.write_dataset(rows(1), uri, commit_lock=contended)
+    files = {file.path for file in ObjectStore.from_uri(uri).list_tree("_transactions")}
+    taken = True
+    operation = LanceOperation.Restore(1)
+    with pytest.raises(CommitConflictError, match="other writers were faster 2 times"):
+        lance_spark.Dataset.commit(
+            uri, operation, read_version=1, commit_lock=contended, max_retries=1
+        )
+    for change in (lambda: dataset.tags.create("a", 1), lambda: dataset.create_branch("b")):
+        with pytest.raises(StorageError, match="another client has the commit_lock") as caught:
+            change()
+        assert is_refusal(caught.value)
+    taken = False
+    dataset.tags.create("a", 1)
+    assert {file.path for file in ObjectStore.from_uri(uri).list_tree("_transactions")} == files
+    assert lance_spark.open_dataset(uri).version == 1
 
 
 class Denied(Exception):

@@ -95,6 +95,23 @@ def test_create_once_returns_whether_this_client_created_the_file(
     assert not look.answers
 
 
+@pytest.mark.parametrize("theirs", [b"other", b"own, and more", b"a longer file"])
+def test_after_a_lost_answer_the_file_of_another_client_is_known(
+    monkeypatch: pytest.MonkeyPatch, theirs: bytes
+) -> None:
+    class Lost:
+        def put_if_absent(self, path: str, data: bytes) -> bool:
+            raise failed(TimeoutError())
+
+    store = ObjectStore.from_uri(f"memory://lost/{len(theirs)}", {"client_max_retries": "0"})
+    monkeypatch.setattr(store, "_handler", Lost())
+    store.write_bytes("file", theirs)
+    assert store.put_if_absent("file", b"own") is False
+    with pytest.raises(StorageError) as caught:
+        store.put_if_absent("missing", b"own")
+    assert not is_refusal(caught.value)
+
+
 @pytest.mark.parametrize(
     ("puts", "looks", "refused"),
     [

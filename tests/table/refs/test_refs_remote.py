@@ -78,7 +78,7 @@ def test_base_paths_on_s3(aws: Aws) -> None:
     assert [value.path for value in theirs.base_paths().values()] == [base.path]
 
 
-@pytest.mark.parametrize("folder", ["a%20b", "p%2541q", "%C3%BC"])
+@pytest.mark.parametrize("folder", ["a%20b", "p%2541q", "%C3%BC", "n%23m"])
 def test_escapes_in_paths_on_s3(aws: Aws, folder: str) -> None:
     """`%20` is a space, for both clients and in base paths, and `%25` a percent sign."""
     mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
