@@ -16,7 +16,10 @@ from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import open_table, read_latest
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.metadata.clone import Clone
+from lance_spark.table.paths import DATA
 from lance_spark.table.refs.clones import shallow_clone
 
 #: Operations that do not depend on the version that they were planned on.
@@ -40,7 +43,7 @@ def commit_user_operation(
     ------
     InvalidInputError
         `planned_on` is missing, or 0 for another operation than an overwrite, or `change` is not an
-        operation or transaction.
+        operation or transaction, or its fragments were written to another table or branch.
     LanceError
         The errors of `commit`.
     """
@@ -58,6 +61,7 @@ def commit_user_operation(
         )
     if transaction.read_version:
         base = read_version(store, transaction.read_version)
+    _check_place(store, transaction.operation)
     return commit(
         store,
         transaction,
@@ -67,6 +71,22 @@ def commit_user_operation(
         detached=detached,
         timeout=timeout,
     ).version
+
+
+def _check_place(store: ObjectStore, operation: Operation) -> None:
+    """Check that the first file of new fragments is below the root.
+
+    Fragments that were written to another branch would make the table unreadable.
+    """
+    if not isinstance(operation, Append | Overwrite):
+        return
+    files = (file for fragment in operation.fragments for file in fragment.files)
+    first = next((file.path for file in files if file.base_id is None), None)
+    if first is not None and not store.exists(f"{DATA}/{first}"):
+        raise InvalidInputError(
+            f"{store.display}: the data file {first} of the new fragments was not found there; "
+            "write the fragments to the table and branch to which they are committed"
+        )
 
 
 def _clone(store: ObjectStore, operation: Clone) -> Manifest:

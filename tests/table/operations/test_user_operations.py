@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +364,22 @@ def test_an_overwrite_does_not_add_base_paths(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"cannot add base paths \(initial_bases\)"):
         lance_spark.Dataset.commit(path, LanceOperation.Overwrite(data.schema, fragments, bases))
     assert lance.dataset(path).to_table().equals(data)
+
+
+@pytest.mark.parametrize("operation", ["Append", "Overwrite"])
+def test_fragments_of_another_branch_are_refused(tmp_path: Path, operation: str) -> None:
+    data = pa.table({"k": range(6)})
+    main = lance_spark.write_dataset(data, str(tmp_path / "t"))
+    branch = main.create_branch("b")
+    changes = {
+        "Append": LanceOperation.Append,
+        "Overwrite": partial(LanceOperation.Overwrite, data.schema),
+    }
+    elsewhere = changes[operation](write_fragments(data, main.uri))
+    with pytest.raises(InvalidInputError, match="of the new fragments was not found there"):
+        lance_spark.Dataset.commit(branch.uri, elsewhere, branch.version)
+    here = changes[operation](write_fragments(data, branch.uri))
+    lance_spark.Dataset.commit(branch.uri, here, branch.version)
+    newest = main.checkout_version(("b", None))
+    assert newest.count_rows() == {"Append": 12, "Overwrite": 6}[operation]
+    assert lance.dataset(main.uri).checkout_version(("b", None)).to_table() == newest.to_table()
