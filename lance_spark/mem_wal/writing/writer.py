@@ -376,7 +376,10 @@ class ShardWriter:
     def _store(self, rows: pa.Table, properties: Mapping[str, str]) -> None:
         """Store rows as the next entry of the log."""
         self._check_usable()
+        self._make_room(rows)
         started = time.monotonic()
+        # pylance counts the batches of entries, and not the entries.
+        rows = rows.combine_chunks()
         self._remember(self._log.append(rows, self._generation, properties))
         self._counts["wal_flush_count"] += 1
         self._counts["wal_flush_bytes"] += rows.nbytes
@@ -392,6 +395,15 @@ class ShardWriter:
             # The rows are stored. The caller must not take them for lost and put them again: the
             # next call raises the error.
             self._failure = error
+
+    def _make_room(self, rows: pa.Table) -> None:
+        """Flush before an entry that makes the MemTable larger than the options say.
+
+        After a crash, pylance would not read its entries: they have one generation, so that it
+        cannot flush a part of them.
+        """
+        if self._memtable_rows + rows.num_rows > self._options.max_memtable_rows:
+            self._flush()
 
     def _remember(self, entry: Entry) -> None:
         if entry.rows is not None and entry.rows.num_rows:

@@ -206,6 +206,30 @@ def test_a_full_memtable_becomes_an_sstable(uri: str) -> None:
     assert len(ours(uri)) == 250
 
 
+def test_pylance_reads_a_generation_that_was_nearly_full(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(uri, "own", max_memtable_rows=100)
+    writer.put(rows(list(range(10, 80)), "a"))
+    # The writer is killed before the flush that follows the entry.
+    monkeypatch.setattr(type(writer), "_flush_if_full", lambda self: None)
+    writer.put(rows(list(range(80, 150)), "b"))
+    with lance.dataset(uri).mem_wal_writer(SHARD, max_memtable_rows=100) as next_writer:
+        assert next_writer.lsm_scanner().count_rows() == 143
+    assert len(ours(uri)) == 143
+
+
+def test_pylance_reads_entries_of_many_batches(uri: str) -> None:
+    writer = writer_of(uri, "own", max_memtable_batches=100)
+    for first in (10, 90):
+        added = rows(list(range(first, first + 80)), "a")
+        writer.put(pa.Table.from_batches(added.to_batches(max_chunksize=1)))
+    writer.close(flush=False)
+    with lance.dataset(uri).mem_wal_writer(SHARD, max_memtable_batches=100) as next_writer:
+        assert next_writer.lsm_scanner().count_rows() == 163
+    assert theirs(uri) == ours(uri)
+
+
 @pytest.mark.parametrize("interval", [10_000, 2**64 - 1])
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_puts_that_are_not_durable_share_entries(interval: int, uri: str) -> None:
