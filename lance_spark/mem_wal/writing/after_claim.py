@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
 from lance_spark.mem_wal.writing.claims import Claim
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.details import MemWalDetails, details_of
@@ -34,7 +34,9 @@ def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) ->
         The MemWAL was disabled.
     CommitConflictError
         It was initialized again meanwhile.
-    CorruptTableError, StorageError
+    CorruptTableError
+        The rows of the shard count as compacted before they are written.
+    StorageError
     """
     manifest = claimed.manifest
     newest = details_of(read_latest(store))
@@ -56,4 +58,12 @@ def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) ->
             f"while a writer of shard {manifest.shard} was opened, and nothing is stored; open the "
             "writer again",
             retryable=True,
+        )
+    if manifest.current_generation < first:
+        raise CorruptTableError(
+            f"{store.display}: shard {manifest.shard} is at generation "
+            f"{manifest.current_generation}, but the table counts generation {first - 1} of it as "
+            "compacted, so that no reader would find new rows, and nothing is stored: another "
+            "client has made the shard on a branch or clone, which has the progress of its origin; "
+            "write to a shard with another id"
         )
