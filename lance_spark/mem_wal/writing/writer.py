@@ -44,19 +44,19 @@ from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.sharding import FieldEntries
 from lance_spark.mem_wal.sstable import key_columns, write_sstable
-from lance_spark.mem_wal.writing.after_claim import check_mem_wal
+from lance_spark.mem_wal.writing.after_claim import check_mem_wal, check_readable
 from lance_spark.mem_wal.writing.arrow_data import as_table
 from lance_spark.mem_wal.writing.belonging import check_shard
 from lance_spark.mem_wal.writing.claims import Claim, claim
 from lance_spark.mem_wal.writing.log import Log
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.publishing import publish_sstable
+from lance_spark.mutations.commits import at_version
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
 from lance_spark.table.mem_wal.shard_manifest import read_manifest
 from lance_spark.table.mem_wal.stream_progress import progress_in
 from lance_spark.table.open import OpenTable
 from lance_spark.table.open import read_latest as read_latest_version
-from lance_spark.table.paths import TablePaths
 
 _COUNTS = (
     "put_count",
@@ -457,8 +457,8 @@ class ShardWriter:
         started = time.monotonic()
         store = self._table.store
         # A column that was renamed or dropped since would be in the SSTable under its old name.
-        manifest = read_latest_version(store)
-        table = OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
+        table = at_version(self._table, read_latest_version(store))
+        check_readable(table, self._shard)
         rows = LogRows.of(store, self._shard, self._memtable).read(table.schema.fields)
         covered = self._memtable[-1].position
         batches = [progress_in(entry.properties) for entry in self._memtable]

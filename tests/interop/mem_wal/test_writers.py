@@ -283,6 +283,20 @@ def test_a_closed_writer_refuses_calls(uri: str) -> None:
         writer.put(rows([1], "a"))
 
 
+@pytest.mark.parametrize("change", ["overwrite", "drop"])
+def test_a_writer_notices_that_pylance_has_taken_the_mem_wal_away(uri: str, change: str) -> None:
+    writer = writer_of(uri, "own")
+    writer.put(rows([10], "a"))
+    if change == "drop":
+        lance.dataset(uri).drop_index("__lance_mem_wal")
+    else:
+        lance.write_dataset(rows([1], "other"), uri, mode="overwrite")
+    writer.put(rows([11], "a"))
+    with pytest.raises(InvalidInputError, match="the MemWAL was removed"):
+        writer.close()
+    assert set(ours(uri)) == ({1} if change == "overwrite" else {1, 2, 3})
+
+
 def test_tables_without_key_are_appended_to(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     lance.write_dataset(pa.table({"a": [1, 1]}), uri)
