@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from lance_spark.change_feed.diff import is_first_of_clone
-from lance_spark.errors import CorruptTableError
+from lance_spark.errors import CorruptTableError, UnsupportedFeatureError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.versions import list_manifests
@@ -65,8 +65,12 @@ def check_generations(
 def _inherited(store: ObjectStore) -> Mapping[uuid.UUID, int]:
     """Return the progress that a branch or clone began with; empty for other tables."""
     locations = list_manifests(store)
-    oldest = read_version(store, locations[0].version) if locations else None
-    if oldest is None or not is_first_of_clone(store, oldest):
+    try:
+        oldest = read_version(store, locations[0].version) if locations else None
+        if oldest is None or not is_first_of_clone(store, oldest):
+            return {}
+    except (VersionNotFoundError, UnsupportedFeatureError):
+        # It is cleaned up meanwhile, or has a later operation.
         return {}
     details = details_of(oldest)
     return {} if details is None else details.compacted
