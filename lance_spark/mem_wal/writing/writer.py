@@ -108,7 +108,7 @@ class ShardWriter:
         self._pending: list[pa.Table] = []
         #: Entries of the MemTable, in the order of the log.
         self._memtable: list[Entry] = []
-        self._memtable_rows = self._memtable_bytes = 0
+        self._memtable_rows = self._memtable_bytes = self._memtable_batches = 0
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._timer: threading.Timer | None = None
         spec_id = spec.spec_id if spec is not None else 0
@@ -399,8 +399,7 @@ class ShardWriter:
     def _make_room(self, rows: pa.Table) -> None:
         """Flush before an entry that makes the MemTable larger than the options say.
 
-        After a crash, pylance would not read its entries: they have one generation, so that it
-        cannot flush a part of them.
+        After a crash, pylance would not read its entries, which all have one generation.
         """
         if self._memtable_rows + rows.num_rows > self._options.max_memtable_rows:
             self._flush()
@@ -410,6 +409,7 @@ class ShardWriter:
             self._memtable.append(entry)
             self._memtable_rows += entry.rows.num_rows
             self._memtable_bytes += entry.rows.nbytes
+            self._memtable_batches += entry.rows.column(0).num_chunks
 
     def _replay(self, claimed: Claim) -> None:
         """Read the rows of the log into memory, and flush older generations of them.
@@ -445,7 +445,7 @@ class ShardWriter:
         if (
             self._memtable_rows >= self._options.max_memtable_rows
             or self._memtable_bytes >= self._options.max_memtable_size
-            or len(self._memtable) >= self._options.max_memtable_batches
+            or self._memtable_batches >= self._options.max_memtable_batches
         ):
             self._flush()
 
@@ -471,7 +471,7 @@ class ShardWriter:
             raise
         self._generation += 1
         self._memtable.clear()
-        self._memtable_rows = self._memtable_bytes = 0
+        self._memtable_rows = self._memtable_bytes = self._memtable_batches = 0
         self._counts["memtable_flush_count"] += 1
         self._counts["memtable_flush_rows"] += rows.num_rows
         self._counts["memtable_flush_time_ms"] += _milliseconds(started)

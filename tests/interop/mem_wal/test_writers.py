@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,22 @@ def test_pylance_reads_entries_of_many_batches(uri: str) -> None:
     assert theirs(uri) == ours(uri)
 
 
+def test_batches_of_pylance_count(uri: str) -> None:
+    """pylance stores many puts that are not durable as one entry."""
+    first = writer_of(uri, "pylance", durable_write=False, max_wal_flush_interval_ms=200)
+    for number in range(90):
+        first.put(rows([10 + number], "a"))
+    deadline = time.monotonic() + 20
+    while len(ours(uri)) < 93 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    writer = writer_of(uri, "own", max_memtable_batches=100)
+    for number in range(20):
+        writer.put(rows([200 + number], "b"))
+    writer.close(flush=False)
+    with lance.dataset(uri).mem_wal_writer(SHARD, max_memtable_batches=100) as next_writer:
+        assert next_writer.lsm_scanner().count_rows() == 113
+
+
 @pytest.mark.parametrize("interval", [10_000, 2**64 - 1])
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_puts_that_are_not_durable_share_entries(interval: int, uri: str) -> None:
@@ -244,8 +261,6 @@ def test_puts_that_are_not_durable_share_entries(interval: int, uri: str) -> Non
 
 
 def test_waiting_rows_are_stored_after_the_interval(uri: str) -> None:
-    import time
-
     writer = writer_of(uri, "own", durable_write=False, max_wal_flush_interval_ms=20)
     writer.put(rows([10], "a"))
     deadline = time.monotonic() + 20
