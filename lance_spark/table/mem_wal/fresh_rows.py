@@ -81,7 +81,7 @@ def fresh_field_ids(store: ObjectStore, compacted: Mapping[uuid.UUID, int]) -> s
                 ids.update(f.id for f in fields if f.parent_id >= 0 or f.name != names.TOMBSTONE)
         position = manifest.replay_after + 1
         while (schema := _schema_at(store, shard, position)) is not None:
-            stack = list(schema)
+            stack = [field for field in schema if field.name != names.TOMBSTONE]
             while stack:
                 field = stack.pop()
                 recorded = (field.metadata or {}).get(_FIELD_ID, b"")
