@@ -36,6 +36,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal.drain import drain
 from lance_spark.mem_wal.entries import TOMBSTONE
+from lance_spark.mem_wal.inherited import check_generations
 from lance_spark.mem_wal.key_index import key_values
 from lance_spark.mem_wal.sstable import key_columns, live_rows, open_sstable
 from lance_spark.mutations.commits import at_version, check_rows_writable, retry_on_conflict
@@ -76,8 +77,7 @@ class MemWalCompaction:
     Attributes
     ----------
     version : int
-        The version of the base table with the rows; the version as it was if there was nothing to
-        do.
+        The version of the base table with the rows, or as it was if there was nothing to do.
     generations : mapping of UUID to int
         The newest generation of each shard that was compacted.
     num_sstables : int
@@ -160,7 +160,6 @@ class MemWalTask:
         rewriter = RowRewriter(table, schema, names, tag=self.tag, first=self.first)
         key = primary_key(schema)
         keys = KeyFilter([path[-1].arrow_field.type for path in key])
-        num_deleted = 0
         with naming(table.store.display), abort_on_error(rewriter.abort):
             fresh = _newest_rows(table, self.shards) if key else _all_rows(table, self.shards)
             rows, addresses = _find(table, fresh) if key else _NO_MATCHES
@@ -171,7 +170,7 @@ class MemWalTask:
             is_first[1:] = rows[1:] != rows[:-1]
             is_moved = is_first & ~is_deleted[rows]
             rewriter.mark_deleted(addresses[~is_moved])
-            num_deleted += int((~is_moved).sum())
+            num_deleted = int((~is_moved).sum())
             moved, old = rows[is_moved], addresses[is_moved]
             for part, batch in _parts(values, moved):
                 rewriter.move(old[part], batch)
@@ -313,14 +312,15 @@ def plan_shards(table: OpenTable) -> tuple[OpenTable, list[ShardSsTables]]:
     InvalidInputError
         The table has no MemWAL.
     CorruptTableError
-        A shard lacks an SSTable whose rows the base table does not have, or the table has no
-        columns.
+        A shard lacks an SSTable whose rows the base table does not have, or has one that counts as
+        compacted and is not; or the table has no columns.
     CorruptFileError, StorageError
     """
     store = table.store
     manifests = read_shards(table)
     newest = at_version(table, read_latest_version(store))
     details = mem_wal_of(newest)
+    check_generations(store, manifests, details.compacted)
     if not newest.schema.names:
         raise CorruptTableError(f"{store.display}: the table has a MemWAL, but no columns")
     shards = []

@@ -22,6 +22,7 @@ from functools import cached_property
 
 from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.mem_wal.entries import Entry, read_tail
+from lance_spark.mem_wal.inherited import check_generations
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.details import MemWalDetails, details_of
@@ -156,7 +157,8 @@ def read_state(table: OpenTable) -> FreshState:
     Raises
     ------
     CorruptTableError
-        A shard lacks an SSTable whose rows the base table does not have.
+        A shard lacks an SSTable whose rows the base table does not have, or has one that counts as
+        compacted and is not.
     CorruptFileError, UnsupportedFeatureError, StorageError
     """
     store = table.store
@@ -171,6 +173,7 @@ def read_state(table: OpenTable) -> FreshState:
             filter(None, (_missing(shard, details.compacted) for shard in manifests)), ""
         )
         if not problem:
+            check_generations(store, manifests, details.compacted)
             return FreshState(newest, details, tuple(manifests))
     raise CorruptTableError(
         f"{store.display}: {problem}. A restore of an older version of the table causes this, if "

@@ -10,6 +10,7 @@ from lance_spark.arguments import check_least
 from lance_spark.dataset.fresh.rows import FreshRows
 from lance_spark.dataset.planning import PlanMethods
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.mem_wal.inherited import check_generations
 from lance_spark.mem_wal.snapshot import FreshState
 from lance_spark.table.mem_wal.details import details_of
 from lance_spark.table.mem_wal.names import is_sstable_folder
@@ -82,6 +83,7 @@ def rows_of(
         A generation of a shard is given twice, or a column of the key does not exist.
     UnsupportedFeatureError
         The table has no primary key, and `pk_columns` is not given.
+    CorruptTableError, StorageError
     """
     table = dataset._table
     manifests = []
@@ -100,7 +102,10 @@ def rows_of(
                 spec_id=snapshot.spec_id,
             )
         )
-    state = FreshState(table, details_of(table.manifest), tuple(manifests), has_logs=False)
+    details = details_of(table.manifest)
+    if details is not None:
+        check_generations(table.store, manifests, details.compacted)
+    state = FreshState(table, details, tuple(manifests), has_logs=False)
     rows = FreshRows(table, dataset._storage_options, state, pk_columns)
     if not rows.key_columns:
         raise UnsupportedFeatureError(f"{table.store.display}: the table has no primary key")

@@ -21,6 +21,7 @@ from itertools import islice
 import pyarrow as pa
 
 from lance_spark.errors import MissingFileError
+from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mem_wal import bloom_filter
 from lance_spark.mem_wal.entries import TOMBSTONE
@@ -31,7 +32,12 @@ from lance_spark.mem_wal.fresh.key_sets import (
     SsTableKeys,
 )
 from lance_spark.mem_wal.fresh.pruning import selected_keys, selected_shards
-from lance_spark.mem_wal.fresh.tasks import TOMBSTONE_ID, LogTask, SsTableTask, Unshadowed
+from lance_spark.mem_wal.fresh.tasks import (
+    TOMBSTONE_FIELD,
+    LogTask,
+    SsTableTask,
+    Unshadowed,
+)
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.snapshot import FreshState, ShardState
 from lance_spark.mem_wal.sstable import open_sstable
@@ -41,7 +47,7 @@ from lance_spark.storage.parallel import read_all
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.mem_wal.shard_manifest import ShardManifest, SsTable
 from lance_spark.table.open import OpenTable
-from lance_spark.table.paths import TablePaths
+from lance_spark.table.paths import LAST_LEGACY, TablePaths
 from lance_spark.table.primary_key import primary_key
 
 
@@ -156,7 +162,8 @@ class FreshScan:
         shard, sstable = place
         table = self.state.table
         opened = open_sstable(table, shard, sstable.folder)
-        slices = [FragmentSlice(part, 0, part.physical_rows) for part in _fragments(opened)]
+        fragments, tombstone = _fragments(opened)
+        slices = [FragmentSlice(part, 0, part.physical_rows) for part in fragments]
         return SsTableTask(
             uri=opened.store.uri,
             lance_schema=Schema(()),
@@ -164,6 +171,7 @@ class FreshScan:
             batch_size=1 << 16,
             storage_options=dict(table.store.options),
             generation=sstable.generation,
+            tombstone=tombstone,
         )
 
     def _shard_rows(self, state: ShardState, tasks: tuple[SsTableTask, ...]) -> _ShardRows:
@@ -266,7 +274,7 @@ class FreshSources:
             for number, sstable in enumerate(shard.sstables):
                 newer = shard.keys[number + 1 :]
                 keys = KeySet(newer, self.paths) if newer else None
-                unshadowed = Unshadowed(keys, has_tombstones=True, conditions=conditions)
+                unshadowed = Unshadowed(keys, sstable.tombstone, conditions)
                 tasks.append(
                     replace(
                         sstable,
@@ -276,7 +284,7 @@ class FreshSources:
                     )
                 )
             if shard.log is not None:
-                unshadowed = Unshadowed(None, has_tombstones=True, conditions=conditions)
+                unshadowed = Unshadowed(None, TOMBSTONE_FIELD, conditions)
                 tasks.append(self._log_task(shard, shard.log, schema, unshadowed, batch_size))
         return tasks
 
@@ -303,20 +311,24 @@ class FreshSources:
         )
 
 
-def _fragments(table: OpenTable) -> tuple[Fragment, ...]:
-    """Return the fragments of an SSTable, with the id of scans for `_tombstone`."""
+def _fragments(table: OpenTable) -> tuple[Sequence[Fragment], Field]:
+    """Return the fragments of an SSTable for scans, and the column `_tombstone` in them."""
     from lance_spark.table.fragments.row_counts import counted_fragments
 
     fragments = counted_fragments(table.paths, table.manifest)
-    tombstone = next((top.id for top in table.schema.fields if top.name == TOMBSTONE), None)
+    tombstone = next((top for top in table.schema.fields if top.name == TOMBSTONE), None)
     if tombstone is None:
-        return fragments
+        return fragments, TOMBSTONE_FIELD
+    if table.manifest.data_storage_version <= LAST_LEGACY:
+        # pylance writes such files if the base table has them. They find columns by their ids. No
+        # column of the base table has this id: no client adds columns without values there.
+        return fragments, replace(TOMBSTONE_FIELD, id=tombstone.id)
     renumbered = []
     for fragment in fragments:
         proto = fragment.to_proto()
         for file in proto.files:
             file.fields[:] = [
-                TOMBSTONE_ID if number == tombstone else number for number in file.fields
+                TOMBSTONE_FIELD.id if number == tombstone.id else number for number in file.fields
             ]
         renumbered.append(Fragment.from_proto(proto, fragment.source))
-    return tuple(renumbered)
+    return renumbered, TOMBSTONE_FIELD

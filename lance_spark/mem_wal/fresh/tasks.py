@@ -32,7 +32,7 @@ from lance_spark.table.paths import TablePaths
 
 #: Id that `_tombstone` has in scans. Its id in an SSTable can belong to a column of the base table.
 TOMBSTONE_ID = 2**31 - 2
-_TOMBSTONE_FIELD = Field(TOMBSTONE, TOMBSTONE_ID, "bool")
+TOMBSTONE_FIELD = Field(TOMBSTONE, TOMBSTONE_ID, "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +43,22 @@ class Unshadowed:
     ----------
     keys : KeySet or None
         Rows with these keys are hidden.
-    has_tombstones : bool
-        Whether rows have the column `_tombstone`.
+    tombstone : Field or None
+        The column `_tombstone`, if rows have it.
     conditions : tuple of Condition
         Evaluated on the other rows only.
     """
 
     keys: KeySet | None
-    has_tombstones: bool = False
+    tombstone: Field | None = None
     conditions: tuple[Condition, ...] = ()
 
     @property
     def paths(self) -> tuple[tuple[Field, ...], ...]:
         """The columns that it reads."""
         paths: list[tuple[Field, ...]] = []
-        if self.has_tombstones:
-            paths.append((_TOMBSTONE_FIELD,))
+        if self.tombstone is not None:
+            paths.append((self.tombstone,))
         if self.keys is not None:
             paths += self.keys.paths
         paths += (path for condition in self.conditions for path in condition.paths)
@@ -67,8 +67,8 @@ class Unshadowed:
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for each row of a batch whether the condition holds; never null."""
         visible = np.ones(batch.num_rows, np.bool_)
-        if self.has_tombstones:
-            flags = values_at(batch, (_TOMBSTONE_FIELD,)).fill_null(False)
+        if self.tombstone is not None:
+            flags = values_at(batch, (self.tombstone,)).fill_null(False)
             visible &= ~flags.to_numpy(zero_copy_only=False)
         if self.keys is not None and visible.any():
             visible &= ~self.keys.has(batch)
@@ -99,9 +99,12 @@ class SsTableTask(ScanTask):
     Attributes
     ----------
     generation : int
+    tombstone : Field
+        The column `_tombstone` of its files.
     """
 
     generation: int
+    tombstone: Field = TOMBSTONE_FIELD
 
     def _batches(
         self,
@@ -150,7 +153,7 @@ class LogTask(ScanTask):
         """Yield the rows."""
         columns = self.lance_schema.fields
         filter_fields = Schema.of_paths(
-            path for part in self.filters for path in part.paths if path[0] != _TOMBSTONE_FIELD
+            path for part in self.filters for path in part.paths if path[0] != TOMBSTONE_FIELD
         ).fields
         key_fields = Schema.of_paths(self.paths).fields
         fields = [*columns, *filter_fields, *key_fields]

@@ -25,7 +25,8 @@ from lance_spark.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from lance_spark.mem_wal.compaction import compact_mem_wal
+from lance_spark.mem_wal.compaction import compact_mem_wal, read_shards
+from lance_spark.mem_wal.inherited import check_generations
 from lance_spark.mem_wal.writing.claims import change_status, seal
 from lance_spark.mem_wal.writing.flush import flush_logs
 from lance_spark.mutations.commits import at_version, change_schema
@@ -67,6 +68,7 @@ def disable_mem_wal(table: OpenTable, options: CommitOptions, *, compact: bool =
             f"{store.display}: the table has no MemWAL, and no files of one; nothing is left to do"
         )
     if details is not None:
+        check_generations(store, read_shards(newest), details.compacted)
         if compact and any(shards_with_fresh_rows(store, details.compacted)):
             flush_logs(newest)
             compact_mem_wal(newest, options)

@@ -10,14 +10,15 @@ was made before the commit; and the writer of each later shard finds that the Me
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 
-from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
 from lance_spark.mem_wal.writing.claims import Claim
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.mem_wal.details import MemWalDetails, details_of
 from lance_spark.table.mem_wal.shard_manifest import publish
-from lance_spark.table.open import read_latest
+from lance_spark.table.open import OpenTable, read_latest
 
 
 def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) -> None:
@@ -34,7 +35,9 @@ def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) ->
         The MemWAL was disabled.
     CommitConflictError
         It was initialized again meanwhile.
-    CorruptTableError, StorageError
+    CorruptTableError
+        The rows of the shard count as compacted before they are written.
+    StorageError
     """
     manifest = claimed.manifest
     newest = details_of(read_latest(store))
@@ -56,4 +59,31 @@ def check_mem_wal(store: ObjectStore, details: MemWalDetails, claimed: Claim) ->
             f"while a writer of shard {manifest.shard} was opened, and nothing is stored; open the "
             "writer again",
             retryable=True,
+        )
+    if manifest.current_generation < first:
+        raise CorruptTableError(
+            f"{store.display}: shard {manifest.shard} is at generation "
+            f"{manifest.current_generation}, but the table counts generation {first - 1} of it as "
+            "compacted, so that no reader would find new rows, and nothing is stored: another "
+            "client has made the shard on a branch or clone, which has the progress of its origin; "
+            "write to a shard with another id"
+        )
+
+
+def check_readable(table: OpenTable, shard: uuid.UUID) -> None:
+    """Raise an error if no reader of the newest version looks for the rows of shards.
+
+    Clients that disable a MemWAL seal its shards. pylance leaves them as they are if it overwrites
+    the table, or drops the index.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if details_of(table.manifest) is None:
+        raise InvalidInputError(
+            f"{table.store.display}: the MemWAL was removed: another client disabled or dropped "
+            "it, or overwrote the table. Readers do not find what this writer has put since into "
+            f"shard {shard}; initialize a MemWAL again (Dataset.initialize_mem_wal, "
+            "LanceTable.initializeMemWal), open a new writer, and put these rows again"
         )

@@ -44,19 +44,19 @@ from lance_spark.mem_wal.entries import Entry, delete_rows, put_rows
 from lance_spark.mem_wal.log_rows import LogRows
 from lance_spark.mem_wal.sharding import FieldEntries
 from lance_spark.mem_wal.sstable import key_columns, write_sstable
-from lance_spark.mem_wal.writing.after_claim import check_mem_wal
+from lance_spark.mem_wal.writing.after_claim import check_mem_wal, check_readable
 from lance_spark.mem_wal.writing.arrow_data import as_table
 from lance_spark.mem_wal.writing.belonging import check_shard
 from lance_spark.mem_wal.writing.claims import Claim, claim
 from lance_spark.mem_wal.writing.log import Log
 from lance_spark.mem_wal.writing.options import WriterOptions
 from lance_spark.mem_wal.writing.publishing import publish_sstable
+from lance_spark.mutations.commits import at_version
 from lance_spark.table.mem_wal.details import MemWalDetails, ShardingSpec
 from lance_spark.table.mem_wal.shard_manifest import read_manifest
 from lance_spark.table.mem_wal.stream_progress import progress_in
 from lance_spark.table.open import OpenTable
 from lance_spark.table.open import read_latest as read_latest_version
-from lance_spark.table.paths import TablePaths
 
 _COUNTS = (
     "put_count",
@@ -108,7 +108,7 @@ class ShardWriter:
         self._pending: list[pa.Table] = []
         #: Entries of the MemTable, in the order of the log.
         self._memtable: list[Entry] = []
-        self._memtable_rows = self._memtable_bytes = 0
+        self._memtable_rows = self._memtable_bytes = self._memtable_batches = 0
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._timer: threading.Timer | None = None
         spec_id = spec.spec_id if spec is not None else 0
@@ -376,7 +376,10 @@ class ShardWriter:
     def _store(self, rows: pa.Table, properties: Mapping[str, str]) -> None:
         """Store rows as the next entry of the log."""
         self._check_usable()
+        self._make_room(rows)
         started = time.monotonic()
+        # pylance counts the batches of entries, and not the entries.
+        rows = rows.combine_chunks()
         self._remember(self._log.append(rows, self._generation, properties))
         self._counts["wal_flush_count"] += 1
         self._counts["wal_flush_bytes"] += rows.nbytes
@@ -393,11 +396,20 @@ class ShardWriter:
             # next call raises the error.
             self._failure = error
 
+    def _make_room(self, rows: pa.Table) -> None:
+        """Flush before an entry that makes the MemTable larger than the options say.
+
+        After a crash, pylance would not read its entries, which all have one generation.
+        """
+        if self._memtable_rows + rows.num_rows > self._options.max_memtable_rows:
+            self._flush()
+
     def _remember(self, entry: Entry) -> None:
         if entry.rows is not None and entry.rows.num_rows:
             self._memtable.append(entry)
             self._memtable_rows += entry.rows.num_rows
             self._memtable_bytes += entry.rows.nbytes
+            self._memtable_batches += entry.rows.column(0).num_chunks
 
     def _replay(self, claimed: Claim) -> None:
         """Read the rows of the log into memory, and flush older generations of them.
@@ -433,7 +445,7 @@ class ShardWriter:
         if (
             self._memtable_rows >= self._options.max_memtable_rows
             or self._memtable_bytes >= self._options.max_memtable_size
-            or len(self._memtable) >= self._options.max_memtable_batches
+            or self._memtable_batches >= self._options.max_memtable_batches
         ):
             self._flush()
 
@@ -445,8 +457,8 @@ class ShardWriter:
         started = time.monotonic()
         store = self._table.store
         # A column that was renamed or dropped since would be in the SSTable under its old name.
-        manifest = read_latest_version(store)
-        table = OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
+        table = at_version(self._table, read_latest_version(store))
+        check_readable(table, self._shard)
         rows = LogRows.of(store, self._shard, self._memtable).read(table.schema.fields)
         covered = self._memtable[-1].position
         batches = [progress_in(entry.properties) for entry in self._memtable]
@@ -459,7 +471,7 @@ class ShardWriter:
             raise
         self._generation += 1
         self._memtable.clear()
-        self._memtable_rows = self._memtable_bytes = 0
+        self._memtable_rows = self._memtable_bytes = self._memtable_batches = 0
         self._counts["memtable_flush_count"] += 1
         self._counts["memtable_flush_rows"] += rows.num_rows
         self._counts["memtable_flush_time_ms"] += _milliseconds(started)

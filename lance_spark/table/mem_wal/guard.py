@@ -12,6 +12,7 @@ in the base table |
 | a new column with values, a column that becomes not nullable or gets another type, another \
 primary key | always |
 | a column with the name `_tombstone` | always |
+| a new column with the id of a dropped one | while rows of shards have values for this id |
 | drop of a column of the key or of the sharding | always |
 | drop of the MemWAL | while a shard has rows that are not in the base table |
 
@@ -32,7 +33,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.indexes.sections import MEM_WAL, read_section
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.mem_wal.details import MemWalDetails, decode, find_index
-from lance_spark.table.mem_wal.fresh_rows import shards_with_fresh_rows
+from lance_spark.table.mem_wal.fresh_rows import fresh_field_ids, shards_with_fresh_rows
 from lance_spark.table.mem_wal.names import TOMBSTONE
 from lance_spark.table.mem_wal.shard_manifest import list_shards
 
@@ -215,6 +216,8 @@ def _check_schema(
     if _key(before) != _key(after):
         raise schema_refusal(store, "the primary key cannot be changed")
     added = after.keys() - before.keys()
+    if added and not is_new:
+        _check_new_ids(store, details, {number: after[number].name for number in added})
     for number, field in after.items():
         old = before.get(number)
         is_renamed = old is None or old.name != field.name
@@ -238,6 +241,21 @@ def _check_schema(
     if computed is not None:
         raise schema_refusal(
             store, f"values of the new column {after[computed].name!r} cannot be computed"
+        )
+
+
+def _check_new_ids(store: ObjectStore, details: MemWalDetails, added: Mapping[int, str]) -> None:
+    """Raise an error if a new field has the id of a dropped one that rows of shards still have.
+
+    Clients that do not record the greatest id (`_record_field_ids`) make the id free by a drop.
+    """
+    used = min(fresh_field_ids(store, details.compacted) & added.keys(), default=None)
+    if used is not None:
+        raise UnsupportedFeatureError(
+            f"{store.display}: column {added[used]!r} would get the field id {used} of a dropped "
+            f"column, for which rows of the MemWAL (index {MEM_WAL}) still have values; compact it "
+            "before, with the rows of its logs (Dataset.compact_mem_wal, LanceTable.compactMemWal, "
+            "flush=True)"
         )
 
 

@@ -312,5 +312,24 @@ def test_a_new_column_never_gets_the_id_of_a_dropped_one(tmp_path: Path) -> None
     assert sorted(lance.dataset(path).to_table().to_pylist(), key=lambda row: row["id"]) == rows
 
 
+@pytest.mark.parametrize("is_log", [False, True])
+def test_a_new_column_with_the_id_of_one_that_pylance_dropped(tmp_path: Path, is_log: bool) -> None:
+    """pylance records no greatest id, and no file of the base table has the dropped column."""
+    path = str(tmp_path / "t")
+    point = pa.struct([pa.field("x", pa.string())])
+    schema = pa.schema([SCHEMA.field("id"), pa.field("c", point)])
+    lance_spark.write_dataset(schema.empty_table(), path).initialize_mem_wal(unsharded=True)
+    writer = lance_spark.open_dataset(path).mem_wal_writer()
+    writer.put(pa.table({"id": [1], "c": [{"x": "old"}]}, schema))
+    writer.close(flush=not is_log)
+    lance.dataset(path).drop_columns(["c"])
+    added = pa.schema([pa.field("d", pa.struct([pa.field("y", pa.string())]))])
+    with pytest.raises(UnsupportedFeatureError, match="field id 1 of a dropped column"):
+        lance_spark.open_dataset(path).add_columns(added)
+    lance_spark.open_dataset(path).compact_mem_wal(flush=True).add_columns(added)
+    rows = [{"id": 1, "d": None}]
+    assert fresh_rows(path) == lance.dataset(path).to_table().to_pylist() == rows
+
+
 def fresh_rows(path: str) -> list[dict[str, Any]]:
     return lance_spark.open_dataset(path).fresh().to_table().to_pylist()

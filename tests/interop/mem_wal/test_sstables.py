@@ -225,3 +225,21 @@ def test_json_of_a_log(tmp_path: Path) -> None:
     folder = write_sstable(table, shard, 1, logged).folder
     sstable = lance.dataset(tmp_path / "t/_mem_wal" / str(shard) / folder)
     assert sstable.to_table()["doc"].to_pylist() == rows["doc"].to_pylist()
+
+
+def test_files_of_version_0_1(tmp_path: Path) -> None:
+    """pylance writes them in tables of this version."""
+    root, shard, schema = tmp_path / "t", str(uuid.uuid4()), pa.schema([SCHEMA[0], SCHEMA[1]])
+    lance.write_dataset(some_rows([1, 2, 3], "base", schema), root, data_storage_version="legacy")
+    lance.dataset(root).initialize_mem_wal(unsharded=True)
+    with lance.dataset(root).mem_wal_writer(shard) as writer:
+        writer.put(some_rows([1, 4], "new", schema))
+        writer.delete(pa.table({"id": pa.array([2, 9], pa.int64())}))
+    with lance_spark.open_dataset(str(root)).mem_wal_writer(shard) as own:
+        own.put(some_rows([4], "newer", schema))
+    fresh = lance_spark.open_dataset(str(root)).fresh()
+    rows = {1: "new1", 3: "base3", 4: "newer4"}
+    assert dict(zip(*fresh.to_table().sort_by("id").to_pydict().values(), strict=True)) == rows
+    assert fresh.to_table(["name"], filter="id = 2").num_rows == 0
+    compacted = lance_spark.open_dataset(str(root)).compact_mem_wal().to_table().sort_by("id")
+    assert compacted["name"].to_pylist() == list(rows.values())

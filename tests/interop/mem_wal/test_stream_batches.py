@@ -129,7 +129,7 @@ def test_the_log_is_flushed_by_size(tmp_path: Path) -> None:
         write(root, number, list(range(4)), mode=StreamMode.LOG)
         assert write(root, number, list(range(4)), mode=StreamMode.LOG) == []
     (state,) = read_state(open_table(str(root))).shards
-    assert (len(state.sstables), len(state.entries)) == (2, 1)
+    assert (len(state.sstables), len(state.entries)) == (3, 1)
     stream_batches._WRITERS.clear()
     assert write(root, 6, list(range(4)), mode=StreamMode.LOG) == []
     assert read(root) == {key: f"s6.{key}" for key in range(4)}
@@ -258,7 +258,7 @@ def test_a_stream_that_changes_its_mode(tmp_path: Path, restarts: bool) -> None:
     for number in range(7):
         write(root, number, list(range(4)), mode=StreamMode.LOG)
     (state,) = read_state(open_table(str(root))).shards
-    assert (len(state.sstables), len(state.entries)) == (2, 1)
+    assert (len(state.sstables), len(state.entries)) == (3, 1)
     if restarts:
         stream_batches._WRITERS.clear()
     assert write(root, 7, [3], mode=StreamMode.SSTABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,6 +207,46 @@ def test_a_full_memtable_becomes_an_sstable(uri: str) -> None:
     assert len(ours(uri)) == 250
 
 
+def test_pylance_reads_a_generation_that_was_nearly_full(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(uri, "own", max_memtable_rows=100)
+    writer.put(rows(list(range(10, 80)), "a"))
+    # The writer is killed before the flush that follows the entry.
+    monkeypatch.setattr(type(writer), "_flush_if_full", lambda self: None)
+    writer.put(rows(list(range(80, 150)), "b"))
+    with lance.dataset(uri).mem_wal_writer(SHARD, max_memtable_rows=100) as next_writer:
+        assert next_writer.lsm_scanner().count_rows() == 143
+    assert len(ours(uri)) == 143
+
+
+def test_pylance_reads_entries_of_many_batches(uri: str) -> None:
+    writer = writer_of(uri, "own", max_memtable_batches=100)
+    for first in (10, 90):
+        added = rows(list(range(first, first + 80)), "a")
+        writer.put(pa.Table.from_batches(added.to_batches(max_chunksize=1)))
+    writer.close(flush=False)
+    with lance.dataset(uri).mem_wal_writer(SHARD, max_memtable_batches=100) as next_writer:
+        assert next_writer.lsm_scanner().count_rows() == 163
+    assert theirs(uri) == ours(uri)
+
+
+def test_batches_of_pylance_count(uri: str) -> None:
+    """pylance stores many puts that are not durable as one entry."""
+    first = writer_of(uri, "pylance", durable_write=False, max_wal_flush_interval_ms=200)
+    for number in range(90):
+        first.put(rows([10 + number], "a"))
+    deadline = time.monotonic() + 20
+    while len(ours(uri)) < 93 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    writer = writer_of(uri, "own", max_memtable_batches=100)
+    for number in range(20):
+        writer.put(rows([200 + number], "b"))
+    writer.close(flush=False)
+    with lance.dataset(uri).mem_wal_writer(SHARD, max_memtable_batches=100) as next_writer:
+        assert next_writer.lsm_scanner().count_rows() == 113
+
+
 @pytest.mark.parametrize("interval", [10_000, 2**64 - 1])
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_puts_that_are_not_durable_share_entries(interval: int, uri: str) -> None:
@@ -220,8 +261,6 @@ def test_puts_that_are_not_durable_share_entries(interval: int, uri: str) -> Non
 
 
 def test_waiting_rows_are_stored_after_the_interval(uri: str) -> None:
-    import time
-
     writer = writer_of(uri, "own", durable_write=False, max_wal_flush_interval_ms=20)
     writer.put(rows([10], "a"))
     deadline = time.monotonic() + 20
@@ -257,6 +296,20 @@ def test_a_closed_writer_refuses_calls(uri: str) -> None:
     writer.close()
     with pytest.raises(InvalidInputError, match="closed"):
         writer.put(rows([1], "a"))
+
+
+@pytest.mark.parametrize("change", ["overwrite", "drop"])
+def test_a_writer_notices_that_pylance_has_taken_the_mem_wal_away(uri: str, change: str) -> None:
+    writer = writer_of(uri, "own")
+    writer.put(rows([10], "a"))
+    if change == "drop":
+        lance.dataset(uri).drop_index("__lance_mem_wal")
+    else:
+        lance.write_dataset(rows([1], "other"), uri, mode="overwrite")
+    writer.put(rows([11], "a"))
+    with pytest.raises(InvalidInputError, match="the MemWAL was removed"):
+        writer.close()
+    assert set(ours(uri)) == ({1} if change == "overwrite" else {1, 2, 3})
 
 
 def test_tables_without_key_are_appended_to(tmp_path: Path) -> None:
