@@ -171,6 +171,28 @@ def test_a_table_without_indexes(tmp_path: Path) -> None:
     assert own_scores(path, {"query": "b", "columns": ["a"]}, fast_search=True) == {}
 
 
+@pytest.mark.parametrize("names", [("z", "a"), ("a", "z")])
+@pytest.mark.parametrize("options", [{}, {"stem": False}], ids=str)
+def test_several_indexes_of_a_column(
+    names: tuple[str, str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The first one is searched."""
+    path = tmp_path / "t.lance"
+    texts = ["running cats", "run", "a cat", "runs run", "cat and dog"]
+    dataset = lance.write_dataset(pa.table({"id": range(5), "s": texts}), str(path))
+    dataset.create_scalar_index("s", "INVERTED", name=names[0])
+    lance.write_dataset(
+        pa.table({"id": [5, 6], "s": ["run cat", "dogs"]}), str(path), mode="append"
+    )
+    dataset = lance_spark.open_dataset(str(path))
+    dataset.create_scalar_index("s", "INVERTED", name=names[1], **options)
+    for query in ("running", "cats dog"):
+        for fast_search in (False, True):
+            found = own_scores(path, query, fast_search=fast_search)
+            expected = oracle_scores(path, query, fast_search=fast_search)
+            assert found == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("train", [True, False])
 def test_tables_without_text(tmp_path: Path, train: bool) -> None:
     path = tmp_path / "t.lance"
