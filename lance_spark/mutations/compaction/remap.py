@@ -2,9 +2,14 @@
 
 | index | rewritten by |
 | --- | --- |
-| `BTREE` | `remap_btree` |
+| `BTREE`, JSON with this target | `remap_btree` |
+| `NGRAM` | `remap_ngram` |
+| `INVERTED` in a format that this release writes | `remap_text` |
 | vectors with graphs | `remap_graphs` |
 | other indexes | nothing: the fragment reuse index has the moves of their rows |
+
+If a table has a fragment reuse index, the indexes of these types lose rows when pylance 14 compacts
+it without `defer_index_remap`. So tables without indexes of other types get none.
 
 The tasks of large segments run where the compaction runs, as executors of Spark: first the graphs
 of groups of partitions, and then the files of each segment. The process that commits writes small
@@ -116,8 +121,17 @@ class RemapTask(_SegmentTask):
 
         paths = self.open_paths()
         address_map = AddressMap(paths, self.moves, self.left_out)
-        if indexes.type_of_index(self.index) == "BTREE":
+        index_type = indexes.type_of_files(self.index)
+        if index_type == "BTREE":
             return remap_btree(paths, self.index, address_map)
+        if index_type == "NGRAM":
+            from lance_spark.mutations.compaction.remap_ngram import remap_ngram
+
+            return remap_ngram(paths, self.index, address_map)
+        if index_type == "INVERTED":
+            from lance_spark.mutations.compaction.remap_text import remap_text
+
+            return remap_text(paths, self.index, address_map, self.version)
         from lance_spark.mutations.compaction.remap_graphs import remap_graphs
 
         return remap_graphs(paths, self.index, address_map, self.version, self.parts)
@@ -132,9 +146,14 @@ class RemapTask(_SegmentTask):
 
 def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment gets the new addresses of rows when a compaction is committed."""
-    index_type = indexes.type_of_index(index)
+    index_type = indexes.type_of_files(index)
+    if index_type == "INVERTED":
+        # Imported late: few tables have such an index.
+        from lance_spark.mutations.compaction.remap_text import can_remap_text
+
+        return can_remap_text(index)
     if index_type != "VECTOR":
-        return index_type == "BTREE"
+        return index_type in ("BTREE", "NGRAM")
     # Imported late, as above.
     from lance_spark.mutations.compaction.remap_graphs import has_graphs
 
@@ -144,7 +163,7 @@ def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
 def remapped(
     paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], runner: Runner
 ) -> list[RewrittenIndex]:
-    """Rewrite the BTREE indexes and graphs that hold addresses of moved rows.
+    """Rewrite the indexes that hold addresses of moved rows, as far as `is_rewritten` says.
 
     Parameters
     ----------
@@ -220,7 +239,7 @@ def _built_graphs(
     graph_tasks: list[GraphTask] = []
     owners: list[int] = []
     for number, task in enumerate(tasks):
-        if indexes.type_of_index(task.index) == "BTREE":
+        if indexes.type_of_index(task.index) != "VECTOR":
             continue
         from lance_spark.mutations.compaction.remap_graphs import groups_of
 
