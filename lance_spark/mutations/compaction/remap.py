@@ -18,6 +18,7 @@ segments itself.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -36,7 +37,10 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import INDICES, TablePaths
 
 if TYPE_CHECKING:
+    from lance_spark.mutations.compaction.remap_btree import AddressMap
     from lance_spark.mutations.vectors.writing import GraphPart
+
+_LOG = logging.getLogger(__name__)
 
 #: Bytes of the files of segments that this process writes itself.
 _OWN_BYTES = 8 * 1024 * 1024
@@ -110,31 +114,43 @@ class RemapTask(_SegmentTask):
     parts: tuple[GraphPart, ...] = ()
 
     def run(self) -> RewrittenIndex | None:
-        """Write the files; return None if the segment cannot be rewritten.
+        """Write the files; return None if the segment cannot be rewritten, or is damaged.
 
         Raises
         ------
         CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
         """
         # Imported late: tables without such an index do not need these modules.
-        from lance_spark.mutations.compaction.remap_btree import AddressMap, remap_btree
+        from lance_spark.mutations.compaction.remap_btree import AddressMap
+        from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 
         paths = self.open_paths()
         address_map = AddressMap(paths, self.moves, self.left_out)
+        if indexes.type_of_index(self.index) != "VECTOR":
+            try:
+                return self._remapped(paths, address_map)
+            except INDEX_ERRORS as error:
+                # As in scans. The index does not cover the new fragments.
+                _LOG.warning("index %r is not written again: %s", self.index.name, error)
+                return None
+        from lance_spark.mutations.compaction.remap_graphs import remap_graphs
+
+        return remap_graphs(paths, self.index, address_map, self.version, self.parts)
+
+    def _remapped(self, paths: TablePaths, address_map: AddressMap) -> RewrittenIndex | None:
+        """Write the files of a segment that has no vectors; see `run`."""
         index_type = indexes.type_of_files(self.index)
         if index_type == "BTREE":
+            from lance_spark.mutations.compaction.remap_btree import remap_btree
+
             return remap_btree(paths, self.index, address_map)
         if index_type == "NGRAM":
             from lance_spark.mutations.compaction.remap_ngram import remap_ngram
 
             return remap_ngram(paths, self.index, address_map)
-        if index_type == "INVERTED":
-            from lance_spark.mutations.compaction.remap_text import remap_text
+        from lance_spark.mutations.compaction.remap_text import remap_text
 
-            return remap_text(paths, self.index, address_map, self.version)
-        from lance_spark.mutations.compaction.remap_graphs import remap_graphs
-
-        return remap_graphs(paths, self.index, address_map, self.version, self.parts)
+        return remap_text(paths, self.index, address_map, self.version)
 
     def undo(self, result: RewrittenIndex | None) -> None:
         """Delete the files of a segment."""

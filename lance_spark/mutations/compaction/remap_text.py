@@ -10,7 +10,6 @@ from importlib.util import find_spec
 
 from google.protobuf.message import DecodeError
 
-from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.mutations.compaction.remap_btree import AddressMap
 from lance_spark.mutations.indexes import text
 from lance_spark.proto import index_old_pb2, table_pb2
@@ -66,23 +65,19 @@ def remap_text(
 
     Raises
     ------
-    CorruptFileError, MissingFileError, StorageError
+    CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
     """
     files = IndexFiles(paths, index)
-    try:
-        parameters = text.existing(files)
-        _, parts = open_index(files)
-        if any(part.layout.posting_format != PostingFormat() for part in parts):
-            return None
-        with SegmentWriter(paths, version) as segment:
-            stored = (
-                StoredPart(part, *address_map.new_addresses(part.documents.row_ids))
-                for part in parts
-            )
-            text.write(segment, (), parameters, stored)
-            written = segment.finish()
-    except UnsupportedFeatureError:
+    parameters = text.existing(files)
+    _, parts = open_index(files)
+    if any(part.layout.posting_format != PostingFormat() for part in parts):
         return None
+    stored = (
+        StoredPart(part, *address_map.new_addresses(part.documents.row_ids)) for part in parts
+    )
+    with SegmentWriter(paths, version) as segment:
+        text.write(segment, (), parameters, stored)
+        written = segment.finish()
     details = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
     details.index_details.CopyFrom(index.index_details)
     return RewrittenIndex(index.uuid.uuid, segment.id.bytes, details)
