@@ -39,14 +39,20 @@ class ScanMethods(NearestMethods):
         with_row_id: bool,
         with_row_address: bool,
         fast_search: bool,
+        *,
+        filters_last: bool = False,
     ) -> pa.Table:
         from lance_spark.dataset.full_text import can_ignore_indexes
 
         schema = self._text_schema(columns, blob_handling, with_row_id, with_row_address)
 
         def rows_of(search: TextSearch) -> pa.Table:
-            task = self._text_task(search, schema, conditions, conditions, limit=limit)
-            return task.best_rows(ScanMetrics(), self._opened_rows())
+            before = () if filters_last else conditions
+            task = self._text_task(search, schema, before, before, limit=limit)
+            if not filters_last or not conditions:
+                return task.best_rows(ScanMetrics(), self._opened_rows())
+            filtering = self._text_task(search, schema, (), conditions)
+            return task.best_rows(ScanMetrics(), self._opened_rows(), filtering)
 
         search = self._plan_text(query, fast_search=fast_search)
         try:

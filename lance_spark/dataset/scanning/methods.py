@@ -113,8 +113,8 @@ class ScannerMethods(ScanMethods):
             ``<``, ``<=``, ``>``, ``>=``, ``in`` and ``not in`` (with a list), ``is_null`` and
             ``is_not_null`` (without a value).
         prefilter : bool, optional
-            Whether the filters decide which rows `nearest` searches. By default, they leave out
-            some of the nearest rows.
+            Whether the filters decide which rows are searched. By default, they decide it for
+            `full_text_query`, and leave out some of the rows that `nearest` finds.
         with_row_id, with_row_address : bool, optional
             Whether to append the columns ``_rowid`` and ``_rowaddr``.
         fast_search : bool, optional
@@ -204,7 +204,7 @@ late_materialization : optional
             fragment_ids=None if fragments is None else self._fragment_ids(fragments),
             nearest=nearest,
             full_text_query=full_text_query,
-            prefilter=bool(prefilter),
+            prefilter=prefilter,
             fast_search=bool(fast_search),
             adds_score=not disable_scoring_autoprojection,
             with_row_id=bool(with_row_id),

@@ -55,7 +55,7 @@ class ScanRequest:
     fragment_ids: tuple[int, ...] | None
     nearest: Mapping[str, Any] | None
     full_text_query: QueryLike | None
-    prefilter: bool
+    prefilter: bool | None
     fast_search: bool
     adds_score: bool
     with_row_id: bool

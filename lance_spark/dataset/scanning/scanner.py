@@ -198,7 +198,7 @@ class Scanner:
             blob_handling=request.blob_handling,
             use_scalar_index=request.use_scalar_index,
             nearest=request.nearest,
-            prefilter=request.prefilter,
+            prefilter=bool(request.prefilter),
             fast_search=request.fast_search,
             fragment_ids=request.fragment_ids,
         )
@@ -243,14 +243,17 @@ class Scanner:
             table = self._dataset._nearest_rows(
                 request.nearest,
                 *arguments,
-                prefilter=request.prefilter,
+                prefilter=bool(request.prefilter),
                 fast_search=request.fast_search,
                 use_scalar_index=request.use_scalar_index,
             )
         else:
             assert request.full_text_query is not None
             table = self._dataset._full_text_rows(
-                request.full_text_query, *arguments, request.fast_search
+                request.full_text_query,
+                *arguments,
+                request.fast_search,
+                filters_last=request.prefilter is False,
             )
         added = "_distance" if request.nearest is not None else "_score"
         if not request.adds_score and added not in (request.columns or ()):

@@ -85,9 +85,7 @@ class FreshTextTask(TextScanTask):
         inherited = {field.name: getattr(base, field.name) for field in fields(TextScanTask)}
         return cls(**inherited, keys=keys, fresh=fresh, after=after)
 
-    def best_rows(self, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
-        """Return the rows with the greatest scores, these first."""
-        hits = self.best(metrics, table)
+    def _rows(self, hits: Hits, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
         is_fresh = hits.addresses >= _FIRST
         base = self._taken(_part(hits, ~is_fresh), metrics, table)
         return together(is_fresh, base, self._fresh_rows(_part(hits, is_fresh)))

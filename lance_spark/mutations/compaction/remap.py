@@ -2,9 +2,14 @@
 
 | index | rewritten by |
 | --- | --- |
-| `BTREE` | `remap_btree` |
+| `BTREE`, JSON with this target | `remap_btree` |
+| `NGRAM` | `remap_ngram` |
+| `INVERTED` in a format that this release writes | `remap_text` |
 | vectors with graphs | `remap_graphs` |
 | other indexes | nothing: the fragment reuse index has the moves of their rows |
+
+If a table has a fragment reuse index, the indexes of these types lose rows when pylance 14 compacts
+it without `defer_index_remap`. So tables without indexes of other types get none.
 
 The tasks of large segments run where the compaction runs, as executors of Spark: first the graphs
 of groups of partitions, and then the files of each segment. The process that commits writes small
@@ -13,6 +18,7 @@ segments itself.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,7 +37,10 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import INDICES, TablePaths
 
 if TYPE_CHECKING:
+    from lance_spark.mutations.compaction.remap_btree import AddressMap
     from lance_spark.mutations.vectors.writing import GraphPart
+
+_LOG = logging.getLogger(__name__)
 
 #: Bytes of the files of segments that this process writes itself.
 _OWN_BYTES = 8 * 1024 * 1024
@@ -105,22 +114,43 @@ class RemapTask(_SegmentTask):
     parts: tuple[GraphPart, ...] = ()
 
     def run(self) -> RewrittenIndex | None:
-        """Write the files; return None if the segment cannot be rewritten.
+        """Write the files; return None if the segment cannot be rewritten, or is damaged.
 
         Raises
         ------
         CorruptFileError, MissingFileError, UnsupportedFeatureError, StorageError
         """
         # Imported late: tables without such an index do not need these modules.
-        from lance_spark.mutations.compaction.remap_btree import AddressMap, remap_btree
+        from lance_spark.mutations.compaction.remap_btree import AddressMap
+        from lance_spark.scan.pruning.zone_places import INDEX_ERRORS
 
         paths = self.open_paths()
         address_map = AddressMap(paths, self.moves, self.left_out)
-        if indexes.type_of_index(self.index) == "BTREE":
-            return remap_btree(paths, self.index, address_map)
+        if indexes.type_of_index(self.index) != "VECTOR":
+            try:
+                return self._remapped(paths, address_map)
+            except INDEX_ERRORS as error:
+                # As in scans. The index does not cover the new fragments.
+                _LOG.warning("index %r is not written again: %s", self.index.name, error)
+                return None
         from lance_spark.mutations.compaction.remap_graphs import remap_graphs
 
         return remap_graphs(paths, self.index, address_map, self.version, self.parts)
+
+    def _remapped(self, paths: TablePaths, address_map: AddressMap) -> RewrittenIndex | None:
+        """Write the files of a segment that has no vectors; see `run`."""
+        index_type = indexes.type_of_files(self.index)
+        if index_type == "BTREE":
+            from lance_spark.mutations.compaction.remap_btree import remap_btree
+
+            return remap_btree(paths, self.index, address_map)
+        if index_type == "NGRAM":
+            from lance_spark.mutations.compaction.remap_ngram import remap_ngram
+
+            return remap_ngram(paths, self.index, address_map)
+        from lance_spark.mutations.compaction.remap_text import remap_text
+
+        return remap_text(paths, self.index, address_map, self.version)
 
     def undo(self, result: RewrittenIndex | None) -> None:
         """Delete the files of a segment."""
@@ -132,9 +162,14 @@ class RemapTask(_SegmentTask):
 
 def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment gets the new addresses of rows when a compaction is committed."""
-    index_type = indexes.type_of_index(index)
+    index_type = indexes.type_of_files(index)
+    if index_type == "INVERTED":
+        # Imported late: few tables have such an index.
+        from lance_spark.mutations.compaction.remap_text import can_remap_text
+
+        return can_remap_text(index)
     if index_type != "VECTOR":
-        return index_type == "BTREE"
+        return index_type in ("BTREE", "NGRAM")
     # Imported late, as above.
     from lance_spark.mutations.compaction.remap_graphs import has_graphs
 
@@ -144,7 +179,7 @@ def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
 def remapped(
     paths: TablePaths, manifest: Manifest, moves: Sequence[RemappedRows], runner: Runner
 ) -> list[RewrittenIndex]:
-    """Rewrite the BTREE indexes and graphs that hold addresses of moved rows.
+    """Rewrite the indexes that hold addresses of moved rows, as far as `is_rewritten` says.
 
     Parameters
     ----------
@@ -220,7 +255,7 @@ def _built_graphs(
     graph_tasks: list[GraphTask] = []
     owners: list[int] = []
     for number, task in enumerate(tasks):
-        if indexes.type_of_index(task.index) == "BTREE":
+        if indexes.type_of_index(task.index) != "VECTOR":
             continue
         from lance_spark.mutations.compaction.remap_graphs import groups_of
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
@@ -36,7 +37,7 @@ from lance_spark.table.rows.index import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: File versions of indexes that can be rewritten.
-_WRITTEN = ((2, 0), (2, 1), (2, 2))
+WRITTEN = ((2, 0), (2, 1), (2, 2))
 
 #: Number of rows that are read at once.
 _WINDOW_ROWS = 1 << 18
@@ -72,6 +73,14 @@ class AddressMap:
                 rows = fragment.physical_rows
                 self._old[fragment.id] = _Source(first, rows, deleted, ids, ends)
                 first += rows - len(deleted)
+
+    def old_rows(self) -> BitMap64:
+        """Return the old addresses of all rows of the old fragments."""
+        rows = BitMap64()
+        for number, source in self._old.items():
+            first = number << OFFSET_BITS
+            rows.add_range(first, first + source.num_rows)
+        return rows
 
     def new_addresses(self, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the new addresses of rows, and which of these rows are live."""
@@ -147,7 +156,7 @@ def remap_btree(
             return None
         batch_size = rows_of_page(lookup)
     with closing(files.open(DATA_FILE)) as data:
-        if data.schema.names != DATA_COLUMNS or data.version not in _WRITTEN:
+        if data.schema.names != DATA_COLUMNS or data.version not in WRITTEN:
             return None
         with SegmentWriter(paths, data.version) as segment:
             dtype = data.schema.fields[0].arrow_field.type

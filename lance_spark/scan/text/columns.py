@@ -245,10 +245,7 @@ def _open_segments(
     opened: list[_Opened] = []
     parameters: list[TextParameters] = []
     errors: list[LanceError] = []
-    for segment in segments:
-        is_own = list(segment.fields) == [path[-1].id]
-        if not is_own or indexes.type_of_index(segment) != INVERTED:
-            continue
+    for segment in _segments_of(path[-1], segments):
         named = indexes.fragment_bitmap(segment) or BitMap()
         bitmap = named - built_on
         if named and not bitmap:
@@ -273,6 +270,23 @@ def _open_segments(
     for error in errors:
         _LOG.warning("the index of column %r is ignored: %s", name, error)
     return opened, parameters
+
+
+def _segments_of(
+    field: Field, segments: Sequence[table_pb2.IndexMetadata]
+) -> list[table_pb2.IndexMetadata]:
+    """Return the segments of the index of a column: the first one in the manifest, as in pylance.
+
+    Another index of the column may split text differently, and its documents are the same rows.
+    """
+    existing = [
+        segment
+        for segment in segments
+        if list(segment.fields) == [field.id] and indexes.type_of_index(segment) == INVERTED
+    ]
+    # pylance ignores indexes whose version it does not know.
+    known = [segment for segment in existing if segment.index_version in VERSIONS] or existing
+    return [segment for segment in existing if segment.name == known[0].name]
 
 
 def _used(

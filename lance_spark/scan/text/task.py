@@ -107,9 +107,25 @@ class TextScanTask(SearchTask):
                 return kept.best(self.limit, keeps_ties=self.keeps_ties)
             tried *= _GROWTH
 
-    def best_rows(self, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
-        """Return the rows of `best`."""
-        return self._taken(self.best(metrics, table), metrics, table)
+    def best_rows(
+        self, metrics: ScanMetrics, table: OpenedRows, filtering: TextScanTask | None = None
+    ) -> pa.Table:
+        """Return the rows of `best`, as far as they meet the filters of another task of the search.
+
+        Parameters
+        ----------
+        metrics : ScanMetrics
+        table : OpenedRows
+        filtering : TextScanTask, optional
+        """
+        hits = self.best(metrics, table)
+        if filtering is not None:
+            hits = filtering._filtered(_by_address(hits), metrics, table).best(None)
+        return self._rows(hits, metrics, table)
+
+    def _rows(self, hits: Hits, metrics: ScanMetrics, table: OpenedRows) -> pa.Table:
+        """Return the columns of rows, in their order."""
+        return self._taken(hits, metrics, table)
 
     @property
     def _searched_fragments(self) -> list[Fragment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.indices import IndexConfig
 
 import lance_spark
 
@@ -155,3 +157,48 @@ def test_recorded_moves_are_not_for_zones(
     assert described.num_rows_indexed == 350
     check(Path(path))
     check_files(Path(path))
+
+
+@pytest.mark.parametrize("index_type", ["BTREE", "NGRAM", "JSON", "INVERTED"])
+def test_pylance_compacts_after_this_package(tmp_path: Path, index_type: str) -> None:
+    """With a fragment reuse index, pylance's compaction makes these indexes lose rows."""
+    path = tmp_path / "t.lance"
+    numbers = np.arange(600)
+    documents = [json.dumps({"a": number % 5}) for number in numbers.tolist()]
+    table = pa.table(
+        {
+            "id": numbers,
+            "s": [f"word{number % 5}" for number in numbers.tolist()],
+            "js": pa.array(documents, pa.json_()),
+        }
+    )
+    lance.write_dataset(table, str(path), max_rows_per_file=100)
+    dataset = lance_spark.open_dataset(str(path))
+    condition = "s = 'word2'" if index_type == "BTREE" else "contains(s, 'word2')"
+    if index_type == "JSON":
+        condition = "json_get_int(js, 'a') = 2"
+        config = IndexConfig("json", {"target_index_type": "btree", "path": "a"})
+        dataset.create_scalar_index("js", config)
+    else:
+        dataset.create_scalar_index("s", index_type)
+
+    def check_answers() -> None:
+        dataset, oracle = lance_spark.open_dataset(str(path)), lance.dataset(str(path))
+        expected = oracle.to_table(["id"], filter=condition, use_scalar_index=False)["id"]
+        for client in (dataset, oracle):
+            assert sorted(client.to_table(["id"], filter=condition)["id"].to_pylist()) == sorted(
+                expected.to_pylist()
+            )
+        (index,) = dataset.describe_indices()
+        assert dataset.check_index(index.name).is_valid
+        assert index.num_rows_indexed == dataset.count_rows()
+
+    lance.dataset(str(path)).delete("id >= 100 AND id < 250 AND id % 3 > 0")
+    lance_spark.open_dataset(str(path)).compact_files(target_rows_per_fragment=90)
+    check_answers()
+    lance.dataset(str(path)).delete("id >= 300 AND id < 450 AND id % 3 > 0")
+    lance.dataset(str(path)).optimize.compact_files(target_rows_per_fragment=150)
+    check_answers()
+    lance_spark.open_dataset(str(path)).delete("id < 50 OR id % 5 = 2")
+    lance_spark.open_dataset(str(path)).compact_files(target_rows_per_fragment=10_000)
+    check_answers()

@@ -213,6 +213,19 @@ def test_tasks_of_shares(tables: Tables) -> None:
         assert sum(counted) == len(expected)
 
 
+def test_filters_after_the_search(tables: Tables) -> None:
+    fresh = lance_spark.open_dataset(tables.path).fresh()
+    query = own_queries.MatchQuery("fox river", "t")
+    every = fresh.to_table(["id", "n"], full_text_query=query)
+    for limit in (None, 25):
+        table = fresh.to_table(
+            ["id", "n"], full_text_query=query, filter="n < 5", prefilter=False, limit=limit
+        )
+        kept = [row for row in every.slice(0, limit).to_pylist() if row["n"] < 5]
+        assert sorted(row["id"] for row in table.to_pylist()) == sorted(row["id"] for row in kept)
+        assert table["_score"].to_pylist() == [row["_score"] for row in kept]
+
+
 def test_combined_fields(tables: Tables) -> None:
     fresh, brought = (
         lance_spark.open_dataset(tables.path).fresh(),

@@ -15,6 +15,7 @@ from lance_spark import query as q
 from lance_spark.errors import InvalidInputError, LanceError, UnsupportedFeatureError
 from tests.interop.text.tables import (
     change,
+    of_oracle,
     oracle_scores,
     own_scores,
     random_query,
@@ -169,6 +170,58 @@ def test_a_table_without_indexes(tmp_path: Path) -> None:
         oracle_scores(path, {"query": "b", "columns": ["a"]})
     )
     assert own_scores(path, {"query": "b", "columns": ["a"]}, fast_search=True) == {}
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_filters_after_the_search(is_indexed: bool, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    words, path = vocabulary(rng)[:200], tmp_path / "t.lance"
+    dataset = lance.write_dataset(rows(rng, 0, 300, words), str(path), max_rows_per_file=100)
+    if is_indexed:
+        dataset.create_scalar_index("s", "INVERTED")
+    dataset, oracle = lance_spark.open_dataset(str(path)), lance.dataset(str(path))
+    query = q.MatchQuery(" ".join(words[::40]), "s")
+    every = dataset.to_table(["id"], full_text_query=query)
+    for limit, offset in ((None, 0), (40, 0), (30, 5)):
+        options: dict[str, Any] = {"prefilter": False, "filter": "id % 3 = 0"}
+        if limit is not None:
+            options.update(limit=limit, offset=offset)
+        table = dataset.to_table(["id"], full_text_query=query, **options)
+        best = every.slice(0, None if limit is None else limit + offset)
+        kept = [row for row in best.to_pylist() if row["id"] % 3 == 0][offset:]
+        assert table.to_pylist() == kept
+        expected = oracle.to_table(
+            columns=["id", "_score"], full_text_query=of_oracle(query), **options
+        )
+        assert abs(expected.num_rows - len(kept)) <= 2  # Rows with equal scores.
+        if limit is None:
+            assert _scores_of(table) == pytest.approx(_scores_of(expected), rel=3e-6)
+
+
+def _scores_of(table: pa.Table) -> dict[int, float]:
+    return dict(zip(table["id"].to_pylist(), table["_score"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("names", [("z", "a"), ("a", "z")])
+@pytest.mark.parametrize("options", [{}, {"stem": False}], ids=str)
+def test_several_indexes_of_a_column(
+    names: tuple[str, str], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The first one is searched."""
+    path = tmp_path / "t.lance"
+    texts = ["running cats", "run", "a cat", "runs run", "cat and dog"]
+    dataset = lance.write_dataset(pa.table({"id": range(5), "s": texts}), str(path))
+    dataset.create_scalar_index("s", "INVERTED", name=names[0])
+    lance.write_dataset(
+        pa.table({"id": [5, 6], "s": ["run cat", "dogs"]}), str(path), mode="append"
+    )
+    dataset = lance_spark.open_dataset(str(path))
+    dataset.create_scalar_index("s", "INVERTED", name=names[1], **options)
+    for query in ("running", "cats dog"):
+        for fast_search in (False, True):
+            found = own_scores(path, query, fast_search=fast_search)
+            expected = oracle_scores(path, query, fast_search=fast_search)
+            assert found == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("train", [True, False])

@@ -141,3 +141,34 @@ def test_files_of_a_compaction_that_fails(
     assert lance.dataset(str(path)).count_rows() == 960
     # Only the ids of fragments were reserved.
     assert lance.dataset(str(path)).latest_version <= version + 1
+
+
+@pytest.mark.parametrize(
+    ("index_type", "file"),
+    [
+        ("BTREE", "page_data.lance"),
+        ("NGRAM", "ngram_postings.lance"),
+        ("INVERTED", "part_0_invert.lance"),
+    ],
+)
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_damaged_indexes(tmp_path: Path, index_type: str, file: str, is_missing: bool) -> None:
+    """The table is compacted, and the index does not cover the new fragments."""
+    path = tmp_path / "t.lance"
+    table = pa.table({"id": range(100), "s": [f"word{number % 5}" for number in range(100)]})
+    dataset = lance_spark.write_dataset(table, path, mode="create", max_rows_per_file=20)
+    dataset = dataset.create_scalar_index("s", index_type)
+    (damaged,) = path.glob(f"_indices/*/{file}")
+    if is_missing:
+        damaged.unlink()
+    else:
+        damaged.write_bytes(bytes(300) + damaged.read_bytes()[300:])
+    dataset.delete("id % 3 = 1")
+    dataset, metrics = lance_spark.open_dataset(path).compact_files()
+    assert metrics.fragments_removed == 5
+    (index,) = dataset.describe_indices()
+    assert index.num_rows_indexed == 0
+    assert dataset.to_table(filter="contains(s, 'word2')").num_rows == 13
+    assert dataset.to_table(filter="s = 'word2'").num_rows == 13
+    if index_type == "INVERTED":
+        assert dataset.to_table(["id"], full_text_query="word2").num_rows == 13
