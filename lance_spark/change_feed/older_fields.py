@@ -98,10 +98,13 @@ def _with_children_of(
     *,
     is_entry: bool = False,
 ) -> Field:
-    if field.logical_type != feed_field.logical_type:
+    is_struct = field.logical_type == "struct" and not is_entry
+    # In a damaged schema, a list may have no item, or two.
+    is_similar = is_struct or len(field.children) == len(feed_field.children)
+    if field.logical_type != feed_field.logical_type or not is_similar:
         return field
     older: Sequence[Field | None]
-    if field.logical_type == "struct" and not is_entry:
+    if is_struct:
         older = [same_field(child, field.children, same_ids) for child in feed_field.children]
     else:
         # Names of items, entries, keys and values mean nothing: writers choose them.
