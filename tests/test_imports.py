@@ -34,6 +34,7 @@ PACKAGES = [
     "lance_spark.proto",
     "lance_spark.arguments",
     "lance_spark.errors",
+    "lance_spark._forks",
     "lance_spark._version",
 ]
 #: The largest number of modules in one folder, without `__init__.py` and generated modules.

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from pyroaring import BitMap
 
+from lance_spark._forks import after_fork
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.file.open_files import FilesOfTable, OpenFiles
 from lance_spark.file.schema.field import Field
@@ -32,8 +32,7 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Files of local tables that searches of this process leave open for the next ones.
 _FILES = OpenFiles()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_FILES.clear)
+after_fork(_FILES.clear)
 
 
 class Search(Protocol):

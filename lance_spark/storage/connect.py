@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from lance_spark._forks import after_fork
 from lance_spark.errors import StorageError
 from lance_spark.storage import google, s3
 from lance_spark.storage.errors import is_refusal, translated
@@ -306,13 +307,10 @@ def forget_probes() -> None:
         _Probes.results.clear()
 
 
-def _after_fork() -> None:
+@after_fork
+def _renew_locks() -> None:
     # Another thread of the parent may have held the lock, for as long as a probe takes.
     _Probes.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _honours_condition(

@@ -11,11 +11,12 @@ Listings, deletions and requests that are repeated after an error are not counte
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
+
+from lance_spark._forks import after_fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +83,12 @@ def counts_of(uri: str) -> IoCounts:
         return counts
 
 
-def _after_fork() -> None:
+@after_fork
+def _renew_locks() -> None:
     # Another thread of the parent may have held a lock.
     _Known.lock = threading.Lock()
     for counts in list(_Known.by_uri.values()):
         counts._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class CountedOutput:

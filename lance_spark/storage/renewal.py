@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from lance_spark._forks import after_fork
 from lance_spark.errors import InvalidOptionError, LanceError, StorageError
 from lance_spark.storage.errors import scrub
 from lance_spark.storage.options.fsspec_options import (
@@ -261,14 +262,11 @@ def credentials_of(options: Mapping[str, Any]) -> Credentials | None:
     return known
 
 
-def _after_fork() -> None:
+@after_fork
+def _renew_locks() -> None:
     # Another thread of the parent may have held a lock.
     _Known.lock = threading.Lock()
     _Known.by_source.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _now() -> float:

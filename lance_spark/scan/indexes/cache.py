@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lance_spark._forks import after_fork
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
@@ -154,8 +155,7 @@ class IndexCache:
 
 
 CACHE = IndexCache()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=CACHE.clear)
+after_fork(CACHE.clear)
 
 
 def all_rows(file: DataFileReader) -> range:

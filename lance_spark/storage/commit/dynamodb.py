@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from lance_spark._forks import after_fork
 from lance_spark.errors import CorruptTableError, InvalidOptionError, StorageError
 from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
 from lance_spark.storage.renewal import RenewedArguments
@@ -280,14 +281,11 @@ class _Connection:
         self._checked = True
 
 
-def _after_fork() -> None:
+@after_fork
+def _forget_connections() -> None:
     # Another thread of the parent may have held the lock; its sockets are the parent's.
     _Connection._lock = threading.Lock()
     _Connection._by_settings = {}
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _client(settings: Mapping[str, Any]) -> Any:

@@ -286,7 +286,7 @@ def test_a_forked_process_has_a_connection_of_its_own(
     assert store._connection is connection
     process = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: process + 1)
-    dynamodb._after_fork()
+    dynamodb._forget_connections()
     forked_connection = store._connection
     assert forked_connection is not connection
     assert forked_connection.client is not connection.client
