@@ -178,7 +178,7 @@ def read_state(table: OpenTable) -> FreshState:
     raise CorruptTableError(
         f"{store.display}: {problem}. A restore of an older version of the table causes this, if "
         "later generations had been compacted and removed: read the table without fresh rows, or "
-        "restore the newer version. Another client that dropped the MemWAL and initialized it again "
+        "restore the newer version. A client that dropped the MemWAL and initialized it again "
         "causes this, too, and the table has the rows of the missing SSTables: put the rows of the "
         "others into a shard with another id, and delete the folder of this shard"
     )
