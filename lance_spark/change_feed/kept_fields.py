@@ -53,7 +53,7 @@ def kept_ids(
 
 
 def _of_plain(manifest: Manifest, operation: Operation | None) -> frozenset[int]:
-    """Return the ids that a version keeps which is no restore."""
+    """Return the ids that a version keeps if its operation is no restore."""
     if operation is None or operation.name in _RESETS_FIELD_IDS:
         return frozenset()
     return field_ids(manifest)

@@ -165,7 +165,16 @@ def remap_btree(
                 writer.write(values, ids)
             writer.finish()
             written = segment.finish()
-    details = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
+    return rewritten(index, segment, written)
+
+
+def rewritten(
+    index: table_pb2.IndexMetadata,
+    segment: SegmentWriter,
+    files: Sequence[table_pb2.IndexFile],
+) -> RewrittenIndex:
+    """Return a segment whose files were written again, with the version and details of the old."""
+    details = table_pb2.IndexMetadata(index_version=index.index_version, files=files)
     details.index_details.CopyFrom(index.index_details)
     return RewrittenIndex(index.uuid.uuid, segment.id.bytes, details)
 

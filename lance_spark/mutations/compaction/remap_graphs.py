@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lance_spark.mutations.compaction.remap_btree import AddressMap
+from lance_spark.mutations.compaction.remap_btree import AddressMap, rewritten
 from lance_spark.mutations.vectors.writing import GraphPart, write_graph_part, write_remapped
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
@@ -100,6 +100,4 @@ def remap_graphs(
     with SegmentWriter(paths, version) as segment:
         write_remapped(segment, IndexFiles(paths, index), address_map.new_addresses, parts)
         written = segment.finish()
-    message = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
-    message.index_details.CopyFrom(index.index_details)
-    return RewrittenIndex(index.uuid.uuid, segment.id.bytes, message)
+    return rewritten(index, segment, written)

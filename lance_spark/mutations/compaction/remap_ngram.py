@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.file.open import DataFileReader
-from lance_spark.mutations.compaction.remap_btree import WRITTEN, AddressMap
+from lance_spark.mutations.compaction.remap_btree import WRITTEN, AddressMap, rewritten
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes import ngram
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, named
@@ -52,9 +52,7 @@ def remap_ngram(
             for batch in _remapped(data, address_map):
                 writer.write(batch)
             written = segment.finish()
-    details = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
-    details.index_details.CopyFrom(index.index_details)
-    return RewrittenIndex(index.uuid.uuid, segment.id.bytes, details)
+    return rewritten(index, segment, written)
 
 
 def _remapped(data: DataFileReader, address_map: AddressMap) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from google.protobuf.message import DecodeError
 
-from lance_spark.mutations.compaction.remap_btree import AddressMap
+from lance_spark.mutations.compaction.remap_btree import AddressMap, rewritten
 from lance_spark.mutations.indexes import text
 from lance_spark.proto import index_old_pb2, table_pb2
 from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter
@@ -78,6 +78,4 @@ def remap_text(
     with SegmentWriter(paths, version) as segment:
         text.write(segment, (), parameters, stored)
         written = segment.finish()
-    details = table_pb2.IndexMetadata(index_version=index.index_version, files=written)
-    details.index_details.CopyFrom(index.index_details)
-    return RewrittenIndex(index.uuid.uuid, segment.id.bytes, details)
+    return rewritten(index, segment, written)
