@@ -11,6 +11,7 @@ and writes again has it:
 | extension types (`ARROW:extension:...`) | the same keys, as long as the type fits |
 | metadata of elements, keys and values | `lance.children` of the column, which Spark's types lack |
 | metadata of the schema | `lance.schema` of the first column |
+| `spark.sql.default`: the default in SQL | the same; `CURRENT_DEFAULT` in tables by name |
 
 Some keys belong to another mechanism, and stay where they are:
 
@@ -18,7 +19,6 @@ Some keys belong to another mechanism, and stay where they are:
 | --- | --- |
 | `arrow.fixed-size-list.size` and others (`MARKERS`) | Spark only: Lance's type has the fact |
 | `spark.sql.type`, extensions of VARIANT and geometries | Lance only: Spark's type has the fact |
-| `spark.sql.default`, `CURRENT_DEFAULT` | `lance_spark.spark.catalog.column_fields` |
 | names that begin with two underscores, watermarks, generated columns | Spark's own, of one plan |
 | the primary key of a column that may be null | nowhere: other clients could not read the table |
 """
@@ -57,9 +57,9 @@ MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WIDT
 
 #: Key of both: the comment of a column.
 COMMENT = "comment"
-#: Key of a Lance field: the default of a column, in SQL.
+#: Key of both: the default of a column, in SQL.
 DEFAULT = "spark.sql.default"
-#: Keys of Spark's fields with the default of a column.
+#: Keys by which Spark takes a text for the default of a column.
 CURRENT_DEFAULT, EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 #: Key of Spark's fields: metadata of the elements, keys and values below a column.
 CHILDREN = "lance.children"
@@ -72,7 +72,7 @@ _EXTENSION = (EXTENSION_NAME, EXTENSION_METADATA)
 #: Extension types that only `mapping` gives to a field.
 _WITH_OWN_RULES = (ARROW_JSON, JSON, BLOB_V2.decode())
 #: Keys of Lance fields that Spark's fields do not have.
-_ONLY_LANCE = frozenset({SPARK_TYPE, DEFAULT, _TYPED, FIELD_ID})
+_ONLY_LANCE = frozenset({SPARK_TYPE, _TYPED, FIELD_ID})
 #: Keys of Spark's fields that Lance fields do not have.
 _ONLY_SPARK = frozenset(
     {*MARKERS, JSON_MARK, CHILDREN, SCHEMA, _BINARY, CURRENT_DEFAULT, EXISTS_DEFAULT}
@@ -116,10 +116,12 @@ def to_lance(metadata: Mapping[str, Any]) -> dict[str, bytes]:
             continue
         if key.startswith(_ENCODING_PREFIX) and not isinstance(value, str):
             results[key] = json.dumps(value).encode()
-        elif isinstance(value, str) and not key.startswith(_RECORD_PREFIXES):
+        elif isinstance(value, str) and (key == DEFAULT or not key.startswith(_RECORD_PREFIXES)):
             results[key] = value.encode(errors="replace")
         else:
             typed[key] = value
+    if isinstance(metadata.get(CURRENT_DEFAULT), str):
+        results[DEFAULT] = metadata[CURRENT_DEFAULT].encode(errors="replace")
     if typed:
         results[_TYPED] = json.dumps(typed, ensure_ascii=False).encode(errors="replace")
     return {**_decoded(metadata.get(_BINARY)), **results}
