@@ -16,6 +16,11 @@ PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
 
 
+def is_key(name: str) -> bool:
+    """Return whether a key of the metadata of a field makes it a part of the primary key."""
+    return name == PRIMARY_KEY or name.startswith(f"{PRIMARY_KEY}:")
+
+
 def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
     """Set the key fields of a message from the metadata of the field, as pylance does."""
     if not metadata:

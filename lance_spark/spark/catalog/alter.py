@@ -30,7 +30,7 @@ from lance_spark.mutations.columns.alter import alter_columns, reorder_columns
 from lance_spark.mutations.columns.drop import drop_columns
 from lance_spark.mutations.metadata_updates import update_config
 from lance_spark.spark.catalog import properties
-from lance_spark.spark.catalog.column_fields import COMMENT, DEFAULT, table_schema, with_default
+from lance_spark.spark.catalog.column_fields import table_schema, with_default
 from lance_spark.spark.catalog.column_types import (
     changed_field,
     path_of,
@@ -42,6 +42,7 @@ from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.pushdown.filter_trees import literal
+from lance_spark.spark.types.field_metadata import COMMENT, DEFAULT
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class _Statement:
                 key, value = COMMENT, change["comment"]
             else:
                 key, value = DEFAULT, change["default"] or None
-            fields.setdefault(path, {})[key.decode()] = value
+            fields.setdefault(path, {})[key] = value
         for change in self._of(_TYPE):
             if self._vector_type(change) is None:
                 path = path_of(self._table.schema, change["column"])
@@ -247,7 +248,7 @@ class _Statement:
     def _new_field(self, change: Change) -> pa.Field:
         column = StructField(change["column"][-1], spark_type(change["type"]), change["nullable"])
         if change["comment"] is not None:
-            column.metadata["comment"] = change["comment"]
+            column.metadata[COMMENT] = change["comment"]
         if change.get("default") is not None:
             column = with_default(column, change["default"])
         return table_schema(StructType([column])).field(0)

@@ -1,68 +1,49 @@
-"""Columns of tables as Spark's catalog has them: with comments and default values.
+"""Columns of tables as Spark's catalog has them: with default values.
 
 | metadata of a Lance column | metadata of Spark's column |
 | --- | --- |
-| `comment` | `comment` |
 | `spark.sql.default`: SQL of the value of rows that an INSERT gives none | `CURRENT_DEFAULT` |
 
 Spark's `EXISTS_DEFAULT`, the value of rows that are older than the column, is not stored: ADD
-COLUMN writes it to all rows.
+COLUMN writes it to all rows. A read by path has the metadata of the Lance column, which Spark does
+not take for a default. All other metadata is the same in all schemas of Spark
+(`lance_spark.spark.types.field_metadata`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from lance_spark.spark.types.field_metadata import CURRENT_DEFAULT, DEFAULT, EXISTS_DEFAULT
 from lance_spark.spark.types.mapping import check_names, to_arrow_schema, to_declared_schema
 
-COMMENT = b"comment"
-DEFAULT = b"spark.sql.default"
-_CURRENT_DEFAULT, _EXISTS_DEFAULT = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+
+def catalog_schema(schema: pa.Schema) -> StructType:
+    """Return Spark's columns of a read by name, with defaults."""
+    return _with_defaults(to_declared_schema(schema))
 
 
-def catalog_schema(schema: pa.Schema, table: pa.Schema) -> StructType:
-    """Return Spark's columns of a read, with comments and defaults.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Columns of the read.
-    table : pyarrow.Schema
-        Columns of the table, whose metadata has the comments and defaults.
-    """
-    return _described(to_declared_schema(schema), list(table))
-
-
-def _described(columns: StructType, stored: Iterable[pa.Field]) -> StructType:
-    by_name = {field.name: field for field in stored}
+def _with_defaults(columns: StructType) -> StructType:
     fields = []
     for column in columns:
-        of_table = by_name.get(column.name)
-        if of_table is None:
-            fields.append(column)
-            continue
-        metadata = of_table.metadata or {}
-        described = StructField(
-            column.name, column.dataType, column.nullable, dict(column.metadata)
-        )
-        if isinstance(column.dataType, StructType) and pa.types.is_struct(of_table.type):
-            described.dataType = _described(column.dataType, of_table.type)
-        if COMMENT in metadata:
-            described.metadata["comment"] = metadata[COMMENT].decode(errors="replace")
-        if DEFAULT in metadata:
-            described = with_default(described, metadata[DEFAULT].decode(errors="replace"))
-        fields.append(described)
+        metadata = dict(column.metadata)
+        default = metadata.pop(DEFAULT, None)
+        dtype = column.dataType
+        if isinstance(dtype, StructType):
+            dtype = _with_defaults(dtype)
+        described = StructField(column.name, dtype, column.nullable, metadata)
+        fields.append(described if default is None else with_default(described, default))
     return StructType(fields)
 
 
 def with_default(column: StructField, default: str) -> StructField:
     """Return a column of Spark with a default, which is a text in SQL."""
     # Spark requires both. It uses the second for rows of files that it reads itself.
-    defaults = {_CURRENT_DEFAULT: default, _EXISTS_DEFAULT: default}
+    defaults = {CURRENT_DEFAULT: default, EXISTS_DEFAULT: default}
     return StructField(
         column.name, column.dataType, column.nullable, {**column.metadata, **defaults}
     )
@@ -71,35 +52,14 @@ def with_default(column: StructField, default: str) -> StructField:
 def table_schema(
     schema: StructType,
     column_metadata: Mapping[str, Mapping[str, str]] | None = None,
-    *,
-    defaults: bool = True,
     **options: Any,
 ) -> pa.Schema:
-    """Return the columns of a new table, with the comments and defaults of Spark's columns.
+    """Return the columns of a new table that a statement creates.
 
     Parameters
     ----------
     column_metadata, options
         As in `to_arrow_schema`.
-    defaults : bool
-        Whether defaults are stored. False for columns of a query: they have the defaults of the
-        tables that the query reads.
     """
     check_names(schema.names, "the statement")
-    arrow = to_arrow_schema(schema, column_metadata, **options)
-    return pa.schema(
-        _stored(field, column, defaults) for field, column in zip(arrow, schema, strict=True)
-    )
-
-
-def _stored(field: pa.Field, column: StructField, defaults: bool) -> pa.Field:
-    if isinstance(column.dataType, StructType) and pa.types.is_struct(field.type):
-        children = zip(field.type, column.dataType, strict=True)
-        field = field.with_type(pa.struct([_stored(*pair, defaults) for pair in children]))
-    metadata: dict[bytes, bytes] = dict(field.metadata or {})
-    comment, default = column.metadata.get("comment"), column.metadata.get(_CURRENT_DEFAULT)
-    if comment is not None:
-        metadata[COMMENT] = str(comment).encode()
-    if default is not None and defaults:
-        metadata[DEFAULT] = str(default).encode()
-    return field.with_metadata(metadata) if metadata else field
+    return to_arrow_schema(schema, column_metadata, **options)

@@ -88,8 +88,10 @@ def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.Dat
         The options change more than the type in Arrow.
     """
     old = schema.field(column).to_arrow()
-    (new,) = to_arrow_schema(to_spark_schema(pa.schema([old])), {column.lower(): options})
-    if (new.metadata or {}).keys() != (old.metadata or {}).keys():
+    read = to_spark_schema(pa.schema([old]))
+    (same,) = to_arrow_schema(read)
+    (new,) = to_arrow_schema(read, {column.lower(): options})
+    if (new.metadata or {}).keys() != (same.metadata or {}).keys():
         # Other options make a blob or a JSON column, or set hints of encodings for new files.
         raise InvalidOptionError(
             f"options of the column {column} cannot be changed, except "

@@ -109,7 +109,7 @@ def _schema(options: ReadOptions, dataset: Dataset) -> StructType:
             from lance_spark.spark.streaming.change_feed import feed_schema
 
             return to_declared_schema(feed_schema(options, feed))
-    return catalog_schema(visible_schema(dataset, options), dataset._stored_schema())
+    return catalog_schema(visible_schema(dataset, options))
 
 
 def _shown(schema: StructType) -> list[tuple[str, str]]:

@@ -82,7 +82,7 @@ def loaded(
         # Rows that a statement changes are read with the types that it writes.
         options["blob_handling"] = blobs
     arrow = dataset._stored_schema(blob_handling=blobs)
-    description = described(dataset, catalog_schema(arrow, dataset._stored_schema()), options)
+    description = described(dataset, catalog_schema(arrow), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
         description["has_key"] = bool(primary_key(dataset._table.schema))

@@ -12,7 +12,8 @@ from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedE
 from lance_spark.file.schema.keys import PRIMARY_KEY
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table.base import option_text
-from lance_spark.spark.types.mapping import LARGE_BINARY, LARGE_STRING, VECTOR_SIZE, to_arrow_schema
+from lance_spark.spark.types.field_metadata import COMMENT, LARGE_BINARY, LARGE_STRING, VECTOR_SIZE
+from lance_spark.spark.types.mapping import to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lance_spark.spark.table.base import TableBase
 
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
-_COMMENT = "comment"
 #: Options that the returned table keeps, beside the options of the store.
 _TABLE_OPTIONS = ("branch", "base_store_params", "target_bases", "target_all_bases")
 #: Properties that are options of the write, and are not stored in the table.
@@ -165,7 +165,7 @@ class TableBuilder:
             encoding["lance-encoding:compression-level"] = str(compressionLevel)
         stored = dict(metadata or {})
         if comment is not None:
-            stored[_COMMENT] = comment
+            stored[COMMENT] = comment
         if primaryKey:
             stored[PRIMARY_KEY] = "true"
         self._fields.append(StructField(colName, dtype, nullable, encoding))
@@ -188,7 +188,7 @@ class TableBuilder:
 
     def comment(self, comment: str) -> Self:
         """Set the property ``comment``."""
-        return self.property(_COMMENT, comment)
+        return self.property(COMMENT, comment)
 
     def execute(self) -> Any:
         """Create or replace the table.
@@ -251,7 +251,8 @@ class TableBuilder:
                 if self._metadata.get(field.name)
                 else field
                 for field in schema
-            ]
+            ],
+            schema.metadata,
         )
 
     def _table(self, path: str) -> Any:

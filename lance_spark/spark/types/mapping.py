@@ -7,12 +7,12 @@ dictionary-encoded and fixed-size types). The conversion of batches (`convert`) 
 values; this module refuses types without a counterpart, by the name of the column. Metadata of a
 field records what the Spark type cannot express (`arrow.fixed-size-list.size` and others, spelt as
 in the Java connector), so a DataFrame that is read and written again has the same columns: vectors
-stay vectors. `recorded` has the types of Spark that Arrow lacks.
+stay vectors. `recorded` has the types of Spark that Arrow lacks, `field_metadata` what becomes of
+the other metadata of fields.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,9 +20,26 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
-from lance_spark.file.schema.logical_types import ARROW_JSON, EXTENSION_NAME, is_json
+from lance_spark.file.schema.logical_types import (
+    ARROW_JSON,
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    is_json,
+    storage_type,
+)
+from lance_spark.spark.types import field_metadata
+from lance_spark.spark.types.field_metadata import (
+    BYTE_WIDTH,
+    FLOAT16,
+    LARGE_BINARY,
+    LARGE_STRING,
+    MARKERS,
+    VECTOR_SIZE,
+)
+from lance_spark.spark.types.field_metadata import JSON_MARK as JSON
 from lance_spark.spark.types.recorded import (
     TIME_TYPE,
+    has_extension,
     record,
     recorded_type,
     stored_type,
@@ -30,14 +47,9 @@ from lance_spark.spark.types.recorded import (
     without_char_varchar,
 )
 
-VECTOR_SIZE = "arrow.fixed-size-list.size"
-FLOAT16 = "arrow.float16"
-LARGE_STRING = "arrow.large_var_char"
-LARGE_BINARY = "arrow.large_var_binary"
-BYTE_WIDTH = "arrow.fixed-size-binary.byte-width"
-JSON = "arrow.json"
-_MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WIDTH})
-_ENCODING_PREFIX = "lance-encoding:"
+#: Marks of a column that also hold for its elements, or for the values of its maps.
+_OF_ELEMENTS = (FLOAT16, LARGE_STRING, LARGE_BINARY)
+_OF_VALUES = (VECTOR_SIZE, FLOAT16)
 _BLOB_PREFIX = b"lance-encoding:blob"
 
 MAX_PRECISION = 38
@@ -110,7 +122,10 @@ def to_declared_schema(schema: pa.Schema) -> spark.StructType:
     UnsupportedTypeError
         As `to_spark_schema`.
     """
-    return spark.StructType([_spark_field(field, field.name) for field in schema])
+    fields = [_spark_field(field, field.name) for field in schema]
+    if schema.metadata and fields:
+        fields[0].metadata[field_metadata.SCHEMA] = field_metadata.to_spark(schema.metadata)
+    return spark.StructType(fields)
 
 
 def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
@@ -226,10 +241,12 @@ def to_arrow_schema(
             raise InvalidOptionError(
                 f"an option sets metadata of the column {name}, but the DataFrame {problem}"
             )
-    return pa.schema(
+    fields = [
         _arrow_field(field, field.name, large_var_types, extra.get(field.name.lower()))
         for field in schema
-    )
+    ]
+    metadata = field_metadata.schema_metadata(field.metadata or {} for field in schema)
+    return field_metadata.without_wrong_keys(pa.schema(fields, metadata or None))
 
 
 def check_names(names: list[str], owner: str) -> None:
@@ -250,29 +267,33 @@ def check_names(names: list[str], owner: str) -> None:
 
 
 def _spark_field(field: pa.Field, column: str) -> spark.StructField:
-    return spark.StructField(
-        field.name, _field_type(field, column), field.nullable, _spark_metadata(field)
-    )
+    dtype = _field_type(field, column)
+    return spark.StructField(field.name, dtype, field.nullable, _spark_metadata(field, dtype))
 
 
 def _field_type(field: pa.Field, column: str) -> spark.DataType:
     return recorded_type(field, to_spark_type(field.type, column))
 
 
-def _spark_metadata(field: pa.Field) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    for key, value in (field.metadata or {}).items():
+def _spark_metadata(field: pa.Field, dtype: spark.DataType) -> dict[str, Any]:
+    """Return the metadata of a field of Spark, whose type is known."""
+    metadata = field_metadata.of_field(field)
+    if pa.types.is_struct(field.type) and _is_blob(field):
         # Descriptions are not blobs, so the mark would be wrong in the next write.
-        described = pa.types.is_struct(field.type) and key.endswith((b":blob", b":packed"))
-        if key.startswith(_ENCODING_PREFIX.encode()) and not (described and _is_blob(field)):
-            results[key.decode(errors="replace")] = value.decode(errors="replace")
-    if is_json(field):
+        metadata = {k: v for k, v in metadata.items() if not k.endswith((b":blob", b":packed"))}
+    results = field_metadata.to_spark(metadata)
+    if has_extension(dtype):
+        # The type of Spark says it.
+        results.pop(EXTENSION_NAME, None)
+        results.pop(EXTENSION_METADATA, None)
+    elif is_json(field):
         results[EXTENSION_NAME] = ARROW_JSON
+        results.pop(EXTENSION_METADATA, None)
     item = _item_of(field)
     if item is not field and _is_blob(item) and not pa.types.is_struct(item.type):
         # Array types of Spark cannot store metadata of their elements.
         results |= _blob_marks(item.metadata)
-    arrow = field.type
+    arrow = storage_type(field.type)
     if pa.types.is_map(arrow) and pa.types.is_fixed_size_list(arrow.item_type):
         arrow = arrow.item_type
     if pa.types.is_fixed_size_list(arrow):
@@ -286,6 +307,41 @@ def _spark_metadata(field: pa.Field) -> dict[str, Any]:
         results[LARGE_BINARY] = "true"
     elif pa.types.is_fixed_size_binary(arrow) and not pa.types.is_decimal(arrow):
         results[BYTE_WIDTH] = arrow.byte_width
+    of_children = _children_metadata(storage_type(field.type), dtype, results)
+    if of_children:
+        results[field_metadata.CHILDREN] = of_children
+    return results
+
+
+def _children_metadata(
+    arrow: pa.DataType, dtype: spark.DataType, parent: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the metadata of the elements of a list, or of keys and values of a map.
+
+    Parameters
+    ----------
+    parent : mapping
+        Metadata of the field of the list or map: what it says of its elements is left out.
+    """
+    children: list[tuple[str, pa.Field, spark.DataType, tuple[str, ...]]] = []
+    if isinstance(dtype, spark.ArrayType):
+        children.append(("element", arrow.value_field, dtype.elementType, _OF_ELEMENTS))
+    elif isinstance(dtype, spark.MapType):
+        children.append(("key", arrow.key_field, dtype.keyType, ()))
+        children.append(("value", arrow.item_field, dtype.valueType, _OF_VALUES))
+    results = {}
+    for name, field, child_type, inherited in children:
+        metadata = {
+            key: value
+            for key, value in _spark_metadata(field, child_type).items()
+            if not (
+                (key in inherited or key.encode().startswith(_BLOB_PREFIX))
+                and parent.get(key) == value
+            )
+            and not (key == LARGE_BINARY and _is_blob(field))
+        }
+        if metadata:
+            results[name] = metadata
     return results
 
 
@@ -309,7 +365,7 @@ def _blob_marks(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def _with_marked_items(arrow: pa.DataType, marks: Mapping[str, str]) -> pa.DataType:
+def _with_marked_items(arrow: pa.DataType, marks: Mapping[str, bytes]) -> pa.DataType:
     """Return a list type with metadata on its innermost items."""
     item = arrow.value_field
     if pa.types.is_list(item.type):
@@ -321,20 +377,12 @@ def _arrow_field(
     field: spark.StructField, column: str, large: bool, extra: Mapping[str, str] | None = None
 ) -> pa.Field:
     marks = {**(field.metadata or {}), **(extra or {})}
-    metadata = {
-        key: value if isinstance(value, str) else json.dumps(value)
-        for key, value in marks.items()
-        if key.startswith(_ENCODING_PREFIX)
-    }
-    blob_metadata = {
-        key: metadata[key] for key in metadata if key.encode().startswith(_BLOB_PREFIX)
-    }
     if large:
         marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
     dtype = with_char_varchar(field)
     arrow = _arrow_type(dtype, column, marks, large)
     # Metadata of a field can be outdated after a change of its type; options are deliberate.
-    for key in _MARKERS & set(extra or ()):
+    for key in MARKERS & set(extra or ()):
         if str(marks[key]).lower() != "false" and arrow.equals(
             _arrow_type(dtype, column, {**marks, key: None}, large)
         ):
@@ -342,23 +390,45 @@ def _arrow_field(
                 f"option {column}.{key} does not apply to the column, whose type is "
                 f"{field.dataType.simpleString()}"
             )
-    if blob_metadata and pa.types.is_list(arrow):
+    if _is_set(extra or {}, JSON) and not isinstance(field.dataType, spark.StringType):
+        raise InvalidOptionError(
+            f"option {column}.{JSON} does not apply to the column, whose type is "
+            f"{field.dataType.simpleString()}"
+        )
+    return _with_metadata(pa.field(field.name, arrow, field.nullable), dtype, marks)
+
+
+def _child(
+    name: str,
+    dtype: spark.DataType,
+    column: str,
+    nullable: bool,
+    marks: Mapping[str, Any],
+    large: bool,
+) -> pa.Field:
+    """Return the field of the elements of a list, or of the keys or values of a map."""
+    arrow = _arrow_type(dtype, column, marks, large)
+    return _with_metadata(pa.field(name, arrow, nullable), dtype, marks)
+
+
+def _with_metadata(field: pa.Field, dtype: spark.DataType, marks: Mapping[str, Any]) -> pa.Field:
+    """Return a field with the metadata that Spark's metadata and type give it."""
+    metadata = field_metadata.to_lance(marks)
+    blob_metadata = {
+        key: metadata[key] for key in metadata if key.encode().startswith(_BLOB_PREFIX)
+    }
+    if blob_metadata and pa.types.is_list(field.type):
         # The elements of the array are blobs.
-        arrow = _with_marked_items(arrow, blob_metadata)
+        field = field.with_type(_with_marked_items(field.type, blob_metadata))
         metadata = {key: value for key, value in metadata.items() if key not in blob_metadata}
-    if _is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON:
-        if isinstance(field.dataType, spark.StringType):
-            metadata[EXTENSION_NAME] = ARROW_JSON
-        elif _is_set(extra or {}, JSON):
-            raise InvalidOptionError(
-                f"option {column}.{JSON} does not apply to the column, whose type is "
-                f"{field.dataType.simpleString()}"
-            )
-    return pa.field(field.name, arrow, field.nullable, {**metadata, **record(dtype)} or None)
-
-
-def _child(name: str, dtype: spark.DataType, arrow: pa.DataType, nullable: bool) -> pa.Field:
-    return pa.field(name, arrow, nullable, record(dtype) or None)
+    if (_is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON) and isinstance(
+        dtype, spark.StringType
+    ):
+        metadata[EXTENSION_NAME] = ARROW_JSON.encode()
+    recorded = {key: value.encode() for key, value in record(dtype).items()}
+    metadata = {**metadata, **recorded}
+    field = pa.field(field.name, field.type, field.nullable, metadata or None)
+    return field_metadata.with_extension(field, marks)
 
 
 def _arrow_type(
@@ -378,9 +448,15 @@ def _arrow_type(
     if isinstance(data_type, spark.DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     if isinstance(data_type, spark.ArrayType):
-        inner = {key: marks[key] for key in (FLOAT16, LARGE_STRING, LARGE_BINARY) if key in marks}
-        element = _arrow_type(data_type.elementType, f"{column}.element", inner, large)
-        item = _child("item", data_type.elementType, element, data_type.containsNull)
+        inner = {key: marks[key] for key in _OF_ELEMENTS if key in marks}
+        item = _child(
+            "item",
+            data_type.elementType,
+            f"{column}.element",
+            data_type.containsNull,
+            {**inner, **field_metadata.children(marks, "element")},
+            large,
+        )
         size = _size(marks, VECTOR_SIZE, column)
         return pa.list_(item) if size is None else pa.list_(item, size)
     if isinstance(data_type, spark.StructType):
@@ -392,15 +468,14 @@ def _arrow_type(
         return pa.struct([_arrow_field(f, f"{column}.{f.name}", large) for f in data_type])
     if isinstance(data_type, spark.MapType):
         inner = {LARGE_STRING: "true", LARGE_BINARY: "true"} if large else {}
-        key_type = _arrow_type(data_type.keyType, f"{column}.key", inner, large)
+        of_keys = {**inner, **field_metadata.children(marks, "key")}
         if isinstance(data_type.valueType, spark.ArrayType):
-            inner_value = {key: marks[key] for key in (VECTOR_SIZE, FLOAT16) if key in marks}
-        else:
-            inner_value = {}
-        value = _arrow_type(data_type.valueType, f"{column}.value", {**inner, **inner_value}, large)
+            inner = {**inner, **{key: marks[key] for key in _OF_VALUES if key in marks}}
+        of_values = {**inner, **field_metadata.children(marks, "value")}
+        nullable = data_type.valueContainsNull
         return pa.map_(
-            _child("key", data_type.keyType, key_type, False),
-            _child("value", data_type.valueType, value, data_type.valueContainsNull),
+            _child("key", data_type.keyType, f"{column}.key", False, of_keys, large),
+            _child("value", data_type.valueType, f"{column}.value", nullable, of_values, large),
         )
     if TIME_TYPE is not None and isinstance(data_type, TIME_TYPE):
         return pa.time64("ns")

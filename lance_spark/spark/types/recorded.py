@@ -104,6 +104,11 @@ def record(dtype: spark.DataType) -> dict[str, str]:
     return {SPARK_TYPE: text} if (is_named and not is_default) or is_time or is_collated else {}
 
 
+def has_extension(dtype: spark.DataType) -> bool:
+    """Return whether `record` names an extension type of Arrow for a type."""
+    return isinstance(dtype, spark.VariantType) or _is_geo(dtype)
+
+
 def recorded_type(field: pa.Field, stored: spark.DataType) -> spark.DataType:
     """Return the type that the metadata of a field records, or the type that it is stored as.
 

@@ -163,7 +163,7 @@ def _new_table_writer(
     from lance_spark.table.commit.write_job import ReplaceAllRows
 
     large = options.large_var_types
-    arrow = table_schema(schema, options.column_metadata, defaults=False, large_var_types=large)
+    arrow = table_schema(schema, options.column_metadata, large_var_types=large)
     job = begin_new_table(options, arrow, new_table)
     if rows_read is not None:
         _check_read(job, rows_read)
