@@ -186,6 +186,9 @@ class _Statement:
             properties.check_changeable(name)
             target = config if properties.is_config(name) else metadata
             target[name] = change.get("value")
+            if change["op"] == _SET:
+                schema = self._table.schema.to_arrow()
+                properties.check_partition_columns({name: change["value"]}, schema, self._name)
         fields: dict[str, dict[str, str | None]] = {}
         for change in self._of(_COMMENT, _DEFAULT):
             path = path_of(self._table.schema, change["column"])

@@ -164,7 +164,8 @@ def _target(
         raise UnsupportedError(
             f"table {arguments['name']}: Lance tables have no partitions, and the statement has "
             f"{', '.join(arguments['partitions'])}; remove PARTITIONED BY or CLUSTER BY: scans "
-            "skip fragments and pages by the values they have"
+            "skip fragments and pages by the values they have, and the property partitionBy names "
+            "the columns of partitions that INSERT OVERWRITE replaces"
         )
     if is_path(arguments):
         entry = catalog.path_entry(arguments["name"])
@@ -213,5 +214,6 @@ def _commit_empty(entry: TableEntry, arguments: Mapping[str, Any], new_table: Ne
     options = WriteOptions.parse({**options_of(entry), **write_options})
     schema = StructType.fromJson(json.loads(arguments["schema"]))
     arrow = table_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    properties.check_partition_columns(stored, arrow, arguments["name"])
     new_table = NewTable(new_table.must_create, stored)
     begin_new_table(options, arrow, new_table).commit([])

@@ -4,6 +4,7 @@
 | --- | --- |
 | `enable_stable_row_ids`, `data_storage_version` (or `file_format_version`) | option of the write |
 | `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column |
+| `partitionBy`: columns of partitions | metadata of the table |
 | starts with `lance.` | configuration of the table (`LanceDataset.config` of pylance) |
 | all others, and `comment` | metadata of the table |
 """
@@ -17,7 +18,10 @@ import pyarrow as pa
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.names import COLUMN_KEYS, SYNONYMS
+from lance_spark.file.schema.schema import Schema
+from lance_spark.spark.options.names import COLUMN_KEYS, PARTITION_BY, SYNONYMS
+from lance_spark.spark.options.values import column_names
+from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.storage.uri import parse_uri
 
@@ -59,6 +63,43 @@ def is_write_option(name: str) -> bool:
 def is_column_option(name: str) -> bool:
     """Return whether a property is an option of a column, such as its type in Arrow."""
     return bool(_COLUMN_OPTION.fullmatch(name))
+
+
+def partition_columns(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of partitions, if a property names them.
+
+    Parameters
+    ----------
+    metadata : mapping of str to str
+        Metadata of a table, or properties of a statement.
+
+    Raises
+    ------
+    InvalidOptionError
+        The value is not a list of names.
+    """
+    for name, value in metadata.items():
+        if SYNONYMS.get(name.lower(), name.lower()) == PARTITION_BY:
+            return column_names(f"(property) {name}", value) or ()
+    return ()
+
+
+def check_partition_columns(properties: Mapping[str, str], schema: pa.Schema, table: str) -> None:
+    """Refuse a property that names columns which cannot be columns of partitions.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    from lance_spark.mutations.rows.partial_overwrite import partition_columns as checked
+
+    if columns := partition_columns(properties):
+        found = [find(schema.names, name) for name in columns]
+        names = [
+            name if index < 0 else schema.names[index]
+            for name, index in zip(columns, found, strict=True)
+        ]
+        checked(Schema.from_arrow(schema), names, f"table {table}: property partitionBy: it")
 
 
 def is_config(name: str) -> bool:

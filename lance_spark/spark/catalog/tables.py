@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from lance_spark.dataset.dataset import Dataset, open_dataset
-from lance_spark.errors import TableNotFoundError, VersionNotFoundError
+from lance_spark.errors import InvalidOptionError, TableNotFoundError, VersionNotFoundError
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import (
     CREATED_AT,
@@ -22,6 +22,8 @@ from lance_spark.scan.fragment.row_meta import (
 from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.catalog.properties import partition_columns
+from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.types.mapping import to_spark_type
 from lance_spark.table.primary_key import primary_key
@@ -85,8 +87,22 @@ def loaded(
     description = described(dataset, catalog_schema(arrow), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
+        # Only statements that write see partitions: they have no part in a read, and none in the
+        # text of SHOW CREATE TABLE, which has the property.
+        description["partition_by"] = _partition_by(dataset)
         description["has_key"] = bool(primary_key(dataset._table.schema))
     return description
+
+
+def _partition_by(dataset: Dataset) -> list[str]:
+    """Return the columns of partitions that the property of the table names, as the table does."""
+    names = dataset.schema.names
+    with suppress(InvalidOptionError):
+        named = [find(names, name) for name in partition_columns(dataset.metadata)]
+        if -1 not in named:
+            return [names[index] for index in named]
+    # Another client has set it, or dropped the column: only overwrites of partitions refuse it.
+    return []
 
 
 def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any]) -> dict[str, Any]:

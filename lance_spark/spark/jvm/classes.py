@@ -60,6 +60,7 @@ catalog/
     EvolvingTable           the same in Spark 4.2 and later
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
+    ReplacedRowsRule        what PARTITION and REPLACE ... say of the rows that an INSERT replaces
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON

@@ -59,12 +59,18 @@ BASE_PATH_NAMES = ("initial_bases", "target_bases", "target_all_bases")
 LOOKBACK = "lance.streaming.dedupe.lookback.versions"
 #: Whether a write by name refuses a table that was dropped.
 MUST_EXIST = "must_exist"
+#: The value of `spark.sql.sources.partitionOverwriteMode` in the session of an overwrite.
+SESSION_MODE = "session_overwrite_mode"
+#: The option, and the property of a table, that names the columns of partitions.
+PARTITION_BY = "partition_by"
 #: Options that the classes in the JVM set, and no user: the settings of the session that
 #: `replace_where` is parsed with; what an overwrite of a table of the catalog replaces ("all",
 #: "where", "partitions"), and its condition as forms; the properties of the table that a statement
 #: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists;
 #: whether a write by name refuses a table that was dropped; the version that the query of an
-#: overwrite has read of the table itself.
+#: overwrite has read of the table itself; the session's mode of overwrites; the columns to which an
+#: INSERT OVERWRITE gives values in its PARTITION clause; the columns by which an INSERT ... REPLACE
+#: finds the rows to replace, each with whether null equals null.
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",
@@ -73,6 +79,9 @@ INTERNAL_NAMES = (
     "must_create",
     MUST_EXIST,
     "rows_read",
+    SESSION_MODE,
+    "static_partitions",
+    "replace_by",
 )
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (
@@ -81,7 +90,7 @@ OVERWRITE_NAMES = (
     "txn_version",
     "replace_where",
     "partition_overwrite_mode",
-    "partition_by",
+    PARTITION_BY,
     *INTERNAL_NAMES,
 )
 #: Streams of upserts.

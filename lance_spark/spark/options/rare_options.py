@@ -5,11 +5,12 @@ overwrites, schema merging and writes that are made once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, naming
+from lance_spark.spark.options.names import PARTITION_BY, SESSION_MODE
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.options.values import (
     choice,
@@ -160,6 +161,99 @@ def _refuse_options_of_a_version(options: ReadOptions, instead: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionOverwrite:
+    """An overwrite that replaces the rows whose values of some columns occur in the new rows.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns that the write names. Empty for those that the property of the table names.
+    is_required : bool
+        Whether the write asks for partitions itself: without columns it is refused. Otherwise the
+        session asks for it, which means the whole table if nothing names columns.
+    without_null : frozenset of str
+        Columns of which null equals no value.
+    """
+
+    columns: tuple[str, ...] = ()
+    is_required: bool = True
+    without_null: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(
+        cls, overwrite_options: Mapping[str, str], *, has_condition: bool
+    ) -> PartitionOverwrite | None:
+        """Parse the options of an overwrite; None if it replaces all rows, or by a condition.
+
+        Parameters
+        ----------
+        has_condition : bool
+            Whether the write has the option replaceWhere.
+
+        Raises
+        ------
+        InvalidOptionError
+        """
+        by_name = overwrite_options.get("replaces")
+        session = overwrite_options.get(SESSION_MODE)
+        mode = choice("partition_overwrite_mode", overwrite_options, _MODES)
+        named = column_names("partitionBy", overwrite_options.get(PARTITION_BY)) or ()
+        given = tuple(given_conditions(overwrite_options))
+        pairs = parsed_json(overwrite_options.get("replace_by", "[]"))
+        if has_condition and (mode == _DYNAMIC or pairs):
+            raise InvalidOptionError(
+                "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
+                "only one"
+            )
+        if has_condition:
+            return None
+        if pairs:
+            strict = frozenset(column for column, nulls_match in pairs if not nulls_match)
+            return cls(tuple(column for column, _ in pairs), without_null=strict)
+        if by_name == "where":
+            # INSERT OVERWRITE ... PARTITION has the condition, if the session's mode is static.
+            if mode != _DYNAMIC:
+                return None
+            if not given:
+                raise InvalidOptionError(
+                    "a condition of the rows to replace and partitionOverwriteMode=dynamic exclude "
+                    "each other: remove one of them"
+                )
+        if foreign := [
+            name for name in given if named and name.lower() not in map(str.lower, named)
+        ]:
+            raise InvalidOptionError(
+                f"option partitionBy does not name {', '.join(foreign)}, to which the clause "
+                "PARTITION gives a value: name all columns of the partitions"
+            )
+        if mode == "static":
+            return None
+        if mode == _DYNAMIC:
+            return cls(named)
+        if by_name == "partitions":
+            return cls(named, is_required=session != _DYNAMIC)
+        if by_name is not None:
+            return None
+        if session is None and named:
+            raise InvalidOptionError(
+                "option partitionBy: the overwrite does not know whether the session replaces all "
+                "rows or those of the partitions. Set the option partitionOverwriteMode to dynamic "
+                "or static, or call lance_spark.enable(spark)"
+            )
+        return cls(named, is_required=False) if session == _DYNAMIC else None
+
+
+def given_conditions(overwrite_options: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the condition of each column that the clause PARTITION gives a value, by its name."""
+    return dict(parsed_json(overwrite_options.get("static_partitions", "{}")))
+
+
+#: Values of `partitionOverwriteMode`.
+_DYNAMIC = "dynamic"
+_MODES = ("static", _DYNAMIC)
+
+
+@dataclass(frozen=True, slots=True)
 class OverwriteOptions:
     """The effect of a write on the existing rows and columns of a table.
 
@@ -171,8 +265,8 @@ class OverwriteOptions:
         Identifies the write; it is skipped if the table's history has it already.
     replace_where : str or None
         Predicate in Spark's SQL: an overwrite replaces the rows that meet it, and no others.
-    partition_by : tuple of str
-        An overwrite replaces the rows whose values of these columns occur in the new rows. Empty to
+    partitions : PartitionOverwrite or None
+        An overwrite replaces the rows whose values of some columns occur in the new rows. None to
         replace all rows.
     timezone : str or None
         Time zone of the timestamps in `replace_where` that have none.
@@ -180,8 +274,12 @@ class OverwriteOptions:
         Settings of the session, if the optimizer rule has sent them.
     replaces_rows : bool
         Whether an overwrite of all rows keeps the columns of the table.
+    is_by_name : bool
+        Whether the table has a name, and keeps its columns.
     where_forms : list of dict
         An overwrite replaces the rows that meet these filters (`filter_trees`), and no others.
+    given : mapping of str to dict
+        The filters of the columns to which the clause PARTITION gives values, by their names.
     new_table : NewTable or None
         The table that the write creates or replaces for a statement.
     must_create : bool
@@ -196,11 +294,13 @@ class OverwriteOptions:
     merge_schema: bool = False
     write_token: WriteToken | None = None
     replace_where: str | None = None
-    partition_by: tuple[str, ...] = ()
+    partitions: PartitionOverwrite | None = None
     timezone: str | None = None
     settings: SqlSettings | None = None
     replaces_rows: bool = False
+    is_by_name: bool = False
     where_forms: tuple[dict[str, Any], ...] = ()
+    given: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     new_table: NewTable | None = None
     must_create: bool = False
     must_exist: bool = False
@@ -209,7 +309,40 @@ class OverwriteOptions:
     @property
     def replaces_part(self) -> bool:
         """Whether an overwrite replaces some rows only."""
-        return self.replace_where is not None or bool(self.partition_by or self.where_forms)
+        return (
+            self.replace_where is not None or self.partitions is not None or bool(self.where_forms)
+        )
+
+    def of_table(self, property_columns: tuple[str, ...]) -> OverwriteOptions:
+        """Return the effect on a table, in which the columns of partitions are known.
+
+        Parameters
+        ----------
+        property_columns : tuple of str
+            Columns that the property of the table names.
+
+        Raises
+        ------
+        InvalidOptionError
+            The write asks for partitions, and nothing names their columns.
+        """
+        partitions = self.partitions
+        if partitions is None:
+            return self
+        columns = partitions.columns or property_columns
+        given = set(map(str.lower, self.given))
+        if columns and given >= set(map(str.lower, columns)) and all(self.given.values()):
+            # PARTITION names one partition, which is replaced even if there are no new rows.
+            return replace(self, partitions=None, where_forms=tuple(self.given.values()))
+        if columns:
+            return replace(self, partitions=replace(partitions, columns=columns))
+        if partitions.is_required:
+            raise InvalidOptionError(
+                "an overwrite of partitions needs the option partitionBy, or the table property "
+                "partitionBy: the columns whose values choose the rows to replace. Lance tables "
+                "have no partitions, and Spark refuses the method .partitionBy()"
+            )
+        return replace(self, partitions=None, replaces_rows=self.is_by_name)
 
     @classmethod
     def parse(cls, options: WriteOptions, overwrite: bool) -> OverwriteOptions:
@@ -227,10 +360,19 @@ class OverwriteOptions:
         """
         overwrite_options = options.overwrite
         condition = non_blank("replace_where", overwrite_options)
-        mode = choice("partition_overwrite_mode", overwrite_options, ("static", "dynamic"))
-        partition_by = column_names("partitionBy", overwrite_options.get("partition_by")) or ()
         replaces = overwrite_options.get("replaces")
-        dynamic = overwrite and (mode == "dynamic" or replaces == "partitions")
+        partitions = (
+            PartitionOverwrite.parse(overwrite_options, has_condition=condition is not None)
+            if overwrite
+            else None
+        )
+        where_forms = tuple(parsed_json(overwrite_options.get("replace_where_forms", "[]")))
+        given = given_conditions(overwrite_options)
+        if replaces == "partitions" and condition is None and partitions is None:
+            # The option says static, and the clause PARTITION which rows are meant.
+            where_forms = tuple(given.values())
+            if not all(where_forms):
+                partitions, where_forms = PartitionOverwrite(tuple(given)), ()
         merge, must_create = (
             flag("merge_schema", overwrite_options),
             flag("must_create", overwrite_options),
@@ -239,17 +381,6 @@ class OverwriteOptions:
             raise InvalidOptionError(
                 'option replaceWhere applies to overwrites only: use .mode("overwrite"), or '
                 "remove the option"
-            )
-        if condition is not None and dynamic:
-            raise InvalidOptionError(
-                "options replaceWhere and partitionOverwriteMode=dynamic exclude each other: set "
-                "only one"
-            )
-        if dynamic and not partition_by:
-            raise InvalidOptionError(
-                "an overwrite of partitions needs the option partitionBy: the columns whose values "
-                "choose the rows to replace. Lance tables have no partitions, and Spark refuses "
-                "the method .partitionBy()"
             )
         if merge and overwrite:
             raise InvalidOptionError(
@@ -260,11 +391,16 @@ class OverwriteOptions:
             merge_schema=merge,
             write_token=_write_token(overwrite_options),
             replace_where=condition,
-            partition_by=partition_by if dynamic else (),
+            partitions=partitions,
             timezone=timezone_of(overwrite_options),
             settings=_settings(overwrite_options),
-            replaces_rows=replaces == "all" and condition is None and not dynamic,
-            where_forms=tuple(parsed_json(overwrite_options.get("replace_where_forms", "[]"))),
+            replaces_rows=replaces in ("all", "partitions")
+            and condition is None
+            and not partitions
+            and not where_forms,
+            is_by_name=replaces is not None,
+            where_forms=where_forms,
+            given=given,
             new_table=_new_table(overwrite_options.get("new_table"), must_create),
             must_create=must_create,
             must_exist=flag("must_exist", overwrite_options),

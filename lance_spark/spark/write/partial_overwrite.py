@@ -5,6 +5,9 @@
 | `replaceWhere` | rows that meet the condition | must meet it |
 | `partitionOverwriteMode`, `partitionBy` | rows of the partitions of the DataFrame | any |
 
+The session, `INSERT OVERWRITE ... PARTITION` and `INSERT ... REPLACE USING` ask for partitions too
+(`PartitionOverwrite`), and a property of the table can name their columns.
+
 Executors write as for an append, and check each batch. The commit finds the replaced rows in its
 own process, without executors; it reads only the columns of the condition. Everything is one
 commit, see `lance_spark.mutations.rows.partial_overwrite`.
@@ -152,9 +155,11 @@ class DynamicWriter(LanceWriter):
         write_token: WriteToken | None = None,
         *,
         reads_rows: bool = False,
+        without_null: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(job, names, commit_message, write_token)
         self.columns = tuple(columns)
+        self.without_null = without_null
         self.reads_rows = reads_rows
 
     def watcher(self) -> Partitions:
@@ -181,10 +186,21 @@ class DynamicWriter(LanceWriter):
             if isinstance(message, PartitionsMessage) and message.values is not None:
                 partitions.merge(message.values)
         values = partitions.values()
-        if values is None or not self.job.read_version:
+        if values is not None and self.without_null:
+            values = self._comparable(values)
+        if not values or not self.job.read_version:
             return self.job
         condition = InPartitions(self.columns, values)
         return self.job.with_strategy(ReplaceRows(condition, self.reads_rows))
+
+    def _comparable(self, values: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the combinations without null in the columns of which null equals no value."""
+        import pyarrow.compute as pc
+
+        for column, array in zip(self.columns, values.columns, strict=True):
+            if str(column) in self.without_null:
+                values = values.filter(pc.is_valid(array))
+        return values
 
 
 def replacing_writer(
@@ -199,7 +215,7 @@ def replacing_writer(
     Parameters
     ----------
     effect : OverwriteOptions
-        Options with `replace_where` or `partition_by`.
+        Options with `replace_where` or `partitions`.
     job : WriteJob
         An append, or the creation of the table.
     names : sequence of str
@@ -214,18 +230,28 @@ def replacing_writer(
     """
     name = display(options.path)
     reads_rows = effect.rows_read is not None
+    if effect.partitions is not None:
+        partition_by = [_table_name(table, column) for column in effect.partitions.columns]
+        columns = partition_columns(table, partition_by, f"table {name}")
+        _check_given(columns, names, name, "partitionBy")
+        return DynamicWriter(
+            job,
+            names,
+            columns,
+            options.commit_message,
+            effect.write_token,
+            reads_rows=reads_rows,
+            without_null=frozenset(
+                _table_name(table, column) for column in effect.partitions.without_null
+            ),
+        )
     if effect.where_forms:
         # As in Spark, rows that do not meet the condition are added too.
         condition = to_predicate({"op": "and", "args": list(effect.where_forms)}, table)
         if job.read_version:
             job = job.with_strategy(ReplaceRows(condition, reads_rows))
         return LanceWriter(job, names, options.commit_message, effect.write_token)
-    if effect.replace_where is None:
-        partition_by = [_table_name(table, column) for column in effect.partition_by]
-        columns = partition_columns(table, partition_by, f"table {name}")
-        _check_given(columns, names, name, "partitionBy")
-        message, token = options.commit_message, effect.write_token
-        return DynamicWriter(job, names, columns, message, token, reads_rows=reads_rows)
+    assert effect.replace_where is not None
     try:
         text = OptionText.planned(
             "replaceWhere", effect.replace_where, table, effect.settings, effect.timezone

@@ -66,7 +66,12 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     effect = OverwriteOptions()
     if options.overwrite:
         effect = OverwriteOptions.parse(options, overwrite)
-    if effect.new_table is not None:
+    if effect.partitions is not None:
+        named = effect.partitions.columns
+        effect = effect.of_table(named or _columns_of_property(options))
+    # A save by name names its table's partitions: other rows stay, and so does the table.
+    keeps_table = effect.partitions is not None and not effect.must_create
+    if effect.new_table is not None and not keeps_table:
         if effect.replace_where is not None:
             raise InvalidOptionError(
                 "option replaceWhere: saveAsTable and CREATE TABLE replace the whole table; use "
@@ -159,11 +164,13 @@ def _new_table_writer(
 ) -> LanceWriter:
     """Plan the write of a table that a statement creates or replaces."""
     from lance_spark.spark.catalog.column_fields import table_schema
+    from lance_spark.spark.catalog.properties import check_partition_columns
     from lance_spark.spark.write.new_table import begin_new_table
     from lance_spark.table.commit.write_job import ReplaceAllRows
 
     large = options.large_var_types
     arrow = table_schema(schema, options.column_metadata, large_var_types=large)
+    check_partition_columns(new_table.properties, arrow, display(options.path))
     job = begin_new_table(options, arrow, new_table)
     if rows_read is not None:
         _check_read(job, rows_read)
@@ -224,6 +231,14 @@ class _Columns:
             ],
             table.metadata,
         )
+
+
+def _columns_of_property(options: WriteOptions) -> tuple[str, ...]:
+    """Return the columns of partitions that the property of the table names."""
+    from lance_spark.spark.catalog.properties import partition_columns
+
+    dataset = _existing(options)
+    return () if dataset is None else partition_columns(dataset.metadata)
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:

@@ -197,6 +197,7 @@ def test_a_missing_table_is_created(tmp_path: Path, options: dict[str, str]) -> 
         ({"replaceWhere": "nothing = 1"}, "nothing"),
         ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude each other"),
         (DYNAMIC, "needs the option partitionBy"),
+        ({"partitionBy": "day"}, "partitionOverwriteMode to dynamic or static"),
         ({**DYNAMIC, "partitionBy": "nothing"}, "no column 'nothing'"),
         ({**DYNAMIC, "partitionBy": "vector"}, "cannot define partitions"),
         ({"partitionOverwriteMode": "maybe"}, "static, dynamic"),

@@ -20,8 +20,9 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
@@ -105,6 +106,9 @@ public class NamedTable
   /** Whether the statement for which the table was loaded has committed its change of rows. */
   volatile boolean isChanged;
 
+  /** The columns of partitions that the property of a table that is written to names. */
+  private final Transform[] partitions;
+
   private final Identifier identifier;
   private final String name;
   private final StructType declared;
@@ -134,6 +138,7 @@ public class NamedTable
     this.rowColumns = RowColumn.of((List) reply.get("row_columns"));
     this.isLarge = Boolean.TRUE.equals(reply.get("large"));
     this.hasKey = Boolean.TRUE.equals(reply.get("has_key"));
+    this.partitions = identities((List) reply.get("partition_by"));
   }
 
   /** Makes a table that equals another one. */
@@ -150,11 +155,27 @@ public class NamedTable
     this.rowColumns = other.rowColumns;
     this.isLarge = other.isLarge;
     this.hasKey = other.hasKey;
+    this.partitions = other.partitions;
     this.replanned = other.replanned;
+  }
+
+  private static Transform[] identities(List columns) {
+    Transform[] identities = new Transform[columns == null ? 0 : columns.size()];
+    for (int i = 0; i < identities.length; i++) {
+      String name = ((String) columns.get(i)).replace("`", "``");
+      // The package has a class Expressions of its own.
+      identities[i] =
+          org.apache.spark.sql.connector.expressions.Expressions.identity("`" + name + "`");
+    }
+    return identities;
   }
 
   public String name() {
     return name;
+  }
+
+  public Transform[] partitioning() {
+    return partitions;
   }
 
   public StructType schema() {

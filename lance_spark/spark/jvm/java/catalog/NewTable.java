@@ -63,11 +63,33 @@ public class NewTable implements StagedTable, SupportsWrite {
     Map options = new HashMap((Map) staged.get("options"));
     String path = (String) options.get("path");
     options.putAll(NamedTable.withoutPath(info.options().asCaseSensitiveMap(), path, name()));
+    if (replacesPartitions(info.options())) {
+      options.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
+    }
     Snapshot.addReadBy(options, (Map) staged.get("place"));
     PythonTable python = new PythonTable(PythonCall.source(), PythonCall.FORMAT, schema);
     LogicalWriteInfo complete =
         new NamedWriteInfo(info, new CaseInsensitiveStringMap(options), schema);
     return new PathWriteBuilder(python.newWriteBuilder(complete), true).truncate();
+  }
+
+  /**
+   * Returns whether the session may choose that partitions of an existing table are replaced: for
+   * saveAsTable, and for writes that name columns of partitions. CREATE OR REPLACE TABLE means the
+   * whole table. Spark plans all of them in the same way.
+   */
+  private static boolean replacesPartitions(CaseInsensitiveStringMap options) {
+    if (options.containsKey("partitionBy") || options.containsKey("partition_by")) {
+      return true;
+    }
+    StackTraceElement[] calls = Thread.currentThread().getStackTrace();
+    for (int i = 0; i < calls.length; i++) {
+      if (calls[i].getMethodName().equals("saveAsTable")
+          && calls[i].getClassName().startsWith("org.apache.spark.sql.")) {
+        return true;
+      }
+    }
+    return false;
   }
 
   public void commitStagedChanges() {

@@ -81,6 +81,7 @@ public class OverwriteBuilder implements SupportsOverwriteV2, SupportsDynamicOve
   public Write build() {
     added.put(MUST_EXIST, "true");
     if (overwrites) {
+      added.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
       Snapshot.addReadBy(added, place);
     }
     Map options = new HashMap(info.options().asCaseSensitiveMap());

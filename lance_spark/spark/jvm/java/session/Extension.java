@@ -41,6 +41,7 @@ public class Extension extends AbstractFunction1 {
     target.injectTableFunction(ChangesFunction.description());
     SearchFunction.addTo(target);
     target.injectCheckRule(new FunctionsOfSession());
+    target.injectResolutionRule(new ReplacedRowsOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -65,6 +66,7 @@ public class Extension extends AbstractFunction1 {
       StatementParser.addTo((SparkSession) session);
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
+      ReplacedRowsRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -134,6 +136,12 @@ public class Extension extends AbstractFunction1 {
   static class NoCheck extends AbstractFunction1 {
     public Object apply(Object plan) {
       return BoxedUnit.UNIT;
+    }
+  }
+
+  public static class ReplacedRowsOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new ReplacedRowsRule();
     }
   }
 

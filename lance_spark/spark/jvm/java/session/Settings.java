@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.LinkedHashMap;
+import java.util.Locale;
 import java.util.Map;
 import java.util.NoSuchElementException;
 import org.apache.spark.sql.internal.SQLConf;
@@ -30,7 +31,15 @@ final class Settings {
     "spark.sql.parser.quotedRegexColumnNames"
   };
 
+  /** The option by which a write gets the session's mode of overwrites. */
+  static final String OVERWRITE_MODE = "session_overwrite_mode";
+
   private Settings() {}
+
+  /** Returns whether overwrites of the session replace all rows, "static", or partitions. */
+  static String overwriteMode() {
+    return SQLConf.get().partitionOverwriteMode().toString().toLowerCase(Locale.ROOT);
+  }
 
   /** Returns the values of the settings that this version of Spark has. */
   static Map ofSession() {

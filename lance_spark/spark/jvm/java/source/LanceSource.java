@@ -83,6 +83,9 @@ public class LanceSource extends PythonSource
       }
       options.put(MUST_CREATE, "true");
     }
+    if (mode == SaveMode.Overwrite) {
+      options.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
+    }
     writer.mode(creates ? SaveMode.Append : mode).options(options);
     STARTED.set(Boolean.TRUE);
     try {

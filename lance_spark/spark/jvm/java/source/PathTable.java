@@ -1,11 +1,13 @@
 package org.lancespark;
 
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
@@ -49,7 +51,31 @@ public class PathTable extends PythonTable {
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     WriteBuilder python = super.newWriteBuilder(info);
     // createRelation looks at the errors itself.
-    return new PathWriteBuilder(python, !isStarted);
+    return isStarted ? new PathWriteBuilder(python, false) : new InsertBuilder(this, python, info);
+  }
+
+  private WriteBuilder partitionsWriter(LogicalWriteInfo info) {
+    Map options = new HashMap(info.options().asCaseSensitiveMap());
+    options.put(OverwriteBuilder.REPLACES, "partitions");
+    options.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
+    CaseInsensitiveStringMap all = new CaseInsensitiveStringMap(options);
+    return super.newWriteBuilder(new NamedWriteInfo(info, all, info.schema()));
+  }
+
+  /** Makes the write of an INSERT into a view or a table of Spark's own catalog. */
+  public static class InsertBuilder extends PathWriteBuilder implements SupportsDynamicOverwrite {
+    private final PathTable table;
+    private final LogicalWriteInfo info;
+
+    InsertBuilder(PathTable table, WriteBuilder python, LogicalWriteInfo info) {
+      super(python, true);
+      this.table = table;
+      this.info = info;
+    }
+
+    public WriteBuilder overwriteDynamicPartitions() {
+      return new PathWriteBuilder(table.partitionsWriter(info), true).truncate();
+    }
   }
 
   /**
@@ -62,6 +88,7 @@ public class PathTable extends PythonTable {
 
     Capabilities(PathTable table, Set all) {
       super(all);
+      add(TableCapability.OVERWRITE_DYNAMIC);
       this.table = table;
     }
 
