@@ -62,6 +62,7 @@ catalog/
     OverwriteBuilder, NamedWriteInfo        writes to them
     ReplacedRowsRule        what PARTITION and REPLACE ... say of the rows that an INSERT replaces
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
+    TablesBeforeFiles       keeps names of tables from Spark's rule for direct queries on files
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
     CachedTables            makes Spark read its cached tables again after a change
