@@ -385,7 +385,7 @@ class IndexMethods(HistoryMethods):
         Parameters
         ----------
         index_names : sequence of str, optional
-            Names of indexes; by default all that this release can create.
+            Names of indexes; by default all that this release can extend. A warning names others.
         num_indices_to_merge : int
             Number of the newest segments of an index that become one with the new rows. They are
             merged from their files if possible; else the rows of their fragments are read again.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lance_spark.arguments import renamed_rows
-from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, PlanMethods, written_filters
 from lance_spark.errors import CorruptError, InvalidInputError, MissingFileError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
@@ -93,11 +93,11 @@ class NearestMethods(PlanMethods):
         """
         # The filters may be an iterator.
         filters = None if filters is None else list(filters)
-        parts = [str(part) for part in (*(filters or ()), filter) if part is not None]
+        conditions = self._conditions(filters, filter)
         return self._explain(
             columns,
-            self._conditions(filters, filter),
-            " AND ".join(parts),
+            conditions,
+            " AND ".join(map(str, written_filters(filters, filter, conditions))),
             rows_per_task=renamed_rows(rows_per_task, target_rows),
             min_partitions=min_partitions,
             blob_handling=blob_handling,

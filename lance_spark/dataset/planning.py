@@ -57,6 +57,23 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 65_536
 
 
+def written_filters(
+    filters: Sequence[Any] | None, filter: Filter | None, conditions: Sequence[Condition]
+) -> tuple[Any, ...]:
+    """Return filters as the caller wrote them, for `str`.
+
+    Parameters
+    ----------
+    filters, filter
+        As in `Dataset.to_batches`.
+    conditions : sequence of Condition
+        What they are parsed to. Arrow's text of a deep expression overflows the stack; that of its
+        condition does not.
+    """
+    last = () if filter is None else (filter if isinstance(filter, str) else conditions[-1],)
+    return (*(filters or ()), *last)
+
+
 class PlanMethods(HistoryMethods):
     """Methods of `Dataset` that plan reads."""
 

@@ -36,6 +36,11 @@ from lance_spark.file.schema.field import Field
 from lance_spark.storage.source import ReadPlan
 
 _NARROW_BITS = 16
+#: What to do about a column with too many distinct values.
+CAST_ADVICE = (
+    "cast the column by alter_columns, or LanceTable.alterColumn, to a dictionary with wider "
+    "indices or to the type of its values"
+)
 _ADVICE = "or write data storage version 2.0"
 
 
@@ -52,6 +57,10 @@ def narrow_indices(dtype: pa.DataType) -> list[pa.DataType | None]:
         return [dtype.index_type if dtype.index_type.bit_width <= _NARROW_BITS else None]
     children = (dtype.field(index).type for index in range(dtype.num_fields))
     return [result for child in children for result in narrow_indices(child)]
+
+
+class DistinctValuesError(InvalidInputError):
+    """The rows of a file have more distinct values than the indices of a dictionary can number."""
 
 
 class DictionaryCapacity:
@@ -76,7 +85,7 @@ class DictionaryCapacity:
 
         Raises
         ------
-        InvalidInputError
+        DistinctValuesError
             The dictionaries have too many distinct values together.
         """
         if not self._is_narrow:
@@ -97,11 +106,10 @@ class DictionaryCapacity:
         # Arrow merges dictionaries only up to this size, although the indices could hold one more.
         capacity = (1 << (indices.bit_width - int(pat.is_signed_integer(indices)))) - 1
         if len(joined) > capacity:
-            raise InvalidInputError(
+            raise DistinctValuesError(
                 f"{self._name}: its dictionaries have more than {capacity} distinct values "
                 f"together, which is too many for indices of type {indices}, so no client could "
-                "read the column; cast the column to a dictionary with wider indices, or to its "
-                "values"
+                f"read the column; {CAST_ADVICE}"
             )
         return joined
 

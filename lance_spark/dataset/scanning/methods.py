@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE
+from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, written_filters
 from lance_spark.dataset.scan import ScanMethods
 from lance_spark.dataset.scanning.ordered import parse_order
 from lance_spark.dataset.scanning.request import (
@@ -190,11 +190,12 @@ late_materialization : optional
         elif isinstance(columns, str):
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
         listed = None if filters is None else list(filters)
+        conditions = self._conditions(listed, filter)
         request = ScanRequest(
             columns=columns,
             computed=computed,
-            conditions=self._conditions(listed, filter),
-            written_conditions=(*(listed or ()), *(() if filter is None else (filter,))),
+            conditions=conditions,
+            written_conditions=written_filters(listed, filter, conditions),
             limit=limit,
             offset=offset or 0,
             batch_size=DEFAULT_BATCH_SIZE if batch_size is None else batch_size,

@@ -107,7 +107,7 @@ class Cast:
         for array, old, new in zip(rows.columns, self.read, self.schema, strict=True):
             try:
                 columns.append(_cast(_pruned(array, old.type), new.type))
-            except (pa.ArrowException, ValueError) as error:
+            except (pa.ArrowException, ValueError, InvalidInputError) as error:
                 raise InvalidInputError(f"column {new.name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
@@ -230,7 +230,7 @@ def _with_types(
             raise InvalidInputError(
                 f"column {alteration.path!r} cannot be cast from {dtype} to "
                 f"{alteration.data_type}, only to "
-                "another size or precision of the same type"
+                "another size or precision of the same type, as a dictionary or without one"
             )
         target = altered.field_by_id(old.id)
         assert target is not None
@@ -276,7 +276,11 @@ def _only(field: Field, ids: set[int]) -> Field | None:
 
 
 def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
-    """Return whether a column can be cast: to another size or precision of the same type."""
+    """Return whether a column can be cast: to another size or precision of the same type.
+
+    The types of dictionaries are those of their values.
+    """
+    old, new = _value_type(old), _value_type(new)
     for is_type in (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal, _is_temporal):
         if is_type(old):
             return bool(is_type(new))
@@ -287,6 +291,10 @@ def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
     if _is_list(old) and _is_list(new):
         return is_castable(old.value_type, new.value_type)
     return bool(old == new)
+
+
+def _value_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
 def _is_list(dtype: pa.DataType) -> bool:
@@ -431,6 +439,10 @@ def _pruned(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    if pat.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pat.is_dictionary(dtype):
+        return _encoded(_cast(array, dtype.value_type), dtype)
     if pat.is_struct(dtype):
         # Names can differ: Arrow would match children by name, and fill others with nulls.
         children = [
@@ -447,6 +459,19 @@ def _cast(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pat.is_floating(dtype) and pat.is_floating(array.type):
         check_exact(array, cast)
     return cast
+
+
+def _encoded(values: pa.Array, dtype: pa.DictionaryType) -> pa.Array:
+    """Return values as a dictionary array of a type."""
+    encoded = values.dictionary_encode()
+    try:
+        indices = encoded.indices.cast(dtype.index_type)
+    except pa.ArrowInvalid:
+        raise InvalidInputError(
+            f"{len(encoded.dictionary)} distinct values are too many for indices of type "
+            f"{dtype.index_type}; use a wider type"
+        ) from None
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=dtype.ordered)
 
 
 def _cast_list(array: pa.Array, dtype: pa.DataType) -> pa.Array:

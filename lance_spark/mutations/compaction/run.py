@@ -10,6 +10,9 @@ together with the new fragments of the next plan.
 | the table's schema, file version, base paths | they are equal |
 | indexes | each covers all fragments of the group, or none |
 
+A group whose rows no file can hold together stays as it is, with a warning: the others are
+rewritten.
+
 Another client that changes a group again and again could delay the commit without end. So after
 half of the attempts, a commit may omit groups that were changed since the plan: they stay as they
 are until the next compaction.
@@ -21,6 +24,7 @@ with stable row ids. The old files stay, for older versions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,6 +44,7 @@ from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
     CompactionResult,
     CompactionTask,
+    RefusedGroup,
     commit_compaction,
     committed_of,
     covered_fragments,
@@ -57,6 +62,7 @@ from lance_spark.table.open import OpenTable
 #: Groups that this process rewrites at the same time, where the store is remote. Each holds a
 #: window of rows and the pages that are not full yet.
 _REMOTE_THREADS = 4
+_LOG = logging.getLogger(__name__)
 
 
 class Compaction:
@@ -78,6 +84,7 @@ class Compaction:
         self._attempts = 0
         self._patience = self._commit_options.conflict_retries // 2
         self._done: list[CompactionResult] = []
+        self._refused: set[int] = set()
         self._table: OpenTable | None = None
         self._is_committed = False
         self._uncertain = False
@@ -122,7 +129,7 @@ class Compaction:
         )
         tasks = self._missing(table, excluded, task_runner.tag)
         if tasks:
-            self._done += task_runner.run(tasks, CompactionTask.run, partial(undo, table.paths))
+            self._done += self._run(table, tasks, task_runner)
             self._done.sort(key=lambda result: result.old[0].id)
         if not self._done:
             return table.manifest
@@ -149,6 +156,24 @@ class Compaction:
         discard(table.paths, omitted)
         return manifest
 
+    def _run(
+        self, table: OpenTable, tasks: Sequence[CompactionTask], runner: Runner
+    ) -> list[CompactionResult]:
+        """Run tasks, and return the results of those that wrote fragments."""
+        if self.options.moved_fragment_ids is not None:
+            # A caller who moves fragments needs all of them.
+            return runner.run(tasks, CompactionTask.run, partial(undo, table.paths))
+        results = runner.run(tasks, CompactionTask.run_if_possible, partial(undo, table.paths))
+        for refused in (result for result in results if isinstance(result, RefusedGroup)):
+            self._refused.update(refused.ids)
+            _LOG.warning(
+                "%d fragments from %d on stay as they are: %s",
+                len(refused.ids),
+                refused.ids[0],
+                refused.reason,
+            )
+        return [result for result in results if isinstance(result, CompactionResult)]
+
     def _missing(
         self, table: OpenTable, excluded: Collection[int], tag: bytes
     ) -> list[CompactionTask]:
@@ -170,6 +195,7 @@ class Compaction:
         all_excluded = {
             *options.excluded_fragment_ids,
             *excluded,
+            *self._refused,
             *(fragment.id for fragment in rewritten),
         }
         remaining_options = replace(

@@ -25,6 +25,7 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from lance_spark.errors import CorruptTableError, StorageError, UnsupportedFeatureError
+from lance_spark.file.checks import DistinctValuesError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
@@ -127,6 +128,21 @@ class CompactionResult(Written):
         return metrics_of(self.old, self.new)
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedGroup(Written):
+    """The result of a task whose rows no file can hold together. They stay in their fragments.
+
+    Attributes
+    ----------
+    ids : tuple of int
+        The fragments.
+    reason : str
+    """
+
+    ids: tuple[int, ...]
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTask(FragmentTask):
     """A group of fragments that one task rewrites. Can be pickled; holds no manifest.
@@ -194,6 +210,13 @@ class CompactionTask(FragmentTask):
             writer.abort()
             raise
         return CompactionResult(self.fragments, tuple(new), self._addresses(deleted))
+
+    def run_if_possible(self) -> CompactionResult | RefusedGroup:
+        """Do what `run` does; return the reason if no file can hold the rows together."""
+        try:
+            return self.run()
+        except DistinctValuesError as error:
+            return RefusedGroup(tuple(fragment.id for fragment in self.fragments), str(error))
 
     def _rows_per_file(self) -> int:
         """Return the rows of each new fragment: about equal, and at least the target."""

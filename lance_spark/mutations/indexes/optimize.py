@@ -4,18 +4,28 @@ New segments are written from the rows of these fragments. To keep the number of
 newest segments can be merged with them, from their files
 (`lance_spark.mutations.indexes.merging`). If that is not possible, the rows of their fragments are
 read again. Retrained indexes are written again from all rows.
+
+If the caller names no index, an index that this release cannot extend stays as it is, with a
+warning, and the others are extended.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyroaring import BitMap
 
 from lance_spark.arguments import check_least
-from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import (
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+    UnsupportedFeatureError,
+)
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.commits import at_version, check_writable, retry_on_conflict
 from lance_spark.mutations.indexes import text
@@ -33,7 +43,7 @@ from lance_spark.mutations.indexes.create import (
 from lance_spark.mutations.indexes.merging.by_type import MERGINGS
 from lance_spark.mutations.indexes.merging.outdated import num_outdated
 from lance_spark.mutations.indexes.merging.segments import MergedSegment
-from lance_spark.mutations.indexes.task import IndexTask, undo_of
+from lance_spark.mutations.indexes.task import IndexTask, RefusedSegment, undo_of
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
@@ -45,6 +55,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +124,30 @@ def extend(
     tasks = [task for extension in extensions for task in extension.tasks]
     if not tasks:
         return table.manifest
-    segments = runner.run(tasks, IndexTask.run, undo_of(tasks))
-    names = [extension.name for extension in extensions for _ in extension.tasks]
-    for name, segment in zip(names, segments, strict=True):
-        segment.name = name
-    removed = [index for extension in extensions for index in extension.removed]
-    return commit_segments(table, segments, removed, options)
+    undo = undo_of(tasks)
+    results: list[table_pb2.IndexMetadata | RefusedSegment]
+    if request.names is None:
+        results = runner.run(tasks, IndexTask.run_if_possible, undo)
+    else:
+        results = list(runner.run(tasks, IndexTask.run, undo))
+    segments: list[table_pb2.IndexMetadata] = []
+    removed: list[table_pb2.IndexMetadata] = []
+    remaining = iter(results)
+    for extension in extensions:
+        written = [next(remaining) for _ in extension.tasks]
+        refused = next((part for part in written if isinstance(part, RefusedSegment)), None)
+        if refused is not None:
+            _warn(extension.name, refused.reason)
+            with suppress(StorageError):
+                for part in written:
+                    undo(part)
+            continue
+        for segment in written:
+            assert not isinstance(segment, RefusedSegment)
+            segment.name = extension.name
+            segments.append(segment)
+        removed += extension.removed
+    return commit_segments(table, segments, removed, options) if segments else table.manifest
 
 
 def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extension]:
@@ -144,7 +174,13 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{', '.join(sorted(by_name)) or 'none'}"
             )
         if can_extend(by_name[name][0]):
-            extension = _extension(table, request, by_name[name], fragments, moved)
+            try:
+                extension = _extension(table, request, by_name[name], fragments, moved)
+            except (UnsupportedError, InvalidInputError) as error:
+                if request.names is not None:
+                    raise
+                _warn(name, str(error))
+                continue
             extensions += [] if extension is None else [extension]
         elif request.names is not None:
             raise InvalidInputError(
@@ -152,6 +188,10 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{indexes.type_of_index(by_name[name][0])} cannot be extended by this release"
             )
     return extensions
+
+
+def _warn(name: str, reason: str) -> None:
+    _LOG.warning("index %r stays as it is, and does not cover new rows: %s", name, reason)
 
 
 def _extension(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
+from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.mutations.indexes import segment_files
 from lance_spark.mutations.indexes.builder import Builder
@@ -35,6 +36,13 @@ from lance_spark.scan.indexes.files import IndexFiles, SegmentWriter, delete_seg
 from lance_spark.scan.text.files.stored_parts import StoredPart
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedSegment:
+    """The result of a task that cannot write its segment, for example without a package."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,13 @@ class IndexTask(FragmentTask):
         indexes.set_fragment_bitmap(message, covered)
         return message
 
+    def run_if_possible(self) -> table_pb2.IndexMetadata | RefusedSegment:
+        """Do what `run` does; return the reason if this release cannot write the segment."""
+        try:
+            return self.run()
+        except (UnsupportedError, InvalidInputError) as error:
+            return RefusedSegment(str(error))
+
     def _write(self, segment: SegmentWriter, builder: Builder, paths: TablePaths) -> None:
         row_field = ROW_ADDRESS if target_of(builder, self.parameters).with_addresses else ROW_ID
         with naming_damaged_files(self, self.path):
@@ -116,11 +131,14 @@ class IndexTask(FragmentTask):
             assert merged.moved is not None  # else the rows are read again
             yield from stored_parts(IndexFiles(paths, merged.segment), covered, merged.moved, ids)
 
-    def undo(self, segment: table_pb2.IndexMetadata) -> None:
+    def undo(self, segment: table_pb2.IndexMetadata | RefusedSegment) -> None:
         """Delete the files of a segment."""
-        delete_segment_files(self.open_paths(), segment)
+        if not isinstance(segment, RefusedSegment):
+            delete_segment_files(self.open_paths(), segment)
 
 
-def undo_of(tasks: Sequence[IndexTask]) -> Callable[[table_pb2.IndexMetadata], None]:
+def undo_of(
+    tasks: Sequence[IndexTask],
+) -> Callable[[table_pb2.IndexMetadata | RefusedSegment], None]:
     """Return a function that deletes the files of a segment that one of the tasks wrote."""
     return tasks[0].undo

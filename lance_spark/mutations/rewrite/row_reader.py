@@ -20,6 +20,7 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
+from lance_spark.file.checks import CAST_ADVICE
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import replace_blobs
 from lance_spark.file.schema.schema import Schema
@@ -311,7 +312,7 @@ def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedAr
         return pa.chunked_array([plain.dictionary_encode().cast(dtype)])
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
-            f"the new values are too many distinct values for {dtype}: {error}"
+            f"the new values are too many distinct values for {dtype}: {error}; {CAST_ADVICE}"
         ) from None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from lance_spark.scan.predicates.comparison import (
     with_one_zero,
 )
 from lance_spark.scan.predicates.conditions import Between, Bound, ColumnBound, RangePruner
-from lance_spark.scan.predicates.tree import Column, Predicate
+from lance_spark.scan.predicates.tree import Column, Or, Predicate
 
 #: Most parts of a pattern that an index is asked for.
 _MAX_PARTS = 4
@@ -220,6 +220,51 @@ class IsNan(Predicate):
 
     def negated(self) -> IsNan:
         return IsNan(self.column, not self.inverted)
+
+
+def any_of(parts: Sequence[Predicate]) -> Predicate:
+    """Return the disjunction of predicates. Comparisons of one column become one set.
+
+    An index searches all values of a set at once.
+    """
+    joined: list[Predicate] = []
+    # The values that columns of neighbours are compared with. Between them may be a predicate that
+    # is not evaluated for all rows, because it may fail.
+    sets: dict[tuple[Column, pa.DataType], list[Predicate]] = {}
+    for part in parts:
+        values = _equal_to(part)
+        if values is None:
+            joined += map(_as_set, sets.values())
+            sets.clear()
+            joined.append(part)
+        else:
+            assert isinstance(part, Compare | In)
+            sets.setdefault((part.column, values), []).append(part)
+    joined += map(_as_set, sets.values())
+    return joined[0] if len(joined) == 1 else Or(tuple(joined))
+
+
+def _equal_to(part: Predicate) -> pa.DataType | None:
+    """Return the type of the values that a predicate compares a column with; None for others."""
+    if isinstance(part, Compare) and part.op == "==":
+        return part.value.type
+    if isinstance(part, In) and not part.has_null and not part.inverted:
+        return part.values.type
+    return None
+
+
+def _as_set(parts: Sequence[Predicate]) -> Predicate:
+    """Return the disjunction of comparisons of one column with values of one type."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    arrays = [
+        part.values if isinstance(part, In) else pa.repeat(part.value, 1)
+        for part in parts
+        if isinstance(part, Compare | In)
+    ]
+    assert isinstance(first, Compare | In)
+    return In(first.column, pa.concat_arrays(arrays))
 
 
 def is_in(array: pa.Array, values: pa.Array, *, has_null: bool) -> pa.BooleanArray:

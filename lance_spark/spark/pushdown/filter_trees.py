@@ -27,12 +27,12 @@ import pyarrow.types as pat
 
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
-from lance_spark.scan.predicates.column_predicates import In, IsNan, IsNull
+from lance_spark.scan.predicates.column_predicates import In, IsNan, IsNull, any_of
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
 from lance_spark.scan.predicates.sql import lists
 from lance_spark.scan.predicates.sql_settings import DEFAULTS
-from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
+from lance_spark.scan.predicates.tree import And, Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
 
@@ -202,7 +202,7 @@ class _TreeParser:
             if not args:
                 raise refused("a filter is malformed", tree)
             parts = tuple(self.predicate(part, depth + 1) for part in _flattened(op, args))
-            return And(parts) if op == "and" else Or(parts)
+            return And(parts) if op == "and" else any_of(parts)
         if op == "not":
             return self.predicate(_one_argument(tree, args), depth + 1).negated()
         if op in _COMPARISONS:

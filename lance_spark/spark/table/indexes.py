@@ -170,7 +170,7 @@ class IndexMethods(TableBase):
         Parameters
         ----------
         names : sequence of str, optional
-            Names of indexes; by default all that this release can create.
+            Names of indexes; by default all that this release can extend. A warning names others.
         num_indices_to_merge : int
             Number of the newest segments of an index that become one with the new rows. More than
             one segment are merged even if no rows are new. Segments that can have older values of

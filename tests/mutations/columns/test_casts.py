@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lance_spark
 from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
 
 NAIVE = dt.datetime(2020, 7, 1, 23, 2, 3)
@@ -124,3 +127,87 @@ def test_values_that_do_not_fit(
         open_dataset(str(path)).alter_columns({"path": "x", "data_type": dtype})
     assert open_dataset(str(path)).version == 1
     assert len(list((path / "data").iterdir())) == 1
+
+
+WORDS = ["a", "b", None, "a"]
+
+
+def _categories(count: int, first: int, index_type: pa.DataType) -> pa.Table:
+    words = pa.array([f"w{number}" for number in range(first, first + count)])
+    column = pa.DictionaryArray.from_arrays(pa.array(range(count), index_type), words)
+    return pa.table({"id": range(first, first + count), "x": column})
+
+
+def test_dictionaries_are_cast_as_by_pylance(tmp_path: Path) -> None:
+    types = [
+        pa.string(),
+        pa.large_string(),
+        pa.int64(),
+        *(
+            pa.dictionary(index, value)
+            for index, value in (
+                (pa.int8(), pa.string()),
+                (pa.uint8(), pa.large_string()),
+                (pa.int32(), pa.string()),
+                (pa.int16(), pa.int32()),
+            )
+        ),
+    ]
+    for number, (old, new) in enumerate(itertools.permutations(types, 2)):
+        is_text = "string" in str(old)
+        values = pa.array(WORDS if is_text else [1, 2, None, 1], getattr(old, "value_type", old))
+        rows = pa.table({"x": values.dictionary_encode().cast(old)})
+        results = []
+        for client in (lance, lance_spark):
+            path = str(tmp_path / f"{number}{client.__name__}")
+            client.write_dataset(rows, path)
+            change = {"path": "x", "data_type": new}
+            try:
+                if client is lance:
+                    lance.dataset(path).alter_columns(change)
+                else:
+                    open_dataset(path).alter_columns(change)
+            except (OSError, ValueError):
+                results.append(None)
+                continue
+            table = lance.dataset(path).to_table()
+            assert open_dataset(path).to_table().equals(table)
+            results.append((table.schema.field("x").type, table["x"].to_pylist()))
+        assert results[0] == results[1], (old, new)
+
+
+def test_a_column_with_too_many_categories(tmp_path: Path) -> None:
+    """All files together have more than the indices can number: no dead end."""
+    path, small = str(tmp_path / "t"), pa.int8()
+    for first in (0, 90, 180):
+        write_dataset(_categories(90, first, small), path, mode="append" if first else "create")
+    dataset = open_dataset(path)
+    with pytest.raises(InvalidInputError, match=r"more than 127 distinct values.*alter_columns"):
+        dataset.update({"id": 1})
+    for dtype in (pa.dictionary(pa.int32(), pa.string()), pa.string()):
+        dataset = dataset.alter_columns({"path": "x", "data_type": dtype})
+        assert dataset.schema.field("x").type == dtype
+        compacted, _ = dataset.compact_files()
+        assert len(compacted.fragments) == 1
+        table = lance.dataset(path).to_table()
+        assert table["x"].to_pylist() == [f"w{number}" for number in range(270)]
+        dataset = compacted
+    with pytest.raises(InvalidInputError, match=r"270 distinct values .* int8; use a wider type"):
+        dataset.alter_columns({"path": "x", "data_type": pa.dictionary(small, pa.string())})
+
+
+def test_a_compaction_leaves_out_such_fragments(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(tmp_path / "t")
+    # The fragment between the two groups is large enough.
+    for first, count in ((0, 90), (90, 90), (500, 120), (0, 90), (20, 90)):
+        write_dataset(_categories(count, first, pa.int8()), path, mode="append")
+    dataset = open_dataset(path)
+    assert len(dataset.fragments) == 5
+    compacted, metrics = dataset.compact_files(target_rows_per_fragment=100)
+    assert metrics.fragments_removed == 2
+    assert [fragment.physical_rows for fragment in compacted.fragments] == [90, 90, 120, 180]
+    assert "2 fragments from 0 on stay as they are" in caplog.text
+    values = lance.dataset(path).to_table()["x"].to_pylist()
+    assert values == dataset.to_table()["x"].to_pylist()

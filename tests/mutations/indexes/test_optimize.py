@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.errors import LanceError, UnsupportedFeatureError
 from lance_spark.mutations.indexes.builders import BUILDERS
 from lance_spark.query import PhraseQuery
 from lance_spark.scan.indexes.files import IndexFiles
@@ -82,3 +83,49 @@ def test_moved_rows_are_covered(tmp_path: Path, index_type: str, merged: int) ->
     ]
     lance.dataset(path).validate()
     assert lance.dataset(path).count_rows("id = 3500") == 1
+
+
+def _segments(path: str) -> set[str]:
+    """Return the folders of indexes that have files."""
+    files = Path(path, "_indices").rglob("*")
+    return {str(file.parent) for file in files if file.is_file()}
+
+
+def test_an_index_that_cannot_be_extended_does_not_stop_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def table(first: int) -> pa.Table:
+        ids = np.arange(first, first + 300)
+        vectors = pa.FixedSizeListArray.from_arrays(
+            np.random.default_rng(first).random(300 * 8, np.float32), 8
+        )
+        words = [f"word{number}" for number in ids.tolist()]
+        kinds = pa.array([str(number % 3) for number in ids]).dictionary_encode()
+        return pa.table({"id": ids, "note": words, "kind": kinds, "v": vectors})
+
+    def missing(*_: Any) -> None:
+        raise UnsupportedFeatureError("the package faiss is missing")
+
+    path = str(tmp_path / "t")
+    lance.write_dataset(table(0), path)
+    other = lance.dataset(path)
+    other.create_scalar_index("note", "INVERTED", base_tokenizer="icu")
+    other.create_scalar_index("kind", "ZONEMAP")
+    other.create_scalar_index("id", "BTREE")
+    other.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
+    lance.write_dataset(table(300), path, mode="append")
+    monkeypatch.setattr("lance_spark.mutations.vectors.graph_build.required_faiss", missing)
+    monkeypatch.setattr("lance_spark.mutations.vectors.training.required_faiss", missing)
+    dataset = lance_spark.open_dataset(path)
+    before = _segments(path)
+    extended = dataset.optimize_indices()
+    covered = {index["name"]: len(index["fragment_ids"]) for index in extended.list_indices()}
+    assert covered == {"id_idx": 2, "note_idx": 1, "kind_idx": 1, "v_idx": 1}
+    # Only the segment of the B-tree is new.
+    assert len(_segments(path) - before) == 1
+    for name, reason in (("note_idx", "icu"), ("kind_idx", "ZONEMAP"), ("v_idx", "faiss")):
+        assert f"index {name!r} stays as it is" in caplog.text
+        assert reason in caplog.text
+        with pytest.raises(LanceError, match=reason):
+            extended.optimize_indices([name])
+    assert lance.dataset(path).count_rows("id = 500") == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import operator
 import pickle
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_spark
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.scan.predicates.arrow.tree import Call, FieldRef, tree_of
 
 ROWS = 1_000
@@ -151,14 +153,119 @@ def test_tasks_can_be_pickled(dataset: lance_spark.Dataset) -> None:
 
 def test_trees() -> None:
     def tree(expression: pc.Expression) -> object:
-        return tree_of(expression.__reduce__()[1][0])
+        result = tree_of(expression)
+        assert result is not None
+        assert result.expression(result.root).equals(expression)
+        return result.root
 
     assert tree(FIELD("a.b")) == FieldRef(("a.b",))
     assert tree(FIELD("a", "b")) == FieldRef(("a", "b"))
     call = tree(FIELD("a").isin([1]) & (FIELD("b") > FIELD("c")))
     assert isinstance(call, Call)
     assert [part.function for part in call.args] == ["is_in", "greater"]
-    assert tree_of(pa.py_buffer(b"nothing")) is None
+    chain = functools.reduce(operator.or_, [FIELD("a").is_valid()] * 60_000)
+    result = tree_of(chain)
+    assert result is not None
+    assert isinstance(result.root, Call)
+    assert len(result.root.args) == 60_000
+
+
+def test_chains_of_many_conditions(dataset: lance_spark.Dataset) -> None:
+    rng = np.random.default_rng(2)
+    rows = table()
+    leaves = [part for part in CONDITIONS[:40] if str(part) not in ("b", "invert(b)")]
+    numbers = range(0, ROWS, 2)
+
+    def chain(size: int) -> pc.Expression:
+        parts = [leaves[rng.integers(len(leaves))] for _ in range(3)]
+        names = [("i", 1), ("f", 0.5), ("f32", 1.0), ("dec", Decimal(1))]
+        for _ in range(size):
+            name, unit = names[rng.integers(len(names))]
+            value = rng.choice(numbers).item() * unit
+            parts.append(FIELD(name) == value if rng.integers(4) else FIELD("u") > f"z{value}")
+        joins = operator.and_, operator.or_
+        result = functools.reduce(joins[int(rng.integers(5) > 0)], parts)
+        return ~result if rng.integers(2) else result
+
+    for _ in range(12):
+        condition = chain(60) | (chain(70) & chain(3)) if rng.integers(2) else chain(120)
+        kept = rows.filter(condition)["u"].to_pylist()
+        assert dataset.to_table(["u"], condition)["u"].to_pylist() == kept
+        assert dataset.count_rows(condition) == len(kept)
+
+
+def test_deep_conditions(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(100)})
+    made = lance_spark.write_dataset(rows, tmp_path / "t").create_scalar_index("id", "BTREE")
+
+    def nested(levels: int) -> pc.Expression:
+        value = FIELD("id")
+        for _ in range(levels):
+            value = value + 1
+        return value > levels + 90
+
+    condition = functools.reduce(
+        operator.or_, [FIELD("id") == 2 * number for number in range(1_500)]
+    )
+    assert made.count_rows(condition) == made.to_table(filter=condition).num_rows == 50
+    assert "id_idx" in made.scanner(filter=condition).explain_plan()
+    assert made.delete(condition).count_rows() == 50
+    made = made.checkout_version(2)
+    assert made.count_rows(~condition) == made.arrow_dataset().count_rows(~condition) == 50
+    (task,) = made.plan(filter=condition)
+    assert sum(batch.num_rows for batch in pickle.loads(pickle.dumps(task)).batches()) == 50
+    assert made.count_rows(nested(900)) == 9
+    for levels in (1100, 20_000):
+        with pytest.raises(InvalidInputError, match="at most 1000 are possible"):
+            made.count_rows(nested(levels))
+
+
+def test_columns_have_the_types_of_the_table(tmp_path: Path) -> None:
+    """Also where filters read dictionaries and JSONB."""
+    words = ["apple", "fig", None, "kiwi"]
+    texts = [words[number % 4] for number in range(4_000)]
+    rows = pa.table(
+        {
+            "t": texts,
+            "b": pa.array([None if t is None else t.encode() for t in texts], pa.binary()),
+            "doc": pa.array([None if t is None else f'{{"{t}":1}}' for t in texts], pa.json_()),
+        }
+    )
+    inner = rows["doc"].combine_chunks()
+    lists = pa.ListArray.from_arrays(pa.array(range(4_001), pa.int32()), inner)
+    rows = rows.append_column("s", pa.StructArray.from_arrays([inner], ["doc"]))
+    rows = rows.append_column("l", lists)
+    made = lance_spark.write_dataset(rows, tmp_path / "t")
+    for condition, count in (
+        (pc.starts_with(FIELD("t"), "ap"), 1_000),
+        (pc.utf8_upper(FIELD("t")) == "FIG", 1_000),
+        (pc.utf8_length(FIELD("t")) > 3, 2_000),
+        (pc.binary_length(FIELD("b")) > 3, 2_000),
+        (pc.match_substring_regex(FIELD("b"), "^k"), 1_000),
+        (pc.if_else(FIELD("t").is_null(), "fig", FIELD("t")) == "fig", 2_000),
+        (FIELD("doc") == '{"fig":1}', 1_000),
+        (FIELD("doc") != '{"fig":1}', 2_000),
+        (FIELD("doc") < '{"b', 1_000),
+        (FIELD("doc").isin(['{"fig":1}', '{"kiwi":1}']), 2_000),
+        (pc.ends_with(FIELD("s", "doc"), "1}") & (FIELD("t") == "kiwi"), 1_000),
+        (pc.list_element(FIELD("l"), 0) == '{"apple":1}', 1_000),
+    ):
+        assert made.count_rows(condition) == count
+        assert sum(part.count_rows(condition) for part in made.get_fragments()) == count
+        assert made.to_table(filter=condition).num_rows == count
+        assert made.to_table(["t"], condition).num_rows == count
+        made = made.delete(condition)
+        assert made.count_rows() == 4_000 - count
+        made = made.checkout_version(1).restore()
+
+
+def test_values_that_arrow_cannot_compute(tmp_path: Path) -> None:
+    made = lance_spark.write_dataset(pa.table({"t": ["1", "x", "3"]}), tmp_path / "t")
+    condition = FIELD("t").cast(pa.int64()) > 1
+    with pytest.raises(EvaluationError, match="filter"):
+        made.count_rows(condition)
+    # The value of a deleted row does not count.
+    assert made.delete("t = 'x'").count_rows(condition) == 1
 
 
 def test_blobs_are_refused(tmp_path: Path) -> None:

@@ -17,10 +17,12 @@ import pyarrow.types as pat
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.scan.predicates.arrow.tree import Call, FieldRef, Literal, Node
-from lance_spark.scan.predicates.column_predicates import Compare, In, IsNull
+from lance_spark.scan.predicates.column_predicates import Compare, In, IsNull, any_of
 from lance_spark.scan.predicates.comparison import FLIPPED, Op
-from lance_spark.scan.predicates.tree import And, Column, Or, Predicate
+from lance_spark.scan.predicates.tree import And, Column, Predicate
 
+#: Most levels of a predicate, as of one that is parsed.
+MAX_LEVELS = 100
 _OPS: dict[str, Op] = {
     "equal": "==",
     "not_equal": "!=",
@@ -31,7 +33,7 @@ _OPS: dict[str, Op] = {
 }
 
 
-def bounds_of(node: Node, fields: Sequence[Field]) -> Predicate | None:
+def bounds_of(node: Node, fields: Sequence[Field], levels: int = MAX_LEVELS) -> Predicate | None:
     """Return a predicate that keeps all rows of a boolean expression; None if there is none.
 
     Parameters
@@ -39,22 +41,29 @@ def bounds_of(node: Node, fields: Sequence[Field]) -> Predicate | None:
     node : Node
     fields : sequence of Field
         The table's top-level fields, with those of row metadata.
+    levels : int
+        Most levels of the predicate. Deeper parts of the expression have none.
     """
-    if not isinstance(node, Call):
+    if not isinstance(node, Call) or not levels:
         return None
     if node.function in ("and_kleene", "and"):
-        parts = [part for arg in node.args if (part := bounds_of(arg, fields)) is not None]
+        parts = [
+            part for arg in node.args if (part := bounds_of(arg, fields, levels - 1)) is not None
+        ]
         return And(tuple(parts)) if parts else None
     if node.function in ("or_kleene", "or"):
-        branches = [bounds_of(arg, fields) for arg in node.args]
-        if any(part is None for part in branches):
-            return None
-        return Or(tuple(part for part in branches if part is not None))
+        branches: list[Predicate] = []
+        for arg in node.args:
+            branch = bounds_of(arg, fields, levels - 1)
+            if branch is None:
+                return None
+            branches.append(branch)
+        return any_of(branches)
     if node.function == "invert" and isinstance(node.args[0], Call):
         inner = node.args[0]
         if inner.function not in ("is_null", "is_valid"):
             return None
-        part = bounds_of(inner, fields)
+        part = bounds_of(inner, fields, levels)
         return None if part is None else part.negated()
     column = _column(node.args[0], fields) if node.args else None
     if node.function in _OPS:
@@ -68,6 +77,14 @@ def bounds_of(node: Node, fields: Sequence[Field]) -> Predicate | None:
         takes_nan = _option(node, "nan_is_null")
         return None if takes_nan or takes_nan is None else IsNull(column)
     return _is_in(column, node) if node.function == "is_in" else None
+
+
+def exact_equality(node: Node, fields: Sequence[Field]) -> Predicate | None:
+    """Return the predicate of a comparison for equality; None if it is not one, or not exact."""
+    if not isinstance(node, Call) or node.function != "equal":
+        return None
+    left, right = node.args
+    return _comparison("==", left, right, fields)
 
 
 def _option(node: Call, name: str) -> object:

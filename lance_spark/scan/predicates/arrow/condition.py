@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import RowRanges
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.kept_dictionaries import is_kept, plain
 from lance_spark.scan.predicates.arrow.bounds import bounds_of
-from lance_spark.scan.predicates.arrow.tree import Call, FieldRef, Node, tree_of
+from lance_spark.scan.predicates.arrow.evaluation import Evaluation, evaluation_of
+from lance_spark.scan.predicates.arrow.tree import tree_of
 from lance_spark.scan.predicates.conditions import ColumnBound, Condition, RangePruner
 from lance_spark.scan.predicates.tree import Predicate
 
-_RESULT = "holds"
+#: Most characters of an expression in errors.
+_SHOWN = 200
 
 
 # Expressions have no truth value, so that two of them cannot be compared.
@@ -29,19 +32,19 @@ class ArrowCondition:
 
     Attributes
     ----------
-    expression : pc.Expression
+    evaluation : Evaluation
     fields : tuple of Field
         The top-level columns that it reads.
     bounds : Predicate, optional
         Holds for all of these rows, and maybe for more.
     """
 
-    expression: pc.Expression
+    evaluation: Evaluation
     fields: tuple[Field, ...]
     bounds: Predicate | None
 
     def __str__(self) -> str:
-        return str(self.expression)
+        return str(self.evaluation)
 
     @property
     def paths(self) -> tuple[tuple[Field, ...], ...]:
@@ -49,8 +52,18 @@ class ArrowCondition:
         return tuple((field,) for field in self.fields)
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return for each row of a batch whether the condition holds; never null."""
-        return _evaluated(self.expression, batch).fill_null(False)
+        """Return for each row of a batch whether the condition holds; never null.
+
+        Raises
+        ------
+        EvaluationError
+            Arrow cannot compute the expression for a row.
+        """
+        rows = _as_declared(batch, self.fields) if self.fields else batch
+        try:
+            return self.evaluation.of(rows).fill_null(False)
+        except pa.ArrowException as error:
+            raise EvaluationError(f"filter {_shown(self.evaluation)}: {error}") from None
 
     def candidates(self, statistics: RangePruner) -> RowRanges | None:
         """Return the rows for which it can hold by statistics; None if they do not decide."""
@@ -79,52 +92,52 @@ def arrow_condition(expression: pc.Expression, schema: Schema) -> ArrowCondition
     InvalidInputError
         A column does not exist or is a blob column, or the expression is not a condition.
     """
-    _, (serialized, *_) = expression.__reduce__()
-    tree = tree_of(serialized)
-    fields = schema.fields
+    tree = tree_of(expression)
+    evaluation = evaluation_of(expression, tree, schema.fields)
+    # The columns of row metadata are not columns of the table.
+    fields = tuple(field for field in schema.fields if field.id >= 0 and not field.is_blob)
     if tree is not None:
-        names = dict.fromkeys(_names(tree))
+        names = dict.fromkeys(tree.columns())
         by_name = {field.name: field for field in schema.fields}
         for name in names:
             if name not in by_name:
-                raise InvalidInputError(f"filter {expression}: column {name!r} not found")
+                raise _error(evaluation, f"column {name!r} not found")
         fields = tuple(by_name[name] for name in names)
         blobs = [field.name for field in fields if field.is_blob]
         if blobs:
-            raise InvalidInputError(f"filter {expression}: column {blobs[0]!r} has blobs")
-    elif any(field.is_blob for field in fields):
-        fields = tuple(field for field in fields if not field.is_blob)
+            raise _error(evaluation, f"column {blobs[0]!r} has blobs")
     no_rows = Schema(fields).to_arrow().empty_table()
     try:
-        dtype = _evaluated(expression, no_rows).type
+        dtype = evaluation.of(no_rows).type
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidInputError(f"filter {expression}: {error}") from None
+        raise _error(evaluation, str(error)) from None
     if not pat.is_boolean(dtype):
-        raise InvalidInputError(f"filter {expression}: must be boolean, not {dtype}")
-    bounds = None if tree is None else bounds_of(tree, schema.fields)
-    return ArrowCondition(expression, fields, bounds)
+        raise _error(evaluation, f"must be boolean, not {dtype}")
+    bounds = None if tree is None else bounds_of(tree.root, schema.fields)
+    return ArrowCondition(evaluation, fields, bounds)
 
 
-def _names(node: Node) -> Iterator[str]:
-    if isinstance(node, FieldRef):
-        yield node.path[0]
-    elif isinstance(node, Call):
-        for arg in node.args:
-            yield from _names(arg)
+def _error(evaluation: Evaluation, message: str) -> InvalidInputError:
+    return InvalidInputError(f"filter {_shown(evaluation)}: {message}")
 
 
-def _evaluated(expression: pc.Expression, rows: pa.RecordBatch | pa.Table) -> Any:
-    """Return the value of an expression for each row."""
-    # Takes a quarter of a second, which other filters are spared.
-    from pyarrow import acero
+def _shown(evaluation: Evaluation) -> str:
+    text = str(evaluation)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
-    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-    if not table.num_columns:
-        # A table without columns has no rows for Arrow.
-        table = table.append_column(_RESULT, pa.nulls(table.num_rows))
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
-    project = acero.ProjectNodeOptions([expression], [_RESULT])
-    plan = acero.Declaration("project", project, inputs=[source])
-    # Threads would change the order of the rows.
-    column = plan.to_table(use_threads=False).column(0)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+def _as_declared(batch: pa.RecordBatch, fields: Sequence[Field]) -> pa.RecordBatch:
+    """Return columns with the types of a table, for which the expression was checked.
+
+    Filters read some columns as dictionaries, and JSON as JSONB. Arrow compares the bytes of JSONB,
+    and has functions of texts that do not take dictionaries.
+    """
+    columns = []
+    for field in fields:
+        array = batch.column(batch.schema.get_field_index(field.name))
+        if is_kept(array, field):
+            array = plain(array)
+        if field.has_json and not array.type.equals(field.arrow_field.type):
+            array = read_json(array, field, "filter")
+        columns.append(array)
+    return pa.RecordBatch.from_arrays(columns, [field.name for field in fields])

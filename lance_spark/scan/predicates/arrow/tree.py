@@ -12,18 +12,31 @@ prefix order:
 | `call` | name of a function; its arguments follow |
 | `options` | number of the column with the options of the function, after the arguments |
 | `end` | name of the function |
+
+Programs build disjunctions of thousands of comparisons one by one, each a level deeper than the
+last one. Arrow's functions call themselves for each level, and some thousand levels end the process
+by an overflow of the stack. So no function here calls itself, and the tree has each chain of one
+function as one call.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lance_spark.file.schema.arrow_fields import ArrowSchema, metadata_items
+
+#: Functions for which only the order of the operands counts, not their grouping.
+ASSOCIATIVE = frozenset({"and_kleene", "or_kleene", "and", "or"})
+#: Bytes of the stack on which Arrow pickles an expression. A level takes about 200 bytes.
+_STACK_BYTES = 64 * 1024 * 1024
+_STACK_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,41 +48,137 @@ class FieldRef:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value."""
+    """A value, and the number of its column in the pickle."""
 
     value: pa.Scalar[Any]
+    number: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of other nodes; its options are null if it has none."""
+    """A function of other nodes.
+
+    Attributes
+    ----------
+    function : str
+    args : tuple of Node
+        Two and more of a function of `ASSOCIATIVE`, which has two in the pickle.
+    options : pa.Scalar, optional
+    number : int
+        The column of the options in the pickle; -1 if the function has none.
+    depth : int
+        Levels of calls for Arrow, which nests a chain of one function call by call.
+    """
 
     function: str
     args: tuple[Node, ...]
     options: pa.Scalar[Any] | None = None
+    number: int = -1
+    depth: int = 1
 
 
 Node = FieldRef | Literal | Call
 
 
-def tree_of(serialized: pa.Buffer) -> Node | None:
-    """Return the tree of an expression; None if it has nodes that are not known here.
+def call(
+    function: str,
+    args: Sequence[Node],
+    options: pa.Scalar[Any] | None = None,
+    number: int = -1,
+) -> Call:
+    """Return a call with its depth."""
+    levels = len(args) - 1 if function in ASSOCIATIVE else 1
+    depth = levels + max((depth_of(arg) for arg in args), default=0)
+    return Call(function, tuple(args), options, number, depth)
 
-    Parameters
-    ----------
-    serialized : pa.Buffer
-        The argument of `Expression.__reduce__`.
-    """
+
+def depth_of(node: Node) -> int:
+    """Return the levels of calls of a node for Arrow."""
+    return node.depth if isinstance(node, Call) else 0
+
+
+class _Frame:
+    """A call whose arguments are read, and how many calls in it are parts of its chain."""
+
+    __slots__ = ("args", "function", "joined", "number", "options")
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.args: list[Node] = []
+        self.options: pa.Scalar[Any] | None = None
+        self.number = -1
+        self.joined = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpressionTree:
+    """The tree of an expression."""
+
+    root: Node
+    _batch: pa.RecordBatch
+    _unpickle: Callable[[pa.Buffer], pc.Expression]
+
+    def columns(self) -> Iterator[str]:
+        """Yield the top-level columns, maybe more than once."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, FieldRef):
+                yield node.path[0]
+            elif isinstance(node, Call):
+                waiting.extend(reversed(node.args))
+
+    def expression(self, node: Node) -> pc.Expression:
+        """Return the expression of a node."""
+        items: list[tuple[str, str]] = []
+        columns: list[pa.Array] = []
+        for key, value in _pickled(node):
+            if isinstance(value, int):
+                items.append((key, str(len(columns))))
+                columns.append(self._batch.column(value))
+            else:
+                items.append((key, value))
+        # Arrow reads one row, also if there is no column.
+        columns = columns or [pa.nulls(1)]
+        names = [str(number) for number in range(len(columns))]
+        batch = pa.RecordBatch.from_arrays(columns, names)
+        schema = batch.schema.with_metadata(pa.KeyValueMetadata(items))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return self._unpickle(sink.getvalue())
+
+
+def tree_of(expression: pc.Expression) -> ExpressionTree | None:
+    """Return the tree of an expression; None if it has nodes that are not known here."""
+    unpickle, (serialized, *_) = _on_large_stack(expression.__reduce__)
     try:
         with pa.ipc.open_file(serialized) as reader:
             batch = reader.get_batch(0)
     except (pa.ArrowException, ValueError):
         return None
-    items = iter(_items(batch.schema))
     try:
-        return _node(*next(items), items, batch)
-    except (StopIteration, ValueError, KeyError, IndexError, RecursionError):
+        root = _read(iter(_items(batch.schema)), batch)
+    except (StopIteration, ValueError, KeyError, IndexError):
         return None
+    return ExpressionTree(root, batch, unpickle)
+
+
+def _on_large_stack(function: Callable[[], Any]) -> Any:
+    """Return the result of a function that is called in a thread with a large stack."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    with _STACK_LOCK:
+        size = threading.stack_size(_STACK_BYTES)
+        try:
+            thread.start()
+        except RuntimeError:
+            # No memory for the stack, for example because of a limit of the process.
+            return function()
+        finally:
+            threading.stack_size(size)
+    thread.join()
+    return results[0]
 
 
 def _items(schema: pa.Schema) -> list[tuple[str, str]]:
@@ -88,24 +197,39 @@ def _items(schema: pa.Schema) -> list[tuple[str, str]]:
         pa.Schema._import_from_c(address)
 
 
-def _node(key: str, value: str, items: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
-    if key == "field_ref":
-        return FieldRef((value,))
-    if key == "nested_field_ref":
-        return FieldRef(tuple(_name(*next(items)) for _ in range(int(value))))
-    if key == "literal":
-        return Literal(batch.column(int(value))[0])
-    if key != "call":
-        raise KeyError(key)
-    args: list[Node] = []
-    options = None
-    for inner, text in items:
-        if inner == "end":
-            return Call(value, tuple(args), options)
-        if inner == "options":
-            options = batch.column(int(text))[0]
+def _read(items: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
+    """Return the node of some items."""
+    frames: list[_Frame] = []
+    for key, value in items:
+        node: Node
+        if key == "call":
+            if frames and frames[-1].function == value and value in ASSOCIATIVE:
+                frames[-1].joined += 1
+            else:
+                frames.append(_Frame(value))
+            continue
+        if key == "options":
+            frames[-1].number = int(value)
+            frames[-1].options = batch.column(int(value))[0]
+            continue
+        if key == "end":
+            frame = frames[-1]
+            if frame.joined:
+                frame.joined -= 1
+                continue
+            frames.pop()
+            node = call(frame.function, frame.args, frame.options, frame.number)
+        elif key == "field_ref":
+            node = FieldRef((value,))
+        elif key == "nested_field_ref":
+            node = FieldRef(tuple(_name(*next(items)) for _ in range(int(value))))
+        elif key == "literal":
+            node = Literal(batch.column(int(value))[0], int(value))
         else:
-            args.append(_node(inner, text, items, batch))
+            raise KeyError(key)
+        if not frames:
+            return node
+        frames[-1].args.append(node)
     raise ValueError("no end")
 
 
@@ -113,3 +237,31 @@ def _name(key: str, value: str) -> str:
     if key != "field_ref":
         raise KeyError(key)
     return value
+
+
+def _pickled(root: Node) -> Iterator[tuple[str, str | int]]:
+    """Yield the items of a node, with calls of two arguments for chains.
+
+    The number of a column is an integer.
+    """
+    # Nodes, and items that follow them.
+    waiting: list[Node | tuple[str, str | int]] = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            yield node
+        elif isinstance(node, FieldRef):
+            if len(node.path) > 1:
+                yield "nested_field_ref", str(len(node.path))
+            yield from (("field_ref", name) for name in node.path)
+        elif isinstance(node, Literal):
+            yield "literal", node.number
+        else:
+            yield "call", node.function
+            waiting.append(("end", node.function))
+            if node.number >= 0:
+                waiting.append(("options", node.number))
+            first, rest = node.args[:1], node.args[1:]
+            if node.function in ASSOCIATIVE and len(rest) > 1:
+                rest = (Call(node.function, rest),)
+            waiting.extend(reversed((*first, *rest)))

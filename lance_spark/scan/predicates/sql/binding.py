@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
-from lance_spark.scan.predicates.column_predicates import IsNan, IsNull, Match
+from lance_spark.scan.predicates.column_predicates import IsNan, IsNull, Match, any_of
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type
 from lance_spark.scan.predicates.comparison import FLIPPED, Op, compared
 from lance_spark.scan.predicates.expressions import strings
@@ -91,7 +91,7 @@ class _Binder:
         self._is_local = is_local
         self._conditions: dict[str, Callable[[Apply], Predicate]] = {
             "and": lambda node: And(tuple(map(self.predicate, node.args))),
-            "or": lambda node: Or(tuple(map(self.predicate, node.args))),
+            "or": lambda node: any_of(list(map(self.predicate, node.args))),
             "not": lambda node: self.predicate(node.args[0]).negated(),
             "<=>": lambda node: self._null_safe(node, *map(self.operand, node.args)),
             "between": self._between,
