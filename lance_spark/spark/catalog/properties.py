@@ -18,6 +18,7 @@ import pyarrow as pa
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.names import COLUMN_KEYS, SYNONYMS
+from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.storage.uri import parse_uri
 
@@ -66,12 +67,12 @@ def is_config(name: str) -> bool:
     return name.startswith("lance.")
 
 
-def of_table(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
+def of_table(dataset: Dataset) -> dict[str, str]:
     """Return the properties of a table, as SHOW TBLPROPERTIES and SHOW CREATE TABLE show them."""
     return {
         **dataset.metadata,
         **dataset.config(),
-        **dict(_column_options(schema)),
+        **dict(_column_options(dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING))),
         "data_storage_version": dataset.data_storage_version,
         "enable_stable_row_ids": str(dataset._table.manifest.flags.stable_row_ids).lower(),
         PROVIDER: "lance",

@@ -22,6 +22,7 @@ from lance_spark.scan.fragment.row_meta import (
 from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.types.mapping import to_spark_type
 from lance_spark.table.primary_key import primary_key
@@ -77,11 +78,7 @@ def loaded(
     """
     dataset, reference = opened(entry, version, timestamp)
     options = {**options_of(entry), **reference}
-    blobs = "all_binary" if for_write else None
-    if blobs is not None:
-        # Rows that a statement changes are read with the types that it writes.
-        options["blob_handling"] = blobs
-    arrow = dataset._stored_schema(blob_handling=blobs)
+    arrow = dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING)
     description = described(dataset, catalog_schema(arrow, dataset._stored_schema()), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
@@ -100,7 +97,7 @@ def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any])
     return {
         "schema": columns.json(),
         "options": dict(options),
-        "properties": properties.of_table(dataset, dataset._stored_schema()),
+        "properties": properties.of_table(dataset),
         "version": dataset.version,
         "identity": identity_text(dataset._table.manifest),
         "row_columns": [

@@ -64,7 +64,8 @@ MUST_EXIST = "must_exist"
 #: "where", "partitions"), and its condition as forms; the properties of the table that a statement
 #: creates (`new_table.NewTable`); whether a statement or a save mode refuses a table that exists;
 #: whether a write by name refuses a table that was dropped; the version that the query of an
-#: overwrite has read of the table itself.
+#: overwrite has read of the table itself; the metadata of the columns of a query, before Spark's
+#: optimizer.
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",
@@ -73,6 +74,7 @@ INTERNAL_NAMES = (
     "must_create",
     MUST_EXIST,
     "rows_read",
+    "query_metadata",
 )
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (

@@ -89,9 +89,13 @@ def arrow_condition(expression: pc.Expression, schema: Schema) -> ArrowCondition
             if name not in by_name:
                 raise InvalidInputError(f"filter {expression}: column {name!r} not found")
         fields = tuple(by_name[name] for name in names)
-        blobs = [field.name for field in fields if field.is_blob]
+        compared = set(_names(tree, tests_null=False))
+        blobs = [field.name for field in fields if field.is_blob and field.name in compared]
         if blobs:
-            raise InvalidInputError(f"filter {expression}: column {blobs[0]!r} has blobs")
+            raise InvalidInputError(
+                f"filter {expression}: column {blobs[0]!r} has blobs, which a filter tests only by "
+                "is_null and is_valid"
+            )
     elif any(field.is_blob for field in fields):
         fields = tuple(field for field in fields if not field.is_blob)
     no_rows = Schema(fields).to_arrow().empty_table()
@@ -105,12 +109,15 @@ def arrow_condition(expression: pc.Expression, schema: Schema) -> ArrowCondition
     return ArrowCondition(expression, fields, bounds)
 
 
-def _names(node: Node) -> Iterator[str]:
+def _names(node: Node, *, tests_null: bool = True) -> Iterator[str]:
+    """Yield the columns of an expression, with those that are only tested for null if wanted."""
     if isinstance(node, FieldRef):
         yield node.path[0]
     elif isinstance(node, Call):
+        is_test = node.function in ("is_null", "is_valid")
         for arg in node.args:
-            yield from _names(arg)
+            if tests_null or not (is_test and isinstance(arg, FieldRef) and len(arg.path) == 1):
+                yield from _names(arg, tests_null=tests_null)
 
 
 def _evaluated(expression: pc.Expression, rows: pa.RecordBatch | pa.Table) -> Any:
