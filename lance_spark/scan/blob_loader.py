@@ -26,7 +26,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
-from lance_spark.file.blobs.fields import PLACE
+from lance_spark.file.blobs.fields import PLACE, has_bytes, is_null
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths, replace_blobs, sum_blobs
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
@@ -155,7 +155,7 @@ class BlobLoader:
             A blob lies outside its file.
         MissingFileError, StorageError
         """
-        return replace_blobs(array, field, lambda blobs, _: self._bytes(blobs))
+        return replace_blobs(array, field, self._values)
 
     def sizes(self, array: pa.Array, field: Field) -> Lengths:
         """Return the bytes of the blobs of each row. A blob counts for at most 1 GiB."""
@@ -182,8 +182,11 @@ class BlobLoader:
         is_whole = storage_mode == EXTERNAL and size == 0
         return source, position, source.size if is_whole else size
 
-    def _sizes(self, array: pa.Array) -> Lengths:
-        if not pa.types.is_struct(array.type):
+    def _values(self, array: pa.Array, field: Field) -> pa.Array:
+        return self._bytes(array) if has_bytes(field) else _without_bytes(array)
+
+    def _sizes(self, array: pa.Array, field: Field) -> Lengths:
+        if not pa.types.is_struct(array.type) or not has_bytes(field):
             return np.zeros(len(array), np.int64)
         blobs = BlobDescriptors.of(array, self.name)
         return np.minimum(self._sizes_to_load(blobs), _MAX_COUNTED)
@@ -339,6 +342,15 @@ class _Gathered:
         indices = np.full(count, 2 * stored, np.int64)
         indices[self.stored] = np.arange(0, 2 * stored, 2)
         return values.take(pa.array(indices))
+
+
+def _without_bytes(array: pa.Array) -> pa.Array:
+    """Return an empty value for each blob that is not null."""
+    nulls = is_null(array)
+    validity = bitmap(~nulls.to_numpy(zero_copy_only=False)) if nulls.true_count else None
+    offsets = pa.py_buffer(np.zeros(len(array) + 1, np.int64))
+    buffers = [validity, offsets, pa.py_buffer(b"")]
+    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
 
 
 def _file_numbers(blobs: BlobDescriptors, stored: Lengths) -> Lengths:

@@ -17,6 +17,7 @@ import lance_spark
 from lance_spark import LanceTable
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from tests.spark.sql.catalogs import TestCatalog
 from tests.support.interop.blobs import (
     blob_paths,
     check_reads,
@@ -76,10 +77,10 @@ def test_round_trip(
     assert blob_paths(lance.dataset(str(path)).schema) == ["b"]
     assert content(path) == expected()
     check_reads(path)
-    binary = read(blob_handling="all_binary")
+    binary = read()
     assert dict(binary.dtypes) == {"id": "bigint", "b": "binary", "p": "binary"}
     assert by_id(binary.collect()) == expected()
-    described = read()
+    described = read(blob_handling="blobs_descriptions")
     sizes = {row["id"]: row["size"] for row in described.select("id", "b.size").collect()}
     lengths = {
         row_id: None if value is None else len(value) for row_id, value in expected().items()
@@ -91,9 +92,17 @@ def test_round_trip(
     none = read(blob_handling="none")
     assert none.columns == ["id", "p"]
     assert none.count() == 40
+    # Nulls are found by descriptors, in all versions alike.
+    nulls = [row_id for row_id, value in expected().items() if value is None]
+    assert sorted(row["id"] for row in binary.where("b IS NULL").collect()) == nulls
+    assert binary.where("b IS NOT NULL AND id < 20").count() == 17
+    assert tuple(binary.agg(F.count("b"), F.count("*")).first()) == (34, 40)
+    table = LanceTable.forPath(binary.sparkSession, str(path))
+    assert table.update("b IS NULL", {"p": "X'00'"}).num_updated_rows == len(nulls)
+    assert read().where("p = X'00'").count() == len(nulls)
     # An append follows the table, for any type of the data.
     write(frame.where("id < 5"))
-    assert read(blob_handling="all_binary").where("id < 5").count() == 10
+    assert read().where("id < 5").count() == 10
     assert content(path) == expected()
 
 
@@ -103,7 +112,7 @@ def test_a_copy_has_blobs_again(
 ) -> None:
     write(frame.withMetadata("b", SMALL), data_storage_version=version)
     copy = tmp_path / "copy.lance"
-    write(read(blob_handling="all_binary"), "append", str(copy), data_storage_version=target)
+    write(read(), "append", str(copy), data_storage_version=target)
     assert blob_paths(lance.dataset(str(copy)).schema) == ["b"]
     assert content(copy) == expected()
 
@@ -113,15 +122,125 @@ def test_blob_descriptions_are_not_blobs(
     read: Read, write: Write, frame: Any, tmp_path: Path, version: str
 ) -> None:
     write(frame, data_storage_version=version, **{"b.lance.encoding": "blob"})
-    described = read()
-    with pytest.raises(Exception, match=r"'b' is a blob.*blob_handling=all_binary"):
-        write(described)
-    with pytest.raises(Exception, match=r"(?s)b.*blob_handling=all_binary"):
-        write(described, "overwrite", str(tmp_path / "u.lance"), **{"b.lance.encoding": "blob"})
-    # Without the mark, it is a table of numbers.
-    write(described, "overwrite", str(tmp_path / "u.lance"))
-    assert blob_paths(lance.dataset(str(tmp_path / "u.lance")).schema) == []
+    described, other = read(blob_handling="blobs_descriptions"), str(tmp_path / "u.lance")
+    refused = r"column \S+ has descriptors of blobs without their bytes.*blob_handling=all_binary"
+    table = LanceTable.forPath(described.sparkSession, str(tmp_path / "t.lance"))
+    writes: list[Callable[[], Any]] = [
+        lambda: write(described),
+        lambda: write(described, "overwrite"),
+        lambda: write(described, "overwrite", other, **{"b.lance.encoding": "blob"}),
+        # The mark goes where the value goes.
+        lambda: write(described.select(F.coalesce("b", "b").alias("x")), "overwrite", other),
+        lambda: write(described.select(F.array(F.struct("b"))), "overwrite", other),
+        lambda: table.addColumnsFrom(described.selectExpr("id", "b AS c"), "id"),
+        lambda: table.replaceWhere(described, "id > 0"),
+    ]
+    for each in writes:
+        with pytest.raises(Exception, match=refused):
+            each()
+    assert not Path(other).exists()
+    # Numbers that are taken out of descriptors are data.
+    write(described.selectExpr("id", "struct(b.size AS bytes) AS b"), "overwrite", other)
+    assert lance.dataset(other).schema.field("b").type == pa.struct([("bytes", pa.int64())])
     assert content(tmp_path / "t.lance") == expected()
+
+
+def test_every_copy_has_the_bytes(spark: Any, frame: Any, tmp_path: Path) -> None:
+    catalog = TestCatalog.of(spark, "copies", tmp_path)
+    source, rows = tmp_path / "source.lance", expected()
+    frame.write.format("lance").option("b.lance.encoding", "blob").save(str(source))
+    read = spark.read.format("lance").load(str(source))
+    read.createOrReplaceTempView("blobs_to_copy")
+
+    def save(rows: Any, path: Path) -> None:
+        rows.write.format("lance").mode("overwrite").save(str(path))
+
+    def stream(path: Path) -> None:
+        query = (
+            spark.readStream.format("lance")
+            .load(str(source))
+            .writeStream.format("lance")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(path))
+        )
+        query.awaitTermination()
+
+    def named(name: str, *statements: str) -> Path:
+        catalog.run(list(statements))
+        return Path(catalog.pylance(name).uri)
+
+    def by_path(copy: Callable[[Path], None]) -> Path:
+        copy(path := tmp_path / f"{len(list(tmp_path.iterdir()))}.lance")
+        return path
+
+    def replaced(path: Path) -> None:
+        save(read, path)
+        # The optimizer makes expressions of the columns, which have no metadata.
+        save(spark.read.format("lance").load(str(path)).dropDuplicates(["id"]), path)
+
+    twice = "SELECT a.* FROM blobs_to_copy a JOIN blobs_to_copy b USING (id) ORDER BY a.id"
+    copies = [
+        named("ctas", "CREATE TABLE CAT.ctas AS SELECT * FROM blobs_to_copy"),
+        named("joined", f"CREATE TABLE CAT.joined AS {twice}"),
+        named("ctas", "CREATE OR REPLACE TABLE CAT.ctas AS SELECT * FROM CAT.ctas"),
+        named("ctas", "INSERT OVERWRITE CAT.ctas SELECT * FROM CAT.ctas"),
+        named("l", "CREATE TABLE CAT.l LIKE CAT.ctas", "INSERT INTO CAT.l TABLE blobs_to_copy"),
+        by_path(lambda path: save(read.cache().repartition(3), path)),
+        by_path(replaced),
+        by_path(stream),
+    ]
+    for path in copies:
+        assert blob_paths(lance.dataset(str(path)).schema) == ["b"], path
+        assert content(path) == rows, path
+    read.unpersist()
+
+
+def test_statements_on_the_bytes(spark: Any, frame: Any, tmp_path: Path) -> None:
+    catalog = TestCatalog.of(spark, "on_bytes", tmp_path)
+    frame.where("id < 10").writeTo("on_bytes.t").tableProperty("b.lance.encoding", "blob").create()
+    lengths = {row_id: value and len(value) for row_id, value in expected(10).items()}
+    assert dict(catalog.sql("SELECT id, length(b) FROM CAT.t")) == lengths | {0: 0}
+    assert catalog.sql("SELECT id FROM CAT.t WHERE length(b) = 2000") == [(2,)]
+    assert catalog.sql("SELECT id FROM CAT.t WHERE b = X''") == [(0,)]
+    catalog.run(
+        [
+            "DELETE FROM CAT.t WHERE length(b) = 2000",
+            "UPDATE CAT.t SET b = concat(b, X'00') WHERE length(b) = 1000",
+            "MERGE INTO CAT.t USING (SELECT 4L AS k) ON id = k AND length(b) = 4000 "
+            "WHEN MATCHED THEN UPDATE SET b = X'01'",
+            "CALL CAT.system.add_columns('t', map('n', 'length(b)'))",
+        ]
+    )
+    found = dict(catalog.sql("SELECT id, n FROM CAT.t"))
+    assert found == {0: 0, 1: 1001, 3: None, 4: 1, **{n: n * 1000 for n in range(5, 10)}}
+    path = catalog.pylance("t").uri
+    table = LanceTable.forPath(spark, path)
+    table.addColumns({"m": F.length("b")})
+    assert catalog.sql("SELECT count(*) FROM CAT.t WHERE m <=> n") == [(9,)]
+    assert table.delete("length(b) = 1001").num_deleted_rows == 1
+    described = LanceTable.forPath(spark, path, blob_handling="blobs_descriptions")
+    assert described.toDF().schema["b"].dataType.fieldNames()[1:3] == ["position", "size"]
+    assert described.delete("b.size = 5000").num_deleted_rows == 1
+    assert LanceTable.forPath(spark, path, blob_handling="none").toDF().columns[:2] == ["id", "p"]
+
+
+def test_queries_without_the_bytes_do_not_read_them(spark: Any, frame: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    large = frame.withMetadata("b", {**SMALL, "lance-encoding:blob-inline-size-threshold": "1"})
+    large.write.format("lance").option("data_storage_version", "2.2").save(str(path))
+    for file in path.rglob("*.blob"):
+        file.unlink()
+    read = spark.read.format("lance").load(str(path))
+    assert read.drop("b").where("id % 2 = 0").count() == 20
+    assert tuple(read.agg(F.count("b"), F.count("id")).first()) == (34, 40)
+    assert read.groupBy("p").agg(F.count("b")).first()[1] == 34
+    assert read.where("b IS NULL").count() == 6
+    assert len(read.select("id").where("b IS NOT NULL OR id = 3").collect()) == 35
+    table = LanceTable.forPath(spark, str(path))
+    assert table.delete("b IS NULL").num_deleted_rows == 6
+    with pytest.raises(Exception, match=r"\.blob"):
+        read.select("b").collect()
 
 
 MADE: dict[str, Callable[[Any], Any]] = {
@@ -146,7 +265,7 @@ def test_appends_to_tables_of_pylance(
     lance.write_dataset(data, str(path), data_storage_version=version)
     write(frame.select("b", "id"))
     assert content(path) == old | expected()
-    assert by_id(read(blob_handling="all_binary").collect()) == old | expected()
+    assert by_id(read().collect()) == old | expected()
     assert read(blob_handling="none").columns == ["id"]
     check_reads(path)
 
@@ -154,13 +273,18 @@ def test_appends_to_tables_of_pylance(
 def test_blobs_in_structs(read: Read, write: Write, tmp_path: Path) -> None:
     values = [b"a", None, b"ccc", b"", b"d" * 7_000] * 4
     lance.write_dataset(table(in_struct(values, True)), str(tmp_path / "t.lance"))
-    result = read(blob_handling="all_binary")
+    result = read()
     rows = {row["i"]: row["s"] for row in result.collect()}
     assert [rows[index] and rows[index]["b"] for index in range(20)] == [
         None if index % 7 == 3 else value for index, value in enumerate(values)
     ]
     assert read(blob_handling="none").select("s.*").columns == ["x", "plain"]
-    sizes = read(columns="s.b,i").select("i", "s.b.size").orderBy("i").collect()
+    sizes = (
+        read(columns="s.b,i", blob_handling="blobs_descriptions")
+        .select("i", "s.b.size")
+        .orderBy("i")
+        .collect()
+    )
     assert [row["size"] for row in sizes][:5] == [1, None, 3, None, 7_000]
     write(result, "overwrite", str(tmp_path / "copy.lance"))
     assert blob_paths(lance.dataset(str(tmp_path / "copy.lance")).schema) == ["s.b"]
@@ -185,14 +309,14 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     write(frame, **{"l.lance.encoding": "blob", "data_storage_version": "2.2"})
     assert [extension_name for _, extension_name in _blob_kinds(path)] == ["lance.blob.v2"]
     assert content(path) == rows
-    as_bytes = read(blob_handling="all_binary")
+    as_bytes = read()
     assert dict(as_bytes.dtypes)["l"] == "array<binary>"
     # Append plain arrays, and rows that were read. A copy has blobs again.
     write(frame.selectExpr("i + 100 as i", "l"))
     write(as_bytes.where("i < 100").selectExpr("i + 200 as i", "l"))
     expected = {row_id + first: value for row_id, value in rows.items() for first in (0, 100, 200)}
     assert content(path) == expected
-    write(read(blob_handling="all_binary"), "overwrite", str(copy))
+    write(read(), "overwrite", str(copy))
     assert _blob_kinds(copy) == _blob_kinds(path)
     assert content(copy) == expected
     # A stream writes to a table of pylance.
@@ -200,7 +324,7 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     field = pa.field("item", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     old = pa.table({"i": [-1], "l": pa.array([[b"old"]], pa.list_(field))})
     lance.write_dataset(old, str(theirs), data_storage_version="2.2")
-    stream = spark.readStream.format("lance").option("blob_handling", "all_binary").load(str(copy))
+    stream = spark.readStream.format("lance").load(str(copy))
     query = (
         stream.writeStream.format("lance")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -246,7 +370,7 @@ def test_references(read: Read, write: Write, spark: Any, tmp_path: Path) -> Non
         write(frame)
     write(frame, allow_external_blob_outside_bases=True)
     write(frame.selectExpr("b", "i + 10 as i"), external_blob_mode="ingest")
-    result = read(blob_handling="all_binary").orderBy("i").collect()
+    result = read().orderBy("i").collect()
     named = [file.read_bytes(), b"3456", None, b"here"]
     assert [None if row["b"] is None else bytes(row["b"]) for row in result] == [
         b"a",
@@ -273,13 +397,13 @@ def test_tasks_that_fail_leave_no_files_of_blobs(
     with pytest.raises(Exception, match="upstream"):
         write(frame.mapInArrow(failing, frame.schema))
     assert set(path.rglob("data/**/*")) == before
-    assert by_id(read(blob_handling="all_binary").collect()) == expected()
+    assert by_id(read().collect()) == expected()
 
 
 def test_options() -> None:
     result = ReadOptions.parse({"path": "t", "Blob_Handling": " ALL_BINARY "})
     assert result.blob_handling == "all_binary"
-    assert ReadOptions.parse({"path": "t"}).blob_handling is None
+    assert ReadOptions.parse({"path": "t"}).blob_handling == "all_binary"
     with pytest.raises(InvalidOptionError, match="blob_handling must be one of all_binary"):
         ReadOptions.parse({"path": "t", "blob_handling": "bytes"})
     with pytest.raises(InvalidOptionError, match="did you mean blob_handling"):

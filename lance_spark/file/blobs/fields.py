@@ -16,7 +16,7 @@ Specification: format/file, "Blobs".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -34,6 +34,8 @@ from lance_spark.file.schema.schema import Schema
 PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
 #: The first version that stores blobs in files of their own.
 FIRST_V2 = (2, 2)
+#: Metadata of a field of a read whose blobs are not loaded: values that are not null are empty.
+_WITHOUT_BYTES = "lance_spark:without-bytes"
 
 
 class Handling(Enum):
@@ -81,6 +83,42 @@ def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Sch
         return schema
     fields = (_handled(field, handling, version) for field in schema.fields)
     return replace(schema, fields=tuple(field for field in fields if field is not None))
+
+
+def without_bytes(field: Field, tested: Collection[int] | None = None) -> Field:
+    """Return a field of a read that says which blobs are null: the others are empty values.
+
+    Parameters
+    ----------
+    tested : collection of int, optional
+        Ids of the blobs that are read so; all by default.
+    """
+    if field.is_blob and (tested is None or field.id in tested):
+        stored_v2 = field.metadata.get(EXTENSION_NAME) == BLOB_V2
+        if not stored_v2 and field.logical_type not in ("binary", "large_binary"):
+            # Descriptors, or a column of version 0.1, whose writers ignored the mark.
+            return field
+        metadata = {**_as_v1(field), _WITHOUT_BYTES: b"true"}
+        return replace(field, logical_type="large_binary", children=(), metadata=metadata)
+    if not field.has_blobs:
+        return field
+    children = tuple(without_bytes(child, tested) for child in field.children)
+    return replace(field, children=children)
+
+
+def has_bytes(field: Field) -> bool:
+    """Return whether a read of the field loads the bytes of its blobs; see `without_bytes`."""
+    return _WITHOUT_BYTES not in field.metadata
+
+
+def is_null(array: pa.Array) -> pa.BooleanArray:
+    """Return which blobs are null, of their bytes or of descriptors of any version."""
+    nulls = array.is_null()
+    if _child_names(array.type) != PLACE.names:
+        return nulls
+    # Version 2.0 has no other mark of a null.
+    position, size = (child.fill_null(0).to_numpy() for child in array.flatten())
+    return pa.array(nulls.to_numpy(zero_copy_only=False) | ((position == 1) & (size == 0)))
 
 
 def described(field: Field) -> Field:
@@ -254,7 +292,7 @@ def advice(dtype: pa.DataType) -> str:
     """Return advice for data of this type in a blob column; empty unless the data are descriptors
     of a read.
     """
-    if _child_names(dtype) not in (PLACE.names, BLOB_DESCRIPTOR.names):
+    if not is_description(_child_names(dtype)):
         return ""
     return ". These are descriptors of blobs without their bytes: use blob_handling=all_binary"
 
@@ -399,6 +437,11 @@ def _check_v2(field: pa.Field, path: str) -> None:
             f"field {path!r}: lance.blob.v2 is an extension of struct<data, uri> or "
             f"struct<data, uri, position, size>, not of {dtype}"
         )
+
+
+def is_description(names: Sequence[str]) -> bool:
+    """Return whether names are those of the children of descriptors, of any version."""
+    return list(names) in (PLACE.names, BLOB_DESCRIPTOR.names)
 
 
 def _child_names(dtype: pa.DataType) -> list[str]:

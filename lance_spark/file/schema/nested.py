@@ -187,10 +187,12 @@ def replace_blobs(
     return replace_arrays(array, field, convert, attrgetter("is_blob"), attrgetter("has_blobs"))
 
 
-def sum_blobs(array: pa.Array, field: Field, measure: Callable[[pa.Array], Lengths]) -> Lengths:
+def sum_blobs(
+    array: pa.Array, field: Field, measure: Callable[[pa.Array, Field], Lengths]
+) -> Lengths:
     """Return for each row the sum of `measure` of its blobs."""
     if field.is_blob:
-        return measure(array)
+        return measure(array, field)
     if not field.has_blobs:
         return np.zeros(len(array), np.int64)
     if pat.is_struct(array.type):

@@ -32,6 +32,7 @@ from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptFileError, EvaluationError, UnsupportedEncodingError
+from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import paged_json
 from lance_spark.file.schema.schema import Schema
@@ -160,6 +161,10 @@ class FilterReader:
         fields = self.fields if files.overlays is not None else keeping(self.fields)
         # Functions of JSON search JSONB; other conditions make texts of it.
         fields = tuple(map(paged_json, fields))
+        # Conditions on blobs test for null.
+        ends = (path[-1] for condition in filters for path in condition.paths)
+        if blobs := {node.id for node in ends if node.is_blob}:
+            fields = tuple(without_bytes(field, blobs) for field in fields)
         self.columns = ColumnReader(files, replace(schema, fields=fields))
         self._files = files
         self._filters = tuple(filters)

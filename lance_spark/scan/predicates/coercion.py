@@ -50,7 +50,9 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _ORDERED: tuple[Op, ...] = ("<", "<=", ">", ">=")
 
 
-def column(schema: Schema, path: Sequence[str], exact: bool | None = None) -> Column:
+def column(
+    schema: Schema, path: Sequence[str], exact: bool | None = None, *, takes_blobs: bool = False
+) -> Column:
     """Find a column by its path.
 
     Parameters
@@ -61,6 +63,8 @@ def column(schema: Schema, path: Sequence[str], exact: bool | None = None) -> Co
         Names from the top-level column down.
     exact : bool, optional
         Whether the case of letters matters. If left out, an exact match comes before other matches.
+    takes_blobs : bool
+        Whether the column may be a blob: only `IsNull` can test one.
 
     Raises
     ------
@@ -70,14 +74,17 @@ def column(schema: Schema, path: Sequence[str], exact: bool | None = None) -> Co
     result: list[Field] = []
     fields: Sequence[Field] = schema.fields
     for depth, name in enumerate(path):
-        if result and not pat.is_struct(result[-1].arrow_field.type):
+        if result and (result[-1].is_blob or not pat.is_struct(result[-1].arrow_field.type)):
             raise InvalidInputError(
                 f"filter: column {'.'.join(path[:depth])} is not a struct and has no child {name!r}"
             )
         result.append(_named(name, fields, path, exact))
         fields = result[-1].children
-    if result[-1].is_blob:
-        raise InvalidInputError(f"filter: column {'.'.join(path)} is a blob")
+    if result[-1].is_blob and not takes_blobs:
+        raise InvalidInputError(
+            f"filter: column {'.'.join(path)} is a blob, which a filter tests only by IS [NOT] "
+            "NULL; compare the bytes of a read with blob_handling=all_binary"
+        )
     return Column(tuple(result))
 
 

@@ -13,6 +13,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_all
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.blobs.fields import is_null
 from lance_spark.scan.predicates.comparison import (
     Op,
     TextMatch,
@@ -187,6 +188,11 @@ class IsNull(Predicate):
     inverted: bool = False
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        if self.column.field.is_blob:
+            import pyarrow.compute as pc
+
+            nulls = is_null(self.column.values(batch))
+            return pc.invert(nulls) if self.inverted else nulls
         # JSON is not decoded.
         is_json = self.column.path[-1].logical_type == "json"
         array = self.column.documents(batch) if is_json else self.column.values(batch)

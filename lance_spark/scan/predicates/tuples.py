@@ -21,6 +21,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.blobs.fields import is_null
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates.comparison import KERNELS, kernel_type, values_at
@@ -65,13 +66,12 @@ class Comparison:
         array = values_at(batch, self.path)
         if pat.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
-        if self.op == "is_null":
-            return array.is_null()
-        if self.op == "is_not_null":
-            return array.is_valid()
         # A scan without filters is spared the import.
         import pyarrow.compute as pc
 
+        if self.op in ("is_null", "is_not_null"):
+            nulls = is_null(array) if self.field.is_blob else array.is_null()
+            return nulls if self.op == "is_null" else pc.invert(nulls)
         array, value = _comparable(array), _comparable(self.value)
         if self.op in ("in", "not in"):
             result = pc.is_in(array, value_set=value)
@@ -130,11 +130,17 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
     dtype = path[-1].arrow_field.type
     if pat.is_dictionary(dtype):
         dtype = dtype.value_type
-    if path[-1].is_blob or any(not pat.is_struct(node.arrow_field.type) for node in path[:-1]):
+    tests_null = op in ("is_null", "is_not_null")
+    parents = path[:-1]
+    if path[-1].is_blob and not tests_null:
         raise InvalidInputError(
-            f"filter on {name!r}: blobs, and values inside lists and maps, cannot be compared"
+            f"filter on {name!r}: blobs cannot be compared, only tested by is_null and is_not_null"
         )
-    if op in ("is_null", "is_not_null"):
+    if any(node.is_blob or not pat.is_struct(node.arrow_field.type) for node in parents):
+        raise InvalidInputError(
+            f"filter on {name!r}: values inside blobs, lists and maps cannot be compared"
+        )
+    if tests_null:
         return Comparison(path, op, None)
     if pat.is_nested(dtype):
         raise InvalidInputError(

@@ -20,6 +20,7 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.spark.options.names import COLUMN_KEYS, PARTITION_BY, SYNONYMS
+from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.values import column_names
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -107,12 +108,12 @@ def is_config(name: str) -> bool:
     return name.startswith("lance.")
 
 
-def of_table(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
+def of_table(dataset: Dataset) -> dict[str, str]:
     """Return the properties of a table, as SHOW TBLPROPERTIES and SHOW CREATE TABLE show them."""
     return {
         **dataset.metadata,
         **dataset.config(),
-        **dict(_column_options(schema)),
+        **dict(_column_options(dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING))),
         "data_storage_version": dataset.data_storage_version,
         "enable_stable_row_ids": str(dataset._table.manifest.flags.stable_row_ids).lower(),
         PROVIDER: "lance",

@@ -23,6 +23,7 @@ from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.catalog.properties import partition_columns
 from lance_spark.spark.catalog.times import from_microseconds
+from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.types.mapping import to_spark_type
@@ -78,11 +79,7 @@ def loaded(
     """
     dataset, reference = opened(entry, version, timestamp)
     options = {**options_of(entry), **reference}
-    blobs = "all_binary" if for_write else None
-    if blobs is not None:
-        # Rows that a statement changes are read with the types that it writes.
-        options["blob_handling"] = blobs
-    arrow = dataset._stored_schema(blob_handling=blobs)
+    arrow = dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING)
     description = described(dataset, catalog_schema(arrow), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
@@ -115,7 +112,7 @@ def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any])
     return {
         "schema": columns.json(),
         "options": dict(options),
-        "properties": properties.of_table(dataset, dataset._stored_schema()),
+        "properties": properties.of_table(dataset),
         "version": dataset.version,
         "identity": identity_text(dataset._table.manifest),
         "row_columns": [

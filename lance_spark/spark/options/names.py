@@ -70,7 +70,8 @@ PARTITION_BY = "partition_by"
 #: whether a write by name refuses a table that was dropped; the version that the query of an
 #: overwrite has read of the table itself; the session's mode of overwrites; the columns to which an
 #: INSERT OVERWRITE gives values in its PARTITION clause; the columns by which an INSERT ... REPLACE
-#: finds the rows to replace, each with whether null equals null.
+#: finds the rows to replace, each with whether null equals null; the metadata of the columns of a
+#: query, before Spark's optimizer.
 INTERNAL_NAMES = (
     "session_settings",
     "replaces",
@@ -82,6 +83,7 @@ INTERNAL_NAMES = (
     SESSION_MODE,
     "static_partitions",
     "replace_by",
+    "query_metadata",
 )
 #: Partial overwrites, schema merging and writes that are made once.
 OVERWRITE_NAMES = (

@@ -52,7 +52,10 @@ from lance_spark.table.paths import BasePath
 
 #: Bytes, as Spark has them, of the columns that a query may look at to be answered on the driver.
 DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
+#: What reads of blob columns return, by pylance's names.
 _BLOB_HANDLING = ("all_binary", "blobs_descriptions", "all_descriptions", "none")
+#: The bytes, as of other binary columns, so that a query that writes its rows has them.
+DEFAULT_BLOB_HANDLING = "all_binary"
 _BLOB_MODES = ("reference", "ingest")
 _UINT64_MAX = 2**64 - 1
 
@@ -115,7 +118,7 @@ class ReadOptions:
         Maximum number of rows of a batch; chosen by the width of the rows if None.
     target_rows : int or None
         Approximate number of rows of a Spark partition; chosen by the size of the table if None.
-    blob_handling : str or None
+    blob_handling : str
         What reads of blob columns return, by pylance's names.
     with_row_id, with_row_address : bool
         Whether the columns _rowid and _rowaddr follow the other columns.
@@ -158,7 +161,7 @@ class ReadOptions:
     driver_read_bytes: int = DEFAULT_DRIVER_READ_BYTES
     batch_size: int | None = None
     target_rows: int | None = None
-    blob_handling: str | None = None
+    blob_handling: str = DEFAULT_BLOB_HANDLING
     with_row_id: bool = False
     with_row_address: bool = False
     fragment_ids: tuple[int, ...] | None = None
@@ -224,7 +227,7 @@ class ReadOptions:
             driver_read_bytes=_driver_read_bytes(plain),
             batch_size=whole_number("batch_size", plain, maximum=2**31 - 1),
             target_rows=whole_number("target_rows_per_partition", plain),
-            blob_handling=choice("blob_handling", plain, _BLOB_HANDLING),
+            blob_handling=choice("blob_handling", plain, _BLOB_HANDLING) or DEFAULT_BLOB_HANDLING,
             with_row_id=flag("with_row_id", plain),
             with_row_address=flag("with_row_address", plain),
             fragment_ids=fragment_ids(plain.get("fragment_ids")),

@@ -289,6 +289,8 @@ class OverwriteOptions:
     rows_read : Version or None
         The version of the table that the query of an overwrite has read. The write fails if
         another client has changed rows or columns since this version.
+    query_metadata : mapping of str to str
+        The metadata of columns of the query, as JSON texts, before Spark's optimizer.
     """
 
     merge_schema: bool = False
@@ -305,6 +307,7 @@ class OverwriteOptions:
     must_create: bool = False
     must_exist: bool = False
     rows_read: Version | None = None
+    query_metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def replaces_part(self) -> bool:
@@ -405,6 +408,7 @@ class OverwriteOptions:
             must_create=must_create,
             must_exist=flag("must_exist", overwrite_options),
             rows_read=_version(overwrite_options.get("rows_read")),
+            query_metadata=parsed_json(overwrite_options.get("query_metadata", "{}")),
         )
 
 

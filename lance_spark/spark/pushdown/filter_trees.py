@@ -180,11 +180,9 @@ class _TreeParser:
             "in": self._in,
             "array_contains": self._array_contains,
             "arrays_overlap": self._arrays_overlap,
-            "is_null": lambda tree, args: IsNull(self._column(_one_argument(tree, args))),
+            "is_null": self._is_null,
             "is_nan": self._is_nan,
-            "is_not_null": lambda tree, args: IsNull(
-                self._column(_one_argument(tree, args)), inverted=True
-            ),
+            "is_not_null": lambda tree, args: self._is_null(tree, args).negated(),
         }
 
     def predicate(self, tree: object, depth: int) -> Predicate:
@@ -262,6 +260,9 @@ class _TreeParser:
             return In(column, pa.array(values, dtype), len(values) < len(items))
         return coercion.is_in(column, items)
 
+    def _is_null(self, tree: dict[str, Any], args: list[Any]) -> IsNull:
+        return IsNull(self._column(_one_argument(tree, args), takes_blobs=True))
+
     def _is_nan(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
         column = self._column(_one_argument(tree, args))
         if not pat.is_floating(coercion.dtype_of(column.field)):
@@ -299,10 +300,11 @@ class _TreeParser:
                 return coercion.like(column, text, escape)
         return coercion.match(column, match_kind, text)
 
-    def _column(self, tree: Any) -> Column:
+    def _column(self, tree: Any, *, takes_blobs: bool = False) -> Column:
         if not _is_column(tree) or len(tree) != 1:
             raise refused("an argument is not a column", tree)
-        return coercion.column(self._schema, column_path(tree["col"], tree))
+        path = column_path(tree["col"], tree)
+        return coercion.column(self._schema, path, takes_blobs=takes_blobs)
 
 
 def _flattened(op: str, args: list[Any]) -> Iterator[Any]:

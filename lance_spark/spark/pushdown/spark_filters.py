@@ -116,7 +116,7 @@ def to_predicate(pushed: Any, schema: spark.StructType, known: Schema) -> Predic
     if data_type is None:
         return None
     try:
-        column = coercion.column(known, pushed.attribute)
+        column = coercion.column(known, pushed.attribute, takes_blobs=name.startswith("Is"))
         if name == "IsNull":
             return IsNull(column)
         if name == "IsNotNull":

@@ -14,6 +14,7 @@ stream:
 | | files if Spark runs no more tasks at a time than the driver's machine has processors |
 | rows of a full-text query | at most 10,000 rows result, of 4 MiB in Spark; the tokens have at |
 | | most 2 million postings, and at most 10,000 texts are without an index |
+| rows with blobs | not of a search; filtered by columns, at most 4 MiB by their descriptors |
 | both | they come from at most 16 slices of fragments, within two seconds of the first batch |
 
 A read that exceeds a bound or fails is left to tasks, and so is the report of its error. A few
@@ -34,8 +35,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_spark.errors import LanceError
+from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.blob_sizes import described_bytes, described_task, loads_blobs
 from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.spark.read.estimate import estimated_size
 
@@ -97,12 +100,15 @@ def read_on_driver(
         An Arrow stream; None if tasks are to read the rows.
     """
     budget = plan.options.driver_read_bytes
-    if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
+    if plan.request.tasks or budget == 0:
         return None
     try:
+        if not _is_small(plan, partitions, size, budget):
+            return None
         limit = plan.request.limit
         is_bounded = bool(plan.request.aggregates) or (limit or _MAX_ROWS) <= _MAX_FILTERED_ROWS
         is_bounded = is_bounded or plan.options.is_search or partitions[0].search_cost is not None
+        is_bounded = is_bounded or _load_blobs(partitions)
         if not is_bounded and _leaves_many_rows(partitions, read_rows):
             return None
         if partitions[0].search_cost is not None:
@@ -118,7 +124,10 @@ def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
     tasks = [partition.task for partition in partitions if partition.task is not None]
+    has_blobs = _load_blobs(partitions)
     costs = [partition.search_cost for partition in partitions]
+    if has_blobs and (costs[0] is not None or plan.options.is_search or plan.is_fresh):
+        return False
     if costs[0] is not None:
         from lance_spark.spark.read.nearest_search import is_nearest_for_driver
 
@@ -132,7 +141,8 @@ def _is_small(
     # Fields that are decoded for all rows, even if the result is one row.
     decoded: list[Field] = []
     for task in tasks[:1]:
-        decoded += top_fields(task.filters)
+        # Filters only test blobs for null.
+        decoded += map(without_bytes, top_fields(task.filters))
         if (top := partitions[0].top) is not None:
             decoded += [field for field in top.fields if field not in decoded]
         if partitions[0].residual is not None or plan.request.aggregates:
@@ -141,12 +151,39 @@ def _is_small(
     if decoded:
         read = Schema(tuple(decoded))
         bytes_read = estimated_size(plan.dataset.fragments, rows, read, plan.known)
-        return bytes_read is not None and bytes_read <= budget
+        if bytes_read is None or bytes_read > budget:
+            return False
+        return not has_blobs or _blobs_are_small(plan, partitions)
     if plan.request.aggregates or not tasks:
         return True
     if plan.request.limit is not None:
         rows = min(rows, plan.request.limit)
     return rows <= _MAX_ROWS and size is not None and size <= _MAX_BYTES
+
+
+def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
+    """Return whether the blobs of the rows can be read here, by a read of their descriptors.
+
+    A read of the bytes could not stop before it has those of a batch, and one blob can have 2 GiB.
+    """
+    version = plan.dataset._table.manifest.data_storage_version
+    total = 0
+    for partition in partitions:
+        if partition.task is None:
+            continue
+        if partition.residual is not None or partition.top is not None:
+            return False
+        task = described_task(partition.task, version)
+        rows = 0
+        for batch in task.batches(prefetch=False):
+            rows += batch.num_rows
+            size = described_bytes(batch, task)
+            total += _MAX_BYTES + 1 if size is None else size
+            if total > _MAX_BYTES or rows > _MAX_FILTERED_ROWS:
+                return False
+            if partition.limit is not None and rows >= partition.limit:
+                break
+    return True
 
 
 def _leaves_many_rows(partitions: Sequence[LancePartition], read_rows: _ReadRows) -> bool:
@@ -192,7 +229,7 @@ def has_many_groups(
     read_rows: _ReadRows,
 ) -> bool:
     """Return whether a sample shows about as many groups as rows, for Spark to make the groups."""
-    if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED:
+    if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED or _load_blobs(partitions):
         return False
     from lance_spark.spark.read.group_by import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
@@ -207,6 +244,10 @@ def has_many_groups(
     sampled = sum(sample.task.num_rows for sample in samples if sample.task is not None)
     num_groups: int = sum(batch.num_rows for batch in groups)
     return num_groups * _ROWS_OF_A_GROUP > sampled
+
+
+def _load_blobs(partitions: Sequence[LancePartition]) -> bool:
+    return any(item.task is not None and loads_blobs(item.task) for item in partitions)
 
 
 def _num_rows(partitions: Sequence[LancePartition]) -> int:

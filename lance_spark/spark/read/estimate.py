@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.file.blobs.fields import has_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.row_size import INFLATION
@@ -45,7 +46,7 @@ def estimated_size(
     read : Schema
         Columns that the scan returns.
     """
-    if any(node.is_blob for field in read.fields for node in field.walk()):
+    if any(node.is_blob and has_bytes(node) for field in read.fields for node in field.walk()):
         return None
     widths = [_width(field.to_arrow().type) for field in read.fields]
     total = rows * (_ROW_OVERHEAD + sum(width for width, _ in widths))

@@ -26,10 +26,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
+from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.task import ScanTask
-from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING, ReadOptions
 from lance_spark.spark.pushdown.request import Request, SortOrder, Top, Version
 from lance_spark.spark.read.projection import find, missing_column, paths_for
 
@@ -50,6 +51,8 @@ DEFAULT_BATCH_SIZE = 65_536
 MIN_PARTITIONS = 8
 #: Maximum number of rows of an order that a task keeps in memory.
 MAX_TOP_ROWS = 100_000
+#: Aggregates that do not depend on the values of a column.
+_COUNTS = ("count_star", "count")
 #: Approximate size in Spark of a row of aggregates.
 AGGREGATE_ROW_BYTES = 64
 
@@ -282,15 +285,28 @@ class Plan:
             values = known_values(self.request.aggregates, self.dataset, self.schema)
             if values is not None:
                 return [LancePartition(None, values=values)], 1, AGGREGATE_ROW_BYTES
+        tasks = self._tasks(scanned, residual)
+        if residual is None and not self.is_fresh:
+            tasks = list(map(self._counting, tasks))
         partitions = [
-            LancePartition(task, residual=residual, columns=self.wanted)
-            for task in self._tasks(scanned, residual)
+            LancePartition(task, residual=residual, columns=self.wanted) for task in tasks
         ]
         if self.request.groups:
             rows = self.dataset._max_rows
             return partitions or [LancePartition(None)], rows, self.size(rows)
         size = AGGREGATE_ROW_BYTES * len(partitions)
         return partitions or [LancePartition(None)], max(1, len(partitions)), size
+
+    def _counting(self, task: ScanTask) -> ScanTask:
+        """Return a task that does not load blobs whose values are only counted."""
+        fields = task.lance_schema.fields
+        is_binary = self.options.blob_handling == DEFAULT_BLOB_HANDLING
+        if not is_binary or not any(field.has_blobs for field in fields):
+            return task
+        paths = [item.path for item in self.request.aggregates if item.op not in _COUNTS]
+        loaded = {path[0] for path in (*paths, *self.request.groups)}
+        kept = tuple(field if field.name in loaded else without_bytes(field) for field in fields)
+        return replace(task, lance_schema=replace(task.lance_schema, fields=kept))
 
     def _top(self) -> FirstRows | None:
         """Return the first rows of a request; None if tasks return all rows."""
@@ -328,7 +344,7 @@ class Plan:
 
         name = order.path[0]
         fields = [field for field in self.known.fields if field.name == name]
-        if len(order.path) > 1 or len(fields) != 1:
+        if len(order.path) > 1 or len(fields) != 1 or fields[0].has_blobs:
             return None
         matches = [field for field in self.wanted if field.name == name]
         # A user's schema may read values as another type, which has another order.

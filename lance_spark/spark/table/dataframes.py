@@ -19,6 +19,7 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
+from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -54,7 +55,6 @@ def frame(
     fragments: Collection[int] | None = None,
     whole_fragments: bool = False,
     filter_tree: Mapping[str, Any] | None = None,
-    blob_handling: str | None = None,
 ) -> DataFrame:
     """Return a frame of a version of a table, under the alias of the table.
 
@@ -70,12 +70,10 @@ def frame(
         Whether all rows of a fragment are in one partition, in order.
     filter_tree : mapping, optional
         Condition that the scan evaluates, as `condition_tree` returns it.
-    blob_handling : str, optional
-        Form of blob values; see `Dataset.to_batches`.
     """
     reader = (
         handle.spark.read.format("lance")
-        .schema(schema_of(dataset, [*columns, *row_columns], blob_handling))
+        .schema(schema_of(handle, dataset, [*columns, *row_columns]))
         .options(**without_version(handle.options))
         .option("version", dataset.version)
         # Rows that are read while planning would come in one partition.
@@ -90,8 +88,6 @@ def frame(
             reader = reader.option(_TARGET_ROWS, target)
     if filter_tree is not None:
         reader = reader.option(FILTER_TREE, json.dumps(filter_tree))
-    if blob_handling is not None:
-        reader = reader.option("blob_handling", blob_handling)
     return _aliased(handle, reader.load(dataset.uri))
 
 
@@ -101,12 +97,11 @@ def without_version(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if name.lower() not in names}
 
 
-def schema_of(
-    dataset: Dataset, columns: Sequence[str], blob_handling: str | None = None
-) -> StructType:
+def schema_of(handle: FrameSource, dataset: Dataset, columns: Sequence[str]) -> StructType:
     """Return the Spark schema of columns. A name that occurs twice is one column."""
     names = list(dict.fromkeys(columns))
-    return to_spark_schema(dataset._stored_schema(names, blob_handling=blob_handling))
+    blobs = ReadOptions.parse({**handle.options, "path": dataset.uri}).blob_handling
+    return to_spark_schema(dataset._stored_schema(names, blob_handling=blobs))
 
 
 def named_columns(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
@@ -194,7 +189,7 @@ def analyze(
     every = [*dataset.schema.names, *META_FIELDS]
     for names in (list(columns), every):
         # A frame needs at least one column.
-        schema = schema_of(dataset, [*names, ROW_ADDRESS.name])
+        schema = schema_of(handle, dataset, [*names, ROW_ADDRESS.name])
         empty = _aliased(handle, handle.spark.createDataFrame([], schema))
         try:
             rows = empty if predicate is None else empty.where(predicate)

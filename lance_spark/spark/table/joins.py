@@ -75,7 +75,7 @@ class JoinMethods(TableBase):
         with_row_id : bool
             Whether to add the column ``_rowid`` of the table.
         blob_handling : str, optional
-            As in `Dataset.to_batches`.
+            Content of blob columns, as the option of that name; that of the table by default.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class JoinMethods(TableBase):
             condition=filter,
             fast_search=fast_search,
             with_row_id=with_row_id,
-            blob_handling=blob_handling,
+            blob_handling=blob_handling or self._read_options.blob_handling,
         )
 
     def indexRecall(  # noqa: N802 - as its siblings

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.blobs.fields import is_description
 from lance_spark.file.schema.logical_types import (
     ARROW_JSON,
     EXTENSION_METADATA,
@@ -51,6 +52,8 @@ from lance_spark.spark.types.recorded import (
 _OF_ELEMENTS = (FLOAT16, LARGE_STRING, LARGE_BINARY)
 _OF_VALUES = (VECTOR_SIZE, FLOAT16)
 _BLOB_PREFIX = b"lance-encoding:blob"
+#: In the metadata of the fields of a descriptor of a blob, so that it goes wherever the value goes.
+_DESCRIPTOR = "lance.blob.descriptor"
 
 MAX_PRECISION = 38
 
@@ -272,7 +275,17 @@ def _spark_field(field: pa.Field, column: str) -> spark.StructField:
 
 
 def _field_type(field: pa.Field, column: str) -> spark.DataType:
-    return recorded_type(field, to_spark_type(field.type, column))
+    dtype = recorded_type(field, to_spark_type(field.type, column))
+    if _is_blob(field) and isinstance(dtype, spark.StructType):
+        return spark.StructType(
+            [spark.StructField(f.name, f.dataType, f.nullable, {_DESCRIPTOR: True}) for f in dtype]
+        )
+    return dtype
+
+
+def _is_descriptor(dtype: spark.StructType) -> bool:
+    """Return whether a type is that of the descriptors of blobs, which have no bytes."""
+    return is_description(dtype.names) and all(_DESCRIPTOR in field.metadata for field in dtype)
 
 
 def _spark_metadata(field: pa.Field, dtype: spark.DataType) -> dict[str, Any]:
@@ -460,6 +473,11 @@ def _arrow_type(
         size = _size(marks, VECTOR_SIZE, column)
         return pa.list_(item) if size is None else pa.list_(item, size)
     if isinstance(data_type, spark.StructType):
+        if _is_descriptor(data_type):
+            raise SchemaMismatchError(
+                f"column {column} has descriptors of blobs without their bytes, which cannot be "
+                "written: read it with blob_handling=all_binary, the default"
+            )
         names = data_type.names
         if len(set(names)) != len(names):
             raise SchemaMismatchError(

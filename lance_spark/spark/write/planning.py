@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from lance_spark.errors import (
     TableNotFoundError,
     naming,
 )
-from lance_spark.file.blobs.fields import with_blobs_as_in
+from lance_spark.file.blobs.fields import input_schema, with_blobs_as_in
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
@@ -66,6 +68,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     effect = OverwriteOptions()
     if options.overwrite:
         effect = OverwriteOptions.parse(options, overwrite)
+        schema = _with_metadata(schema, effect.query_metadata)
     if effect.partitions is not None:
         named = effect.partitions.columns
         effect = effect.of_table(named or _columns_of_property(options))
@@ -114,6 +117,25 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     return replacing_writer(options, effect, job, columns.names, columns.table or job.schema)
 
 
+def _with_metadata(schema: StructType, metadata: Mapping[str, str]) -> StructType:
+    """Return a schema with metadata, as JSON texts by the names of columns."""
+    from pyspark.sql.types import StructField, StructType
+
+    if not metadata:
+        return schema
+    return StructType(
+        [
+            StructField(
+                column.name,
+                column.dataType,
+                column.nullable,
+                {**json.loads(metadata.get(column.name, "{}")), **column.metadata},
+            )
+            for column in schema
+        ]
+    )
+
+
 def _begin(options: WriteOptions, columns: _Columns, mode: Mode) -> WriteJob:
     """Plan an append or an overwrite. `columns` is fitted to the version that it reads."""
     from lance_spark.table.commit.write_plan import begin_write
@@ -137,7 +159,7 @@ def _begin_replacing_rows(
     dataset = _existing(options)
     if dataset is None:
         raise TableNotFoundError("the table was dropped while the statement was planned")
-    table = dataset.schema
+    table = input_schema(dataset._table.schema)
     columns.target(table)
     if absent := [name for name in table.names if name not in columns.names]:
         raise SchemaMismatchError(
@@ -242,9 +264,9 @@ def _columns_of_property(options: WriteOptions) -> tuple[str, ...]:
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
-    """Return the schema of the table at the path; None if the table is not found."""
+    """Return the columns that a write to the table gives; None if the table is not found."""
     dataset = _existing(options)
-    return None if dataset is None else dataset.schema
+    return None if dataset is None else input_schema(dataset._table.schema)
 
 
 def _existing(options: WriteOptions) -> Dataset | None:

@@ -268,9 +268,17 @@ def test_values_that_arrow_cannot_compute(tmp_path: Path) -> None:
     assert made.delete("t = 'x'").count_rows(condition) == 1
 
 
-def test_blobs_are_refused(tmp_path: Path) -> None:
+def test_blobs_are_only_tested_for_null(tmp_path: Path) -> None:
     field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    rows = pa.table([pa.array([b"a"], pa.large_binary())], pa.schema([field]))
-    made = lance_spark.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
-    with pytest.raises(InvalidInputError, match="blob"):
-        made.count_rows(FIELD("blob").is_null())
+    rows = pa.table([pa.array([b"a", None, b""], pa.large_binary())], pa.schema([field]))
+    for version in ("2.0", "2.1", "2.2"):
+        made = lance_spark.write_dataset(rows, tmp_path / version, data_storage_version=version)
+        assert made.count_rows(FIELD("blob").is_null()) == 1
+        assert made.count_rows(~FIELD("blob").is_null() & FIELD("blob").is_valid()) == 2
+        assert made.count_rows(filters=[("blob", "is_not_null", None)]) == 2
+        for condition in ("blob IS NULL", "isnull(blob)", "NOT (blob IS NOT NULL)"):
+            assert made.count_rows(condition) == 1
+        for condition in (FIELD("blob") == b"a", "blob = X'61'", "blob.size = 1"):
+            with pytest.raises(InvalidInputError, match="blob"):
+                made.count_rows(condition)
+    assert made.delete("blob IS NULL").count_rows() == 2

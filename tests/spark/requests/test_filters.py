@@ -171,9 +171,11 @@ def test_row_columns_json_and_blobs(tmp_path: Path) -> None:
     lance.write_dataset(data, uri, data_storage_version="2.1")
     missing, small = op("is_null", col("blob")), op("<", col("blob", "size"), lit(2, "bigint"))
     assert ask(uri, ["row"], {"filters": [missing]}).column("row") == [1]
-    assert ask(uri, ["row"], {"filters": [op("not", missing), small]}).column("row") == [2]
+    asked = {"filters": [op("not", missing), small]}
+    described = ask(uri, ["row"], asked, blob_handling="blobs_descriptions")
+    assert described.column("row") == [2]
     is_d = op("=", col("blob"), lit(b"d", "binary"))
-    read = ask(uri, ["row", "blob"], {"filters": [is_d]}, blob_handling="all_binary")
+    read = ask(uri, ["row", "blob"], {"filters": [is_d]})
     assert read.to_pylist() == [{"row": 2, "blob": b"d"}]
     assert read.size == -1
     text = LanceDataSource(CaseInsensitiveDict({"path": uri})).schema()["doc"]

@@ -103,9 +103,13 @@ def arrow_condition(expression: pc.Expression, schema: Schema) -> ArrowCondition
             if name not in by_name:
                 raise _error(evaluation, f"column {name!r} not found")
         fields = tuple(by_name[name] for name in names)
-        blobs = [field.name for field in fields if field.is_blob]
+        compared = set(tree.columns(tests_null=False))
+        blobs = [field.name for field in fields if field.is_blob and field.name in compared]
         if blobs:
-            raise _error(evaluation, f"column {blobs[0]!r} has blobs")
+            raise _error(
+                evaluation,
+                f"column {blobs[0]!r} has blobs, which a filter tests only by is_null and is_valid",
+            )
     no_rows = Schema(fields).to_arrow().empty_table()
     try:
         dtype = evaluation.of(no_rows).type

@@ -118,14 +118,20 @@ class ExpressionTree:
     _batch: pa.RecordBatch
     _unpickle: Callable[[pa.Buffer], pc.Expression]
 
-    def columns(self) -> Iterator[str]:
-        """Yield the top-level columns, maybe more than once."""
+    def columns(self, *, tests_null: bool = True) -> Iterator[str]:
+        """Yield the top-level columns, maybe more than once.
+
+        Parameters
+        ----------
+        tests_null : bool
+            Whether to yield columns that are only tested for null.
+        """
         waiting = [self.root]
         while waiting:
             node = waiting.pop()
             if isinstance(node, FieldRef):
                 yield node.path[0]
-            elif isinstance(node, Call):
+            elif isinstance(node, Call) and (tests_null or not _tests_column(node)):
                 waiting.extend(reversed(node.args))
 
     def expression(self, node: Node) -> pc.Expression:
@@ -147,6 +153,13 @@ class ExpressionTree:
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         return self._unpickle(sink.getvalue())
+
+
+def _tests_column(call: Call) -> bool:
+    """Return whether a call tests a top-level column for null."""
+    (operand, *_) = call.args or (None,)
+    is_test = call.function in ("is_null", "is_valid")
+    return is_test and isinstance(operand, FieldRef) and len(operand.path) == 1
 
 
 def tree_of(expression: pc.Expression) -> ExpressionTree | None:

@@ -102,8 +102,8 @@ class _Binder:
             "rlike": self._rlike,
         }
         self._functions: dict[str, Callable[[Apply], Predicate]] = {
-            "isnull": lambda node: self._is_null(self.operand(*node.args)),
-            "isnotnull": lambda node: self._is_null(self.operand(*node.args)).negated(),
+            "isnull": lambda node: self._is_null(self._tested(*node.args)),
+            "isnotnull": lambda node: self._is_null(self._tested(*node.args)).negated(),
             "isnan": self._is_nan,
             "equal_null": lambda node: self._null_safe(node, *map(self.operand, node.args)),
             "like": self._like,
@@ -169,9 +169,10 @@ class _Binder:
     def _error(self, node: Node, message: str) -> InvalidInputError:
         return error(self._text, node.offset, message)
 
-    def _column(self, node: Name) -> Operand:
+    def _column(self, node: Name, *, takes_blobs: bool = False) -> Operand:
+        exact = self._settings.case_sensitive
         try:
-            column = coercion.column(self._schema, node.parts, self._settings.case_sensitive)
+            column = coercion.column(self._schema, node.parts, exact, takes_blobs=takes_blobs)
             coercion.check_compared_by_bytes(column)
             return column
         except InvalidInputError as reason:
@@ -313,12 +314,18 @@ class _Binder:
 
     def _is(self, node: Apply) -> Predicate:
         if node.detail in ("NULL", "UNKNOWN"):
-            operand = self.operand(node.args[0])
+            operand = self._tested(node.args[0])
             if node.detail == "UNKNOWN" and not computed.is_condition(operand):
                 raise self._error(node, "IS UNKNOWN takes a condition; write IS NULL")
             return self._is_null(operand)
         predicate = self.predicate(node.args[0])
         return IsTrue(predicate if node.detail == "TRUE" else predicate.negated())
+
+    def _tested(self, node: Node) -> Operand:
+        """Return a node as the operand of a test for null, which may be a blob."""
+        if isinstance(node, Name):
+            return self._column(node, takes_blobs=True)
+        return self.operand(node)
 
     def _is_null(self, operand: Operand) -> Predicate:
         if isinstance(operand, Typed):

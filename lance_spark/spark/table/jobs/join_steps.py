@@ -50,7 +50,7 @@ class Join:
         Columns of the table to read.
     names : tuple of str
         Their names in the result.
-    blob_handling : str or None
+    blob_handling : str
     keeps_all : bool
         Whether queries without a row are returned.
     vectors : str
@@ -61,7 +61,7 @@ class Join:
     slots: Slots
     columns: tuple[str, ...]
     names: tuple[str, ...]
-    blob_handling: str | None
+    blob_handling: str
     keeps_all: bool
     vectors: str
 

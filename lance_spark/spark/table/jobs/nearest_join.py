@@ -50,7 +50,7 @@ def nearest_join(
     condition: str | Column | None,
     fast_search: bool,
     with_row_id: bool,
-    blob_handling: str | None,
+    blob_handling: str,
 ) -> DataFrame:
     """Return the queries with their nearest rows; see `LanceTable.nearestJoin`.
 

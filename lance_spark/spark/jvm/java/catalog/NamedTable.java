@@ -373,10 +373,9 @@ public class NamedTable
   }
 
   /**
-   * Spark 4.0 finds the cached plans of a table that a statement has changed by equal tables.
-   * Statements read blobs as binary. Plans of other types have other columns, and are not equal. The
-   * table of a statement that is planned again is not equal to the table of before: Spark keeps a
-   * plan in place of one that is equal.
+   * Spark 4.0 finds the cached plans of a table that a statement has changed by equal tables. Plans
+   * of other columns are not equal. The table of a statement that is planned again is not equal to
+   * the table of before: Spark keeps a plan in place of one that is equal.
    */
   public boolean equals(Object other) {
     return other instanceof NamedTable

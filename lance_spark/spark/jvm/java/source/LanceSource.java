@@ -16,6 +16,8 @@ import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CreatableRelationProvider;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -34,6 +36,9 @@ public class LanceSource extends PythonSource
     implements DataSourceRegister, CreatableRelationProvider {
   /** The option of writes that create the table. */
   private static final String MUST_CREATE = "must_create";
+
+  /** The option that has the metadata of the columns of the query, as the user made it. */
+  private static final String QUERY_METADATA = "query_metadata";
 
   /** Options by which Spark passes createRelation the columns of partitionBy and clusterBy. */
   private static final String[] PARTITIONING = {"__partition_columns", "__clustering_columns"};
@@ -86,6 +91,11 @@ public class LanceSource extends PythonSource
     if (mode == SaveMode.Overwrite) {
       options.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
     }
+    // Spark's optimizer replaces some columns by expressions, which have no metadata.
+    Map metadata = metadata(data.schema());
+    if (!metadata.isEmpty()) {
+      options.put(QUERY_METADATA, Forms.json(metadata));
+    }
     writer.mode(creates ? SaveMode.Append : mode).options(options);
     STARTED.set(Boolean.TRUE);
     try {
@@ -107,6 +117,18 @@ public class LanceSource extends PythonSource
       Errors.raisePathExists((String) new CaseInsensitiveStringMap(options).get("path"));
     }
     return new Answer(context, new StructType());
+  }
+
+  /** Returns the metadata, as a text, of each column that has some. */
+  private static Map metadata(StructType schema) {
+    Map all = new LinkedHashMap();
+    StructField[] fields = schema.fields();
+    for (int i = 0; i < fields.length; i++) {
+      if (!Metadata.empty().equals(fields[i].metadata())) {
+        all.put(fields[i].name(), fields[i].metadata().json());
+      }
+    }
+    return all;
   }
 
   private static scala.collection.immutable.Map originalCase(
