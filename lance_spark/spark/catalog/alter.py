@@ -184,7 +184,7 @@ class _Statement:
                 continue
             properties.check_changeable(name)
             target = config if properties.is_config(name) else metadata
-            target[name] = change.get("value")
+            target[properties.stored_name(name)] = change.get("value")
         fields: dict[str, dict[str, str | None]] = {}
         for change in self._of(_COMMENT, _DEFAULT):
             path = path_of(self._table.schema, change["column"])

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from lance_spark.spark.types.mapping import check_names, to_arrow_schema, to_declared_schema
+from lance_spark.spark.types.mapping import check_names, to_arrow_schema, to_spark_schema
 
 COMMENT = b"comment"
 DEFAULT = b"spark.sql.default"
@@ -34,7 +34,7 @@ def catalog_schema(schema: pa.Schema, table: pa.Schema) -> StructType:
     table : pyarrow.Schema
         Columns of the table, whose metadata has the comments and defaults.
     """
-    return _described(to_declared_schema(schema), list(table))
+    return _described(to_spark_schema(schema), list(table))
 
 
 def _described(columns: StructType, stored: Iterable[pa.Field]) -> StructType:

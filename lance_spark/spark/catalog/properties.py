@@ -5,6 +5,7 @@
 | `enable_stable_row_ids`, `data_storage_version` (or `file_format_version`) | option of the write |
 | `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column |
 | starts with `lance.` | configuration of the table (`LanceDataset.config` of pylance) |
+| `collation`, which `DEFAULT COLLATION` sets | metadata of the table: `spark.sql.collation` |
 | all others, and `comment` | metadata of the table |
 """
 
@@ -19,16 +20,22 @@ from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.names import COLUMN_KEYS, SYNONYMS
 from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.write import new_table
 from lance_spark.storage.uri import parse_uri
 
 COMMENT = "comment"
 LOCATION = "location"
 PROVIDER = "provider"
+#: Spark's name of the default collation of a table.
+COLLATION = "collation"
 #: Properties that are options of the write which creates the table.
 WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 #: Properties that Spark itself sets and reads.
 RESERVED = frozenset(
-    {PROVIDER, LOCATION, "owner", "external", "is_managed_location", "table_type", "collation"}
+    {
+        *(PROVIDER, LOCATION, "owner", "external", "is_managed_location", "table_type"),
+        new_table.COLLATION,
+    }
 )
 _COLUMN_OPTION = re.compile(rf".+\.(?:{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE)
 #: Keys of column metadata, and the option that sets each.
@@ -46,7 +53,7 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
         if is_write_option(name):
             options[name] = value
         else:
-            stored[name] = value
+            stored[stored_name(name)] = value
     return options, stored
 
 
@@ -61,6 +68,11 @@ def is_column_option(name: str) -> bool:
     return bool(_COLUMN_OPTION.fullmatch(name))
 
 
+def stored_name(name: str) -> str:
+    """Return the key under which a table stores a property."""
+    return new_table.COLLATION if name == COLLATION else name
+
+
 def is_config(name: str) -> bool:
     """Return whether a property is stored as configuration, and not as metadata."""
     return name.startswith("lance.")
@@ -68,8 +80,13 @@ def is_config(name: str) -> bool:
 
 def of_table(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
     """Return the properties of a table, as SHOW TBLPROPERTIES and SHOW CREATE TABLE show them."""
+    metadata = dict(dataset.metadata)
+    # Other clients may use Spark's name for something else.
+    metadata.pop(COLLATION, None)
+    collation = metadata.pop(new_table.COLLATION, None)
     return {
-        **dataset.metadata,
+        **metadata,
+        **({} if collation is None else {COLLATION: collation}),
         **dataset.config(),
         **dict(_column_options(schema)),
         "data_storage_version": dataset.data_storage_version,
