@@ -324,7 +324,7 @@ def test_a_table_of_the_catalog_is_read_and_not_written(
         ({"version": "99"}, "99"),
         ({"tag": "nope"}, "nope"),
         ({"batch_size": "NaN"}, "option batch_size"),
-        ({"timestamp": "1999-01-01"}, "1999"),
+        ({"timestamp": "1999-01-01T00:00:00Z"}, "1999"),
     ],
 )
 def test_bad_reads_are_refused_in_one_line(

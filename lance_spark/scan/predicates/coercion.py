@@ -97,7 +97,7 @@ def check_compared_by_bytes(column: Column) -> None:
         The strings have a collation, or the type char(n), whose values Spark pads.
     """
     dtype = column.field.metadata.get(SPARK_TYPE, b"").decode(errors="replace")
-    if dtype.startswith(("string collate", "char(")):
+    if dtype.startswith("char(") or " collate " in dtype:
         raise InvalidInputError(
             f"filter: column {column} is {dtype}, which Spark does not compare by bytes; filter by "
             "DataFrame.where or by SQL"

@@ -185,7 +185,7 @@ class _Statement:
                 continue
             properties.check_changeable(name)
             target = config if properties.is_config(name) else metadata
-            target[name] = change.get("value")
+            target[properties.stored_name(name)] = change.get("value")
             if change["op"] == _SET:
                 schema = self._table.schema.to_arrow()
                 properties.check_partition_columns({name: change["value"]}, schema, self._name)

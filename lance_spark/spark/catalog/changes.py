@@ -10,6 +10,7 @@ from lance_spark.spark.catalog.names import entry_of, options_of
 from lance_spark.spark.catalog.times import from_microseconds
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
+from lance_spark.spark.options.values import with_offsets
 from lance_spark.spark.streaming.change_feed import Span, feed_schema
 from lance_spark.spark.types.mapping import to_spark_schema
 
@@ -24,9 +25,9 @@ def load_changes(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     arguments : mapping
         The name, and ``bounds``: one or two numbers of versions or texts of timestamps, both
-        inclusive. For Spark's clause, ``starting`` and ``ending`` instead of ``bounds``: each has
-        ``version`` or ``timestamp`` (microseconds), and ``inclusive``; and ``deduplication``,
-        Spark's name of the requested changes.
+        inclusive, and ``timezone``, the zone of such texts. For Spark's clause, ``starting`` and
+        ``ending`` instead of ``bounds``: each has ``version`` or ``timestamp`` (microseconds), and
+        ``inclusive``; and ``deduplication``, Spark's name of the requested changes.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def _span(arguments: Mapping[str, Any]) -> dict[str, str]:
                 raise InvalidInputError(f"{FUNCTION}: a bound is null: {_USAGE}")
             is_version = isinstance(value, int) or value.strip().isdecimal()
             options[f"{end}{'Version' if is_version else 'Timestamp'}"] = str(value)
-        return options
+        return with_offsets(options, arguments["timezone"])
     for end, step in (("starting", 1), ("ending", -1)):
         bound = arguments.get(end)
         if bound is None:

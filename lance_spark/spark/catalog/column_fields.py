@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from lance_spark.spark.types.field_metadata import CURRENT_DEFAULT, DEFAULT, EXISTS_DEFAULT
-from lance_spark.spark.types.mapping import check_names, to_arrow_schema, to_declared_schema
+from lance_spark.spark.types.mapping import check_names, to_arrow_schema, to_spark_schema
 
 
 def catalog_schema(schema: pa.Schema) -> StructType:
     """Return Spark's columns of a read by name, with defaults."""
-    return _with_defaults(to_declared_schema(schema))
+    return _with_defaults(to_spark_schema(schema))
 
 
 def _with_defaults(columns: StructType) -> StructType:

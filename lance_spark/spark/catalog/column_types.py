@@ -14,7 +14,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_arrow_schema, to_spark_schema
-from lance_spark.spark.types.recorded import CHAR_VARCHAR
+from lance_spark.spark.types.recorded import CHAR_VARCHAR, with_char_varchar
 
 #: Column options whose change gives the column another type.
 _TYPE_OPTION = "arrow."
@@ -137,9 +137,8 @@ def path_of(schema: Schema, names: Sequence[str]) -> str:
 
 
 def spark_type(text: str) -> Any:
-    """Return the type of Spark that a JSON text describes."""
-    field = {"name": "c", "type": json.loads(text), "nullable": True, "metadata": {}}
-    return StructType.fromJson({"type": "struct", "fields": [field]})[0].dataType
+    """Return the type of Spark of the only column that a JSON text describes."""
+    return with_char_varchar(StructType.fromJson(json.loads(text))[0])
 
 
 def _depends_on_zone(dtype: pa.DataType) -> bool:

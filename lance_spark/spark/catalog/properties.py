@@ -6,6 +6,7 @@
 | `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column |
 | `partitionBy`: columns of partitions | metadata of the table |
 | starts with `lance.` | configuration of the table (`LanceDataset.config` of pylance) |
+| `collation`, which `DEFAULT COLLATION` sets | metadata of the table: `spark.sql.collation` |
 | all others, and `comment` | metadata of the table |
 """
 
@@ -24,16 +25,22 @@ from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.values import column_names
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.write import new_table
 from lance_spark.storage.uri import parse_uri
 
 COMMENT = "comment"
 LOCATION = "location"
 PROVIDER = "provider"
+#: Spark's name of the default collation of a table.
+COLLATION = "collation"
 #: Properties that are options of the write which creates the table.
 WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 #: Properties that Spark itself sets and reads.
 RESERVED = frozenset(
-    {PROVIDER, LOCATION, "owner", "external", "is_managed_location", "table_type", "collation"}
+    {
+        *(PROVIDER, LOCATION, "owner", "external", "is_managed_location", "table_type"),
+        new_table.COLLATION,
+    }
 )
 _COLUMN_OPTION = re.compile(rf".+\.(?:{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE)
 #: Keys of column metadata, and the option that sets each.
@@ -51,7 +58,7 @@ def split(properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
         if is_write_option(name):
             options[name] = value
         else:
-            stored[name] = value
+            stored[stored_name(name)] = value
     return options, stored
 
 
@@ -64,6 +71,11 @@ def is_write_option(name: str) -> bool:
 def is_column_option(name: str) -> bool:
     """Return whether a property is an option of a column, such as its type in Arrow."""
     return bool(_COLUMN_OPTION.fullmatch(name))
+
+
+def stored_name(name: str) -> str:
+    """Return the key under which a table stores a property."""
+    return new_table.COLLATION if name == COLLATION else name
 
 
 def partition_columns(metadata: Mapping[str, str]) -> tuple[str, ...]:
@@ -110,8 +122,13 @@ def is_config(name: str) -> bool:
 
 def of_table(dataset: Dataset) -> dict[str, str]:
     """Return the properties of a table, as SHOW TBLPROPERTIES and SHOW CREATE TABLE show them."""
+    metadata = dict(dataset.metadata)
+    # Other clients may use Spark's name for something else.
+    metadata.pop(COLLATION, None)
+    collation = metadata.pop(new_table.COLLATION, None)
     return {
-        **dataset.metadata,
+        **metadata,
+        **({} if collation is None else {COLLATION: collation}),
         **dataset.config(),
         **dict(_column_options(dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING))),
         "data_storage_version": dataset.data_storage_version,

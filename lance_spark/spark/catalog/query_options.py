@@ -18,7 +18,8 @@ from lance_spark.spark.catalog import tables
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
 from lance_spark.spark.options.options import ReadOptions
-from lance_spark.spark.types.mapping import to_declared_schema
+from lance_spark.spark.options.values import with_offsets
+from lance_spark.spark.types.mapping import to_spark_schema
 
 #: Options that name the version that a query reads.
 _REFERENCES = frozenset({"version", "tag", "branch", "timestamp"})
@@ -40,6 +41,7 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     # The class of the table checks a path, and lets that of the table pass.
     query = {k: v for k, v in (arguments.get("query") or {}).items() if k.lower() != "path"}
+    query = with_offsets(query, arguments["timezone"]) if query else query
     if not query or arguments.get("for_write"):
         return tables.load_table(arguments)
     from lance_spark.spark.read.reader import open_table
@@ -73,8 +75,9 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     from lance_spark.spark.read.reader import open_table
 
-    _check_one_version(arguments["name"], arguments["options"], arguments["query"])
-    options = {**arguments["options"], **arguments["query"]}
+    query = with_offsets(arguments["query"], arguments["timezone"])
+    _check_one_version(arguments["name"], arguments["options"], query)
+    options = {**arguments["options"], **query}
     parsed = ReadOptions.parse(options)
     known = StructType.fromJson(json.loads(arguments["schema"]))
     if _shown(_schema(parsed, open_table(parsed))) != _shown(known):
@@ -108,7 +111,7 @@ def _schema(options: ReadOptions, dataset: Dataset) -> StructType:
         if feed.change_feed:
             from lance_spark.spark.streaming.change_feed import feed_schema
 
-            return to_declared_schema(feed_schema(options, feed))
+            return to_spark_schema(feed_schema(options, feed))
     return catalog_schema(visible_schema(dataset, options))
 
 

@@ -9,6 +9,7 @@ session/
     PythonCall, Errors      calls of Python functions, and their errors as Spark's exceptions
     Snapshot                one version of each table per query
     Settings                settings of the session, for predicates in the text of options
+    TimeZones               the zone of the session, for times without an offset
     Versions                differences between versions of Spark
     Log                     warnings
     Probe, Answer           whether a session has the rules, for clients of Spark Connect
@@ -35,6 +36,7 @@ scan/
     RuntimeFilters          filters by the keys of the other side of a join
     Writes                  settings of the session among the options of writes
     Conditions              conditions of changes, for `lance_spark.spark.table.conditions`
+    Failures                expressions that may raise an error, before which no filter is pushed
     Forms                   the JSON of requests
 columns/
     ColumnarFactory, ColumnarReader         readers of columns, which Spark sends to executors

@@ -121,6 +121,8 @@ SHOWN_NAMES = tuple(
     if name not in (FILTER_TREE, FULL_TEXT_LIMIT, NEAREST_SHARES, *INTERNAL_NAMES)
 )
 LARGE_VAR_TYPES = "use_large_var_types"
+#: Options that have a time.
+TIME_NAMES = ("timestamp", "starting_timestamp", "ending_timestamp")
 #: Other spellings, in lower case: the names of other connectors, and Spark's camel case.
 SYNONYMS = {
     "file_format_version": "data_storage_version",

@@ -209,7 +209,7 @@ class ReadOptions:
         return cls(
             path=parts.path,
             version=whole_number("version", plain, maximum=_UINT64_MAX),
-            timestamp=moment(plain.get("timestamp")),
+            timestamp=moment(plain.get("timestamp"), timezone_of(plain)),
             branch=non_blank("branch", plain),
             tag=non_blank("tag", plain),
             columns=column_names("columns", plain.get("columns")),

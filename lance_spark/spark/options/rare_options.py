@@ -84,8 +84,12 @@ class FeedOptions:
             change_feed=flag("read_change_feed", feed_options),
             starting_version=whole_number("starting_version", feed_options),
             ending_version=whole_number("ending_version", feed_options),
-            starting_timestamp=moment(feed_options.get("starting_timestamp"), "startingTimestamp"),
-            ending_timestamp=moment(feed_options.get("ending_timestamp"), "endingTimestamp"),
+            starting_timestamp=moment(
+                feed_options.get("starting_timestamp"), options.timezone, "startingTimestamp"
+            ),
+            ending_timestamp=moment(
+                feed_options.get("ending_timestamp"), options.timezone, "endingTimestamp"
+            ),
             max_fragments=whole_number("max_fragments_per_trigger", feed_options),
             max_bytes=whole_number("max_bytes_per_trigger", feed_options),
             skip_change_commits=flag("skip_change_commits", feed_options),

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
+from lance_spark.spark.options.names import SYNONYMS, TIME_NAMES
 from lance_spark.storage.options.fsspec_options import parse_flag, to_fsspec
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases, new_bases
 from lance_spark.table.paths import BasePath
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FILE_VERSIONS = ("stable", "legacy", "0.1", "2.0", "2.1", "2.2")
 _INT64_MAX = 2**63 - 1
 _MAX_FRAGMENTS = 10_000_000
@@ -80,18 +82,64 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
     return text.strip()
 
 
-def moment(text: str | None, name: str = "timestamp") -> datetime | None:
-    """Return a time in UTC. A text without an offset is a time in UTC."""
+def moment(text: str | None, zone: str | None, name: str = "timestamp") -> datetime | None:
+    """Return a time in UTC.
+
+    Parameters
+    ----------
+    text : str or None
+        A timestamp in one of Spark's forms, or in ISO 8601.
+    zone : str or None
+        The zone of a text without an offset; None if it is not known.
+
+    Raises
+    ------
+    InvalidOptionError
+        The text is not a time, or has no offset and the zone is not known.
+    """
     if text is None:
         return None
+    from lance_spark.scan.predicates import times
+
     try:
-        parsed = datetime.fromisoformat(text.strip())
-        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+        try:
+            parsed = datetime.fromisoformat(text.strip())
+        except ValueError:
+            # Spark's other forms, such as a region in place of the offset.
+            return _EPOCH + timedelta(microseconds=times.parse_micros(text, True, zone))
+        if parsed.tzinfo is not None:
+            return parsed.astimezone(UTC)
+        if zone is not None:
+            micros = (parsed.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+            return _EPOCH + timedelta(microseconds=times.to_instant(micros, zone))
     except (ValueError, OverflowError):
         raise InvalidOptionError(
-            f"option {name} must be a time such as 2026-01-31T12:00:00+01:00, or without an offset "
-            f"for UTC, not {shown(text)}"
+            f"option {name} must be a time such as 2026-01-31 12:00:00, or with an offset as in "
+            f"2026-01-31T12:00:00+01:00, not {shown(text)}"
         ) from None
+    raise InvalidOptionError(
+        f"option {name}: {shown(text)} has no offset, and the zone of the session is not known "
+        "here; write 2026-01-31T12:00:00+01:00, set the option timezone, or call "
+        "lance_spark.enable(spark)"
+    )
+
+
+def with_offsets(options: Mapping[str, str], zone: str) -> dict[str, str]:
+    """Return options whose times have an offset.
+
+    Parameters
+    ----------
+    zone : str
+        The zone of the session, for times without an offset if no option has a zone.
+    """
+    names = {option: SYNONYMS.get(option.lower(), option.lower()) for option in options}
+    zones = [options[option] for option, name in names.items() if name == "timezone"]
+    result = dict(options)
+    for option, name in names.items():
+        if name in TIME_NAMES:
+            time = moment(options[option], (zones or [zone])[0], option)
+            result[option] = options[option] if time is None else time.isoformat()
+    return result
 
 
 def column_names(name: str, text: str | None) -> tuple[str, ...] | None:

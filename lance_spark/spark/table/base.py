@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
@@ -12,7 +13,9 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.job import Job
+from lance_spark.spark.options.names import SYNONYMS, TIME_NAMES
 from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.options.values import with_offsets
 from lance_spark.spark.read import reader
 from lance_spark.spark.table.dataframes import VERSION_OPTIONS, named_columns
 from lance_spark.table.commit.options import CommitOptions
@@ -71,8 +74,11 @@ class TableBase:
         self.spark = spark
         self.path = path
         self.options = dict(options)
+        if any(SYNONYMS.get(name.lower(), name.lower()) in TIME_NAMES for name in options):
+            # Such a text keeps its meaning if the zone of the session is changed.
+            self.options = with_offsets(options, session_zone(spark))
         self.alias_name = alias
-        self._read_options = ReadOptions.parse({**options, "path": path})
+        self._read_options = ReadOptions.parse({**self.options, "path": path})
         if self._read_options.fresh:
             raise InvalidOptionError(
                 f"{reader.display(path)}: option fresh applies to reads, not to a table: use "
@@ -173,8 +179,18 @@ class TableBase:
         return self._data_frame([row], COMPACTION_COLUMNS)
 
 
+def session_zone(spark: SparkSession) -> str:
+    """Return the zone by which the session reads times without an offset."""
+    return str(spark.conf.get("spark.sql.session.timeZone"))
+
+
 def option_text(value: Any) -> str:
-    """Return the value of an option as Spark passes it: lists and mappings as JSON."""
+    """Return the value of an option as Spark passes it: lists and mappings as JSON.
+
+    A datetime without a zone is a local time, as in pyspark.
+    """
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat()
     if isinstance(value, (list, tuple, Mapping)):
         return json.dumps(list(value) if isinstance(value, tuple) else value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
 from lance_spark.errors import InvalidInputError
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -273,7 +274,9 @@ class ColumnMethods(TableBase):
             Whether the column is nullable.
         dataType : str, DataType or pa.DataType, optional
             The new type: text in Spark's DDL, Spark's type, or Arrow's type, which also has
-            vectors, large strings, float16 and others.
+            vectors, large strings, float16 and others. A change to or from a type of Spark that
+            Arrow lacks, such as ``char(4)`` or ``string collate UNICODE``, makes a version of its
+            own. ``string`` keeps the collation of a column, as in SQL.
         commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
@@ -286,12 +289,28 @@ class ColumnMethods(TableBase):
         alteration: dict[str, Any] = {"path": name}
         if nullable is not None:
             alteration["nullable"] = nullable
+        record: dict[str, str | None] = {}
         if dataType is not None:
-            from lance_spark.spark.table.create import arrow_type
+            from lance_spark.spark.table.create import arrow_field
+            from lance_spark.spark.types.recorded import changed_record
 
-            alteration["data_type"] = arrow_type(dataType, name)
+            field = arrow_field(dataType, name)
+            alteration["data_type"] = field.type
+            if not isinstance(dataType, pa.DataType):
+                old = self._writable("alter column").schema.field(name).to_arrow()
+                record = changed_record(old, field)
+                if record and field.type == old.type:
+                    del alteration["data_type"]
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        return self._alter(alteration, commit)
+        if not record:
+            return self._alter(alteration, commit)
+        if len(alteration) > 1:
+            self._alter(alteration, commit)
+        from lance_spark.mutations.metadata_updates import update_config
+
+        table = self._writable("alter column")
+        altered = update_config(table, field_metadata={name: record}, options=commit)
+        return ChangeResult(altered.version)
 
     def reorderColumns(  # noqa: N802 - Spark's habit
         self,

@@ -27,8 +27,8 @@ _TABLE_OPTIONS = ("branch", "base_store_params", "target_bases", "target_all_bas
 _WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 
 
-def arrow_type(dtype: str | DataType | pa.DataType, column: str) -> pa.DataType:
-    """Return the Arrow type of a column.
+def arrow_field(dtype: str | DataType | pa.DataType, column: str) -> pa.Field:
+    """Return a field with the Arrow type of a column, and with the record of its type in Spark.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def arrow_type(dtype: str | DataType | pa.DataType, column: str) -> pa.DataType:
     UnsupportedTypeError
     """
     if isinstance(dtype, pa.DataType):
-        return dtype
-    return to_arrow_schema(StructType([StructField("x", spark_type(dtype, column))])).field(0).type
+        return pa.field("x", dtype)
+    return to_arrow_schema(StructType([StructField("x", spark_type(dtype, column))])).field(0)
 
 
 def spark_type(dtype: str | DataType, column: str) -> DataType:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.spark.read.reader import display
-from lance_spark.spark.table.base import ChangeResult, TableBase, option_texts
+from lance_spark.spark.table.base import ChangeResult, TableBase, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
 from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
@@ -184,9 +184,11 @@ class HistoryMethods(TableBase):
         Parameters
         ----------
         timestamp : str or datetime
-            As in the option timestamp of a read.
+            A text without an offset is a time in the zone of the session, as `history` shows times
+            and as SQL reads them. A datetime without a zone is a local time, as `collect` returns
+            times.
         """
-        text = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
+        text = option_text(timestamp)
         options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._restore({"timestamp": text}, options)
 

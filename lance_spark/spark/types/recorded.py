@@ -3,7 +3,7 @@ which type it has in Spark.
 
 | type in Spark | stored as | metadata of the field |
 | --- | --- | --- |
-| char(n), varchar(n), strings with a collation | string | `spark.sql.type`: the type in SQL |
+| char(n), varchar(n), strings with a collation, both | string | `spark.sql.type`: the type in SQL |
 | intervals from DAY to SECOND of fewer fields | duration[us] | the same |
 | time(p), other than time(6) | time64[ns] | the same |
 | GEOMETRY, GEOGRAPHY of one SRID | WKB in binary | the same, and the extension `geoarrow.wkb` |
@@ -27,6 +27,7 @@ from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import types as spark
 
 from lance_spark.errors import SchemaMismatchError, UnsupportedTypeError
@@ -53,10 +54,31 @@ _VARIANT_TYPE = pa.struct(
     [pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]
 )
 _SIZED = re.compile(r"(char|varchar|time|geometry|geography)\((\d+)\)")
-_COLLATED = re.compile(r"string collate (\w+)")
+_COLLATED = re.compile(r"(string|(?:char|varchar)\((\d+)\)) collate (\w+)")
 _INTERVAL = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
 _UNITS = ("day", "hour", "minute", "second")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*\.[A-Za-z_]\w*")
+#: Whether Spark has char(n) and varchar(n) with a collation.
+_HAS_COLLATED_LENGTHS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 3)
+
+
+class _CollatedText:
+    """char(n) or varchar(n) with a collation: types of Spark 4.3 that pyspark lacks."""
+
+    def __init__(self, length: int, collation: str) -> None:
+        super().__init__(length)  # type: ignore[call-arg]
+        self.collation = collation
+
+    def simpleString(self) -> str:  # noqa: N802 - as in pyspark
+        return f"{super().simpleString()} collate {self.collation}"  # type: ignore[misc]
+
+
+class _CollatedChar(_CollatedText, spark.CharType):
+    pass
+
+
+class _CollatedVarchar(_CollatedText, spark.VarcharType):
+    pass
 
 
 def stored_type(dtype: spark.DataType, column: str) -> pa.DataType | None:
@@ -128,15 +150,29 @@ def recorded_type(field: pa.Field, stored: spark.DataType) -> spark.DataType:
     dtype = _parsed(text.decode(errors="replace"))
     if dtype is None:
         return stored
+    if isinstance(dtype, (spark.CharType, spark.VarcharType)):
+        return dtype if isinstance(stored, spark.StringType) else stored
     if isinstance(dtype, spark.UserDefinedType):
         return dtype if _shape(dtype.sqlType()) == _shape(stored) else stored
     carriers = {
-        spark.CharType: spark.StringType,
-        spark.VarcharType: spark.StringType,
         _GEOMETRY: spark.BinaryType,
         _GEOGRAPHY: spark.BinaryType,
     }
     return dtype if type(stored) is carriers.get(type(dtype), type(dtype)) else stored
+
+
+def changed_record(old: pa.Field, new: pa.Field) -> dict[str, str | None]:
+    """Return what changes in the metadata of a field if its column gets another type in Spark.
+
+    A string without a collation does not end the collation of a column: Spark means by ``ALTER
+    COLUMN c TYPE STRING`` that the collation stays.
+    """
+    before, after = ((field.metadata or {}).get(SPARK_TYPE.encode()) for field in (old, new))
+    if before == after:
+        return {}
+    if after is None and before is not None and before.startswith(b"string collate "):
+        return {}
+    return {SPARK_TYPE: None if after is None else after.decode()}
 
 
 def without_char_varchar(field: spark.StructField) -> spark.StructField:
@@ -217,7 +253,10 @@ def _parsed(text: str) -> spark.DataType | None:
         return _user_defined(text)
     collated = _COLLATED.fullmatch(text)
     if collated is not None:
-        return spark.StringType(collated[1])
+        if collated[2] is None or not _HAS_COLLATED_LENGTHS:
+            return spark.StringType(collated[3])
+        cls = _CollatedChar if text.startswith("char") else _CollatedVarchar
+        return cls(int(collated[2]), collated[3])
     interval = _INTERVAL.fullmatch(text)
     if interval is not None:
         return _interval(interval[1], interval[2] or interval[1])
@@ -276,6 +315,8 @@ def _shape(dtype: spark.DataType) -> Any:
 
 def _with_strings(dtype: spark.DataType) -> spark.DataType:
     """Return a type with strings for char(n) and varchar(n); the same object without them."""
+    if isinstance(dtype, _CollatedText):
+        return spark.StringType(dtype.collation)
     if isinstance(dtype, (spark.CharType, spark.VarcharType)):
         return spark.StringType()
     if isinstance(dtype, spark.ArrayType):
@@ -306,7 +347,7 @@ def _struct_of(struct: spark.StructType, types: list[spark.DataType]) -> spark.S
 def _pattern(dtype: spark.DataType) -> str:
     """Return a pattern for the names of a type, in which each string is a group."""
     if isinstance(dtype, spark.StringType):
-        return r"(string(?: collate \w+)?|(?:var)?char\(\d+\))"
+        return r"((?:string|(?:var)?char\(\d+\))(?: collate \w+)?)"
     if isinstance(dtype, spark.ArrayType):
         return f"array<{_pattern(dtype.elementType)}>"
     if isinstance(dtype, spark.MapType):
@@ -321,7 +362,7 @@ def _replaced(dtype: spark.DataType, texts: Iterator[Any]) -> spark.DataType:
     """Return a type whose strings have the types of some texts."""
     if isinstance(dtype, spark.StringType):
         text = next(texts)
-        return (_parsed(text) or dtype) if text.endswith(")") else dtype
+        return dtype if text.startswith("string") else (_parsed(text) or dtype)
     if isinstance(dtype, spark.ArrayType):
         return spark.ArrayType(_replaced(dtype.elementType, texts), dtype.containsNull)
     if isinstance(dtype, spark.MapType):

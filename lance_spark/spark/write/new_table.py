@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The option by which a statement of the catalog gives the properties of the table that it creates.
 OPTION = "new_table"
+#: The key under which the metadata of a table has the collation of strings of new columns.
+COLLATION = "spark.sql.collation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,15 @@ class NewTable:
         from lance_spark.table.commit.write_job import TableSettings
 
         values = self.properties
+        metadata: dict[str, str | None] = {
+            key: value for key, value in values.items() if not key.startswith("lance.")
+        }
+        # The metadata of a replaced table stays otherwise.
+        metadata.setdefault(COLLATION, None)
         return TableSettings(
             bool(options.enable_stable_row_ids),
             config={k: v for k, v in values.items() if k.startswith("lance.")},
-            table_metadata={k: v for k, v in values.items() if not k.startswith("lance.")},
+            table_metadata=metadata,
         )
 
 

@@ -88,7 +88,7 @@ class TableSettings:
 
     enable_stable_row_ids: bool = False
     config: Mapping[str, str] = field(default_factory=dict)
-    table_metadata: Mapping[str, str] = field(default_factory=dict)
+    table_metadata: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class WriteStrategy(ABC):

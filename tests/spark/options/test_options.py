@@ -14,6 +14,7 @@ from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.datasource import options_of, with_options
 from lance_spark.spark.options.names import FILTER_TREE, INTERNAL_NAMES
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.values import with_offsets
 from lance_spark.spark.types.mapping import to_spark_schema
 
 SECRET = "hunter2-very-secret"
@@ -46,11 +47,21 @@ def test_column_names_with_commas_need_a_json_list() -> None:
         ("2026-01-31", dt.datetime(2026, 1, 31, tzinfo=dt.UTC)),
         ("2026-01-31 12:00:00", dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)),
         ("2026-01-31T12:00:00+02:00", dt.datetime(2026, 1, 31, 10, tzinfo=dt.UTC)),
+        # A form of Spark that Python lacks.
+        ("2026-1-31 12:00:00 +02:00", dt.datetime(2026, 1, 31, 10, tzinfo=dt.UTC)),
     ],
 )
-def test_timestamps_without_an_offset_are_utc(text: str, expected: dt.datetime) -> None:
-    assert read(timestamp=text).timestamp == expected
-    assert read(asOf=text).timestamp == expected
+def test_timestamps_have_an_offset_or_a_zone(text: str, expected: dt.datetime) -> None:
+    assert read(timestamp=text, timezone="UTC").timestamp == expected
+    assert read(asOf=text, timezone="UTC").timestamp == expected
+    zoned = with_offsets({"asOf": text, "x": "1"}, "Europe/Berlin")
+    if "+" not in text:
+        expected -= dt.timedelta(hours=1)
+        # The planning process does not know the zone of the session.
+        with pytest.raises(InvalidOptionError, match="has no offset"):
+            read(timestamp=text)
+    assert read(asOf=zoned["asOf"]).timestamp == expected
+    assert zoned["x"] == "1"
 
 
 def test_write_options_are_typed_and_have_the_names_of_other_connectors() -> None:

@@ -101,7 +101,7 @@ def test_explain_shows_what_is_read(spark: Any, path: str) -> None:
     [
         ("version", "1"),
         ("tag", "t"),
-        ("timestamp", "2030-01-01"),
+        ("timestamp", "2030-01-01T00:00:00Z"),
         ("fragment_ids", "0"),
         ("read_change_feed", "true"),
     ],

@@ -210,7 +210,12 @@ def test_the_reply_names_a_version_that_later_scans_read(tmp_path: Path) -> None
     lance.write_dataset(pa.table({"row": [2]}), uri, mode="append")
     later = ask(uri, ["row"], {})
     assert later.column("row") == [1, 2]
-    for options in ({}, {"version": "2"}, {"branch": "main"}, {"timestamp": "2999-01-01"}):
+    for options in (
+        {},
+        {"version": "2"},
+        {"branch": "main"},
+        {"timestamp": "2999-01-01T00:00:00Z"},
+    ):
         assert ask(uri, ["row"], {"at": first.at}, **options).column("row") == [1]
         assert ask(uri, ["row"], {"at": later.at}, **options).column("row") == [1, 2]
     assert ask(uri, ["row"], {"at": first.at}, tag="old").column("row") == [1]

@@ -119,6 +119,32 @@ def test_restore(spark: Any, path: Path) -> None:
     lance.dataset(path).validate()
 
 
+def test_times_without_an_offset_are_in_the_zone_of_the_session(spark: Any, tmp_path: Path) -> None:
+    lance_spark.enable(spark)
+    path = str(tmp_path / "t.lance")
+    for rows in (3, 5):
+        spark.range(rows).write.format("lance").mode("overwrite").save(path)
+    # Times of the session are late, so that a time in UTC would name the newest version.
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        table = LanceTable.forPath(spark, path)
+        shown = "cast(timestamp + interval 1 millisecond as string)"
+        text = table.history().where("version = 1").selectExpr(shown).head()[0]
+        rows = spark.read.format("lance").option("timestamp", text).load(path)
+        assert rows.count() == 3
+        assert LanceTable.forPath(spark, path, timestamp=text).toDF().count() == 3
+        feed = {"readChangeFeed": "true", "startingVersion": "1", "endingTimestamp": text}
+        rows = spark.read.format("lance").options(**feed).load(path)
+        assert {row._commit_version for row in rows.collect()} == {1}
+        changes = spark.sql(f"SELECT * FROM lance_changes('{path}', 1, '{text}')").collect()
+        assert {row._commit_version for row in changes} == {1}
+        assert table.restoreToTimestamp(text).version == 3
+        assert spark.read.format("lance").load(path).count() == 3
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
 def test_tags_and_branches(spark: Any, path: Path) -> None:
     table = LanceTable.forPath(spark, str(path))
     table.createTag("first", 1)

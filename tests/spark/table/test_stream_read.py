@@ -633,7 +633,7 @@ def test_options_of_streams() -> None:
     with pytest.raises(InvalidOptionError, match="a stream has no end"):
         parse(endingVersion="3")
     with pytest.raises(InvalidOptionError, match="option timestamp selects one version"):
-        parse(timestamp="2026-01-01")
+        parse(timestamp="2026-01-01T00:00:00Z")
     with pytest.raises(InvalidOptionError, match="option fragment_ids applies to reads of one"):
         parse(fragment_ids="0")
 

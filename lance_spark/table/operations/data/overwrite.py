@@ -44,8 +44,8 @@ class Overwrite(Operation):
     data_storage_version : tuple of int, optional
         File version of the table; by default it stays, and a new table gets the version of the
         files. This and the attributes below are not part of the transaction.
-    table_metadata : mapping of str to str
-        Keys to set in the metadata of the table.
+    table_metadata : mapping of str to str or None
+        Keys to set in the metadata of the table; those with None are removed.
     dictionaries : bytes
         Dictionary values of file version 0.1, to which the fields refer.
     exactly_next : bool
@@ -67,7 +67,7 @@ class Overwrite(Operation):
     config_upsert_values: Mapping[str, str] = field(default_factory=dict)
     initial_bases: tuple[table_pb2.BasePath, ...] = ()
     data_storage_version: tuple[int, int] | None = field(default=None, compare=False)
-    table_metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
+    table_metadata: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     dictionaries: bytes = field(default=b"", repr=False, compare=False)
     exactly_next: bool = field(default=False, compare=False)
     kept_columns: pa.Schema | None = field(default=None, repr=False, compare=False)
@@ -155,7 +155,11 @@ class Overwrite(Operation):
         if builder.is_new_table:
             proto.base_paths.extend(self.initial_bases)
         proto.config.update(self.config_upsert_values)
-        proto.table_metadata.update(self.table_metadata)
+        for key, value in self.table_metadata.items():
+            if value is None:
+                proto.table_metadata.pop(key, None)
+            else:
+                proto.table_metadata[key] = value
         builder.add_fragments(self.fragments)
 
 

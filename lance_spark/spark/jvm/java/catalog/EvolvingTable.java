@@ -10,6 +10,7 @@ import org.apache.spark.sql.connector.catalog.SupportsSchemaEvolution;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import scala.Option;
 import scala.Tuple2;
@@ -38,7 +39,12 @@ public class EvolvingTable extends NamedTable implements SupportsSchemaEvolution
       return true;
     }
     DataType old = ((StructField) ((Tuple2) field.get())._2()).dataType();
-    return Cast.canUpCast(old, ((TableChange.UpdateColumnType) change).newDataType());
+    DataType type = ((TableChange.UpdateColumnType) change).newDataType();
+    if (old instanceof StringType && type instanceof StringType) {
+      // The column keeps its collation, by which its values are compared.
+      return false;
+    }
+    return Cast.canUpCast(old, type);
   }
 }
 since 4.2 */

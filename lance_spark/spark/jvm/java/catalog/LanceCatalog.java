@@ -121,6 +121,7 @@ public class LanceCatalog extends NamespaceCatalog
       CaseInsensitiveStringMap query) throws NoSuchTableException {
     Map given = new LinkedHashMap();
     given.put("query", NamedTable.unanswered(query.asCaseSensitiveMap()));
+    given.put(TimeZones.OPTION, TimeZones.ofSession());
     Object travel = context.timeTravel().isPresent() ? context.timeTravel().get() : null;
     if (travel instanceof org.apache.spark.sql.connector.catalog.TimeTravel.AsOfVersion) {
       given.put(
@@ -175,7 +176,7 @@ public class LanceCatalog extends NamespaceCatalog
   private Map ofNewTable(
       Identifier identifier, StructType schema, Transform[] partitions, Map properties) {
     Map arguments = ofTable(identifier);
-    arguments.put("schema", schema.json());
+    arguments.put("schema", TableChanges.json(schema));
     arguments.put("properties", properties);
     String[] described = new String[partitions.length];
     for (int i = 0; i < described.length; i++) {
@@ -265,7 +266,7 @@ public class LanceCatalog extends NamespaceCatalog
       String function, TableName identifier, Map staged, StructType schema, boolean written) {
     Map arguments = ofTable(identifier);
     arguments.put("state", staged.get("state"));
-    arguments.put("schema", schema.json());
+    arguments.put("schema", TableChanges.json(schema));
     arguments.put("written", Boolean.valueOf(written));
     call(function, arguments, identifier);
   }

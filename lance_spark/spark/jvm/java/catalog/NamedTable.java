@@ -128,7 +128,9 @@ public class NamedTable
     this.catalog = catalog;
     this.identifier = identifier;
     this.name = catalog.display(identifier);
-    this.declared = (StructType) DataType.fromJson((String) reply.get("schema"));
+    // Spark's JSON of char(n) lacks its collation. The metadata of a string has both.
+    StructType given = (StructType) DataType.fromJson((String) reply.get("schema"));
+    this.declared = CharVarcharUtils.getRawSchema(given);
     // Scans and writes have strings for char(n) and varchar(n), as all of Spark's plans.
     this.schema = CharVarcharUtils.replaceCharVarcharWithStringInSchema(declared);
     this.properties = (Map) reply.get("properties");
@@ -221,7 +223,7 @@ public class NamedTable
   CaseInsensitiveStringMap with(Map others) {
     Map all = new HashMap(options);
     all.putAll(withoutPath(unanswered(others), (String) options.get(PATH), name));
-    return new CaseInsensitiveStringMap(all);
+    return new CaseInsensitiveStringMap(TimeZones.added(all));
   }
 
   /**
@@ -273,7 +275,8 @@ public class NamedTable
       Map arguments = new LinkedHashMap();
       arguments.put("options", options);
       arguments.put("query", given);
-      arguments.put("schema", declared.json());
+      arguments.put(TimeZones.OPTION, TimeZones.ofSession());
+      arguments.put("schema", TableChanges.json(declared));
       arguments.put("name", name);
       PythonCall.result("check_query_options", arguments);
     }

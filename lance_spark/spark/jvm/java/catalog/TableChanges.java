@@ -5,8 +5,11 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 
 /** Changes of a table as JSON: the "op" is the name of Spark's class. */
 final class TableChanges {
@@ -39,7 +42,7 @@ final class TableChanges {
   private static void addColumnChange(Map result, TableChange change) {
     if (change instanceof TableChange.AddColumn) {
       TableChange.AddColumn add = (TableChange.AddColumn) change;
-      result.put("type", add.dataType().json());
+      result.put("type", json(add.dataType()));
       result.put("nullable", Boolean.valueOf(add.isNullable()));
       result.put("comment", add.comment());
       result.put("position", position(add.position()));
@@ -50,7 +53,7 @@ final class TableChanges {
     } else if (change instanceof TableChange.RenameColumn) {
       result.put("name", ((TableChange.RenameColumn) change).newName());
     } else if (change instanceof TableChange.UpdateColumnType) {
-      result.put("type", ((TableChange.UpdateColumnType) change).newDataType().json());
+      result.put("type", json(((TableChange.UpdateColumnType) change).newDataType()));
     } else if (change instanceof TableChange.UpdateColumnNullability) {
       TableChange.UpdateColumnNullability update = (TableChange.UpdateColumnNullability) change;
       result.put("nullable", Boolean.valueOf(update.nullable()));
@@ -63,6 +66,18 @@ final class TableChanges {
     } else if (change instanceof TableChange.DeleteColumn) {
       result.put("if_exists", ((TableChange.DeleteColumn) change).ifExists());
     }
+  }
+
+  /**
+   * Returns columns as JSON. Spark's JSON of char(n) lacks its collation, and that of a type the
+   * collations inside it: char(n) and varchar(n) are strings here, whose metadata has the type.
+   */
+  static String json(StructType columns) {
+    return CharVarcharUtils.replaceCharVarcharWithStringInSchema(columns).json();
+  }
+
+  private static String json(DataType type) {
+    return json(new StructType().add("c", type));
   }
 
   /** Returns the form of a literal, or null if its type has none. */

@@ -64,6 +64,7 @@ public class ChangesFunction extends AbstractFunction1 {
     }
     String text = values.isEmpty() ? "" : String.valueOf(values.get(0));
     Map arguments = ofTable(text);
+    arguments.put(TimeZones.OPTION, TimeZones.ofSession());
     arguments.put("bounds", values.subList(Math.min(1, values.size()), values.size()));
     Map reply = PythonCall.reply("load_changes", arguments);
     if (reply.containsKey("error")) {
@@ -83,8 +84,9 @@ public class ChangesFunction extends AbstractFunction1 {
       return LocalDate.ofEpochDay(((Number) value).longValue()).toString();
     }
     if (type instanceof TimestampType || type instanceof TimestampNTZType) {
-      Instant time = Instant.EPOCH.plus(((Number) value).longValue(), ChronoUnit.MICROS);
-      return time.toString();
+      String time = Instant.EPOCH.plus(((Number) value).longValue(), ChronoUnit.MICROS).toString();
+      // Others are times in the zone of the session, which Python gets.
+      return type instanceof TimestampType ? time : time.substring(0, time.length() - 1);
     }
     if (type instanceof IntegralType) {
       return value;

@@ -6,7 +6,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.collection.Iterator;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -17,15 +16,20 @@ public class ExpressionScanBuilder extends RequestScanBuilder
     super(table, options);
   }
 
-  /** Takes the filters that the reader answers exactly, and returns the other filters. */
+  /**
+   * Takes the filters that the reader answers exactly, and returns the other filters. Filters after
+   * one that may raise an error stay with Spark, so that it raises the same errors.
+   */
   public Seq pushFilters(Seq filters) {
     try {
       List others = new ArrayList();
       List shown = new ArrayList();
       List forms = new ArrayList();
-      for (Iterator i = filters.iterator(); i.hasNext(); ) {
-        Expression filter = (Expression) i.next();
-        Object form = Expressions.write(filter);
+      List all = CollectionConverters.asJava(filters);
+      int failing = Failures.first(all);
+      for (int i = 0; i < all.size(); i++) {
+        Expression filter = (Expression) all.get(i);
+        Object form = Failures.isBefore(i, failing, all) ? Expressions.write(filter) : null;
         if (!Forms.isSent(form)) {
           others.add(filter);
         } else {

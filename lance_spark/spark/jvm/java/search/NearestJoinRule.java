@@ -142,7 +142,9 @@ public class NearestJoinRule extends Rule {
     Map given = relation.options().asCaseSensitiveMap();
     boolean isNamed = relation.table() instanceof NamedTable;
     return new HashMap(
-        isNamed ? ((NamedTable) relation.table()).with(given).asCaseSensitiveMap() : given);
+        isNamed
+            ? ((NamedTable) relation.table()).with(given).asCaseSensitiveMap()
+            : TimeZones.added(given));
   }
 
   private static boolean isColumn(Expression expression, DataSourceV2Relation relation) {

@@ -2,8 +2,11 @@ package org.lancespark;
 
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 import scala.Product;
 
 /**
@@ -15,6 +18,12 @@ import scala.Product;
  * Two streams of one DataFrame have the same source: so each call returns another map.
  */
 public class PythonSource extends PythonDataSourceV2 {
+  public PythonDataSourceCreationResult getOrCreateDataSourceInPython(
+      String name, CaseInsensitiveStringMap options, Option schema) {
+    Map all = TimeZones.added(options.asCaseSensitiveMap());
+    return super.getOrCreateDataSourceInPython(name, new CaseInsensitiveStringMap(all), schema);
+  }
+
   public UserDefinedPythonDataSource source() {
     UserDefinedPythonDataSource shared = super.source();
     Map variables = (Map) Versions.field((Product) shared.dataSourceCls(), "envVars");

@@ -1,0 +1,188 @@
+package org.lancespark;
+
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.regex.Pattern;
+import java.util.regex.PatternSyntaxException;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.NumericType;
+import org.apache.spark.sql.types.StringType;
+import scala.collection.Iterator;
+
+/**
+ * Which expressions raise no error, whatever the values of a row: an overflow, a division by zero,
+ * a failed cast and others.
+ *
+ * <p>Spark evaluates the parts of a condition in their order. A part that the reader takes away is
+ * evaluated before all others: rows that it leaves out raise no errors any more.
+ */
+final class Failures {
+  /** Expressions that raise no error, by the names of their classes. */
+  private static final Set SAFE =
+      new HashSet(
+          Arrays.asList(
+              new String[] {
+                "And", "ArrayContains", "ArraysOverlap", "AtLeastNNonNulls", "Atan",
+                "AttributeReference", "BitLength", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
+                "BitwiseXor", "CaseWhen", "Cbrt", "Coalesce", "Collate", "ConcatWs", "Contains",
+                "Cos", "CreateArray", "CreateNamedStruct", "DateAdd", "DateDiff", "DateSub",
+                "DayOfMonth", "DayOfWeek", "DayOfYear", "DynamicPruningSubquery", "EndsWith",
+                "EqualNullSafe", "EqualTo", "Exp", "GetJsonObject", "GetMapValue",
+                "GetStructField", "GreaterThan", "GreaterThanOrEqual", "Greatest", "Hour", "If",
+                "In", "InSet", "InSubquery", "IsNaN", "IsNotNull", "IsNull",
+                "KnownFloatingPointNormalized", "KnownNotNull", "KnownNullable", "LastDay",
+                "Least", "Length", "LessThan", "LessThanOrEqual", "Like", "LikeAll", "LikeAny",
+                "Literal", "Log", "Log10", "Log2", "Lower", "MapKeys", "MapValues", "Md5",
+                "Minute", "Month", "NormalizeNaNAndZero", "Not", "NotLikeAll", "NotLikeAny",
+                "OctetLength", "Or", "Quarter", "ResolvedCollation", "ScalarSubquery", "Second",
+                "Sha1", "Sha2", "Sin", "Size", "Sqrt", "StartsWith", "StringInstr",
+                "StringLPad", "StringLocate", "StringRPad", "StringReplace", "StringTrim",
+                "StringTrimLeft", "StringTrimRight", "Substring", "Tan", "TruncDate",
+                "TruncTimestamp", "Upper", "WeekDay", "WeekOfYear", "XxHash64", "Year"
+              }));
+
+  /** Arithmetic that raises an error if its result is out of range, or if it divides by zero. */
+  private static final Set ARITHMETIC =
+      new HashSet(
+          Arrays.asList(
+              new String[] {
+                "Add", "Divide", "IntegralDivide", "Multiply", "Pmod", "Remainder", "Subtract"
+              }));
+
+  private static final Set DIVISIONS =
+      new HashSet(Arrays.asList(new String[] {"Divide", "IntegralDivide", "Pmod", "Remainder"}));
+
+  private Failures() {}
+
+  /**
+   * Returns the position of the first part of a condition that may raise an error for a row, or -1.
+   * Spark evaluates functions in Python after all other parts.
+   */
+  static int first(List parts) {
+    for (int i = 0; i < parts.size(); i++) {
+      Expression part = (Expression) parts.get(i);
+      if (mayRaise(part) && !hasPython(part)) {
+        return i;
+      }
+    }
+    return -1;
+  }
+
+  /**
+   * Returns whether Spark evaluates a part of a condition before the first one that may raise an
+   * error, or together with it: generated code tests a column for null before its first use.
+   *
+   * @param first the result of `first`
+   */
+  static boolean isBefore(int part, int first, List parts) {
+    Expression e = (Expression) parts.get(part);
+    if (first < 0 || !(e instanceof IsNotNull)) {
+      return first < 0 || part < first;
+    }
+    if (!(((IsNotNull) e).child() instanceof AttributeReference)) {
+      return false;
+    }
+    for (int i = 0; i <= first; i++) {
+      Expression other = (Expression) parts.get(i);
+      if (!(other instanceof IsNotNull) && e.references().subsetOf(other.references())) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Returns whether an expression may raise an error for a row. */
+  static boolean mayRaise(Expression e) {
+    if (!isSafe(e, e.getClass().getSimpleName())) {
+      return true;
+    }
+    for (Iterator i = e.children().iterator(); i.hasNext(); ) {
+      if (mayRaise((Expression) i.next())) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Returns whether an expression raises no error of its own. */
+  private static boolean isSafe(Expression e, String name) {
+    if (SAFE.contains(name)) {
+      return true;
+    }
+    boolean isFloat = e.dataType() instanceof DoubleType || e.dataType() instanceof FloatType;
+    if (e instanceof Cast) {
+      Cast cast = (Cast) e;
+      return !isAnsi(e) || Cast.canUpCast(cast.child().dataType(), cast.dataType());
+    }
+    if (ARITHMETIC.contains(name)) {
+      return e.dataType() instanceof NumericType && (!isAnsi(e) || isInRange(e, name, isFloat));
+    }
+    if (name.equals("Abs") || name.equals("UnaryMinus")) {
+      return e.dataType() instanceof NumericType && (isFloat || !failsOnError(e));
+    }
+    if (name.equals("GetArrayItem")) {
+      return !failsOnError(e);
+    }
+    if (name.equals("Concat")) {
+      return e.dataType() instanceof StringType;
+    }
+    if (name.equals("RLike")) {
+      return isPattern((Expression) e.children().apply(1));
+    }
+    return false;
+  }
+
+  /** Returns whether arithmetic of floats, or a division by a constant, has a result. */
+  private static boolean isInRange(Expression e, String name, boolean isFloat) {
+    if (!DIVISIONS.contains(name)) {
+      return isFloat;
+    }
+    Expression divisor = (Expression) e.children().apply(1);
+    if (!(divisor instanceof Literal) || !(((Literal) divisor).value() instanceof Number)) {
+      return false;
+    }
+    double value = ((Number) ((Literal) divisor).value()).doubleValue();
+    return value != 0 && (isFloat || (value != -1 && !name.equals("Divide")));
+  }
+
+  private static boolean isPattern(Expression pattern) {
+    if (!(pattern instanceof Literal) || ((Literal) pattern).value() == null) {
+      return false;
+    }
+    try {
+      Pattern.compile(((Literal) pattern).value().toString());
+      return true;
+    } catch (PatternSyntaxException e) {
+      return false;
+    }
+  }
+
+  private static boolean isAnsi(Expression e) {
+    return "ANSI".equals(String.valueOf(Versions.call(e, "evalMode")));
+  }
+
+  private static boolean failsOnError(Expression e) {
+    return !Boolean.FALSE.equals(Versions.call(e, "failOnError"));
+  }
+
+  private static boolean hasPython(Expression e) {
+    if (e instanceof PythonUDF) {
+      return true;
+    }
+    for (Iterator i = e.children().iterator(); i.hasNext(); ) {
+      if (hasPython((Expression) i.next())) {
+        return true;
+      }
+    }
+    return false;
+  }
+}
