@@ -42,6 +42,7 @@ public class Extension extends AbstractFunction1 {
     SearchFunction.addTo(target);
     target.injectCheckRule(new FunctionsOfSession());
     target.injectResolutionRule(new ReplacedRowsOfSession());
+    target.injectPostHocResolutionRule(new RandomValuesOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -67,6 +68,7 @@ public class Extension extends AbstractFunction1 {
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
       ReplacedRowsRule.addTo((SparkSession) session);
+      RandomValuesRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -142,6 +144,12 @@ public class Extension extends AbstractFunction1 {
   public static class ReplacedRowsOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new ReplacedRowsRule();
+    }
+  }
+
+  public static class RandomValuesOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new RandomValuesRule();
     }
   }
 
