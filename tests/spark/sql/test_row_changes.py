@@ -490,3 +490,50 @@ def test_a_cached_table_has_the_rows_after_a_change(
     finally:
         spark.sql(f"UNCACHE TABLE IF EXISTS {table}")
         spark.sql(f"DROP TABLE {table}")
+
+
+def test_merge_takes_values_that_differ_each_time(spark: Any, root: Path) -> None:
+    """uuid(), rand() and a function that is not deterministic, in the source and in the clauses.
+
+    The source is read once: a second reading would have other keys, and miss the row that matches.
+    """
+    import random
+
+    from pyspark.sql.functions import udf
+
+    draw = udf(lambda _: random.random(), "double").asNondeterministic()
+    spark.udf.register("row_changes_draw", draw)
+    both = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    table = create(
+        spark, "random", "id BIGINT, k STRING, x DOUBLE", "SELECT id, '', -1D FROM range(4)"
+    )
+    spark.sql(
+        "CREATE OR REPLACE TEMP VIEW drawn AS SELECT id + 2 AS id, uuid() AS k, "
+        "row_changes_draw(id) AS x FROM range(4)"
+    )
+    spark.sql(f"MERGE INTO {table} USING drawn AS s ON random.id = s.id {both}")
+    rows = read(root, "random")
+    assert [len(row["k"]) for row in rows] == [0, 0, 36, 36, 36, 36]
+    assert len({row["x"] for row in rows}) == 5
+    spark.sql(
+        f"MERGE INTO {table} AS t USING (SELECT id + 5 AS id FROM range(2)) AS s ON t.id = s.id "
+        "WHEN MATCHED AND t.id = 5 THEN UPDATE SET k = concat('u', uuid()) "
+        "WHEN NOT MATCHED THEN INSERT (id, k, x) VALUES (s.id, uuid(), row_changes_draw(s.id)) "
+        "WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN UPDATE SET x = 2 + rand(), k = uuid()"
+    )
+    changed = read(root, "random")
+    assert [len(row["k"]) for row in changed] == [36, 0, 36, 36, 36, 37, 36]
+    assert changed[0]["x"] >= 2
+    assert [row["x"] for row in changed[1:6]] == [row["x"] for row in rows[1:]]
+    assert changed[1:5] == rows[1:5]
+    for _ in range(3):
+        source = "SELECT cast(floor(rand() * 7) AS BIGINT) AS id, uuid() AS k, rand() AS x"
+        spark.sql(f"MERGE INTO {table} AS t USING ({source}) AS s ON t.id = s.id {both}")
+    source = spark.table("drawn").alias("s")
+    source.mergeInto(table, expr("random.id = s.id")).whenMatched().updateAll().merge()
+    LanceTable.forPath(spark, str(root / "random.lance")).alias("t").merge(
+        source, "t.id = s.id"
+    ).whenMatchedUpdate(set={"k": "uuid()", "x": "rand()"}).execute()
+    assert [row["id"] for row in read(root, "random")] == list(range(7))
+    with pytest.raises(AnalysisException, match="Non-deterministic expressions are not allowed"):
+        spark.sql(f"MERGE INTO {table} AS t USING drawn s ON rand() < 2 WHEN MATCHED THEN DELETE")

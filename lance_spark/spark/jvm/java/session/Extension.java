@@ -42,6 +42,7 @@ public class Extension extends AbstractFunction1 {
     SearchFunction.addTo(target);
     target.injectCheckRule(new FunctionsOfSession());
     target.injectResolutionRule(new ReplacedRowsOfSession());
+    target.injectPostHocResolutionRule(new RandomValuesOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -68,6 +69,7 @@ public class Extension extends AbstractFunction1 {
       VectorFunctions.addTo((SparkSession) session);
       ReplacedRowsRule.addTo((SparkSession) session);
       TablesBeforeFiles.addTo((SparkSession) session);
+      RandomValuesRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -180,6 +182,12 @@ public class Extension extends AbstractFunction1 {
   public static class ReplacedRowsOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new ReplacedRowsRule();
+    }
+  }
+
+  public static class RandomValuesOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new RandomValuesRule();
     }
   }
 
