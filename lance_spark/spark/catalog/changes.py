@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lance_spark.errors import InvalidInputError, UnsupportedError
 from lance_spark.spark.catalog.names import entry_of, options_of
+from lance_spark.spark.catalog.times import from_microseconds
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.rare_options import FeedOptions
 from lance_spark.spark.streaming.change_feed import Span, feed_schema
 from lance_spark.spark.types.mapping import to_spark_schema
 
 FUNCTION = "lance_changes"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _USAGE = f"{FUNCTION}('table', start[, end]), where start and end are versions or timestamps"
 
 
@@ -71,7 +70,7 @@ def _span(arguments: Mapping[str, Any]) -> dict[str, str]:
         if bound.get("version") is not None:
             options[f"{end}Version"] = str(_number(bound["version"]) + moved)
         else:
-            moment = _EPOCH + timedelta(microseconds=bound["timestamp"] + moved)
+            moment = from_microseconds(bound["timestamp"] + moved)
             options[f"{end}Timestamp"] = moment.isoformat()
     return options
 

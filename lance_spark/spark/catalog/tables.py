@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -22,13 +21,13 @@ from lance_spark.scan.fragment.row_meta import (
 from lance_spark.spark.catalog import properties
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.catalog.times import from_microseconds
 from lance_spark.spark.read.snapshot import identity_text
 from lance_spark.spark.types.mapping import to_spark_type
 from lance_spark.table.primary_key import primary_key
 
 #: Least rows of a table that is worth the search for the keys of the source of a merge.
 MIN_TABLE_ROWS = 100_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROW_COLUMNS = {
     ROW_ADDRESS: "address of the row: fragment id << 32 | offset in the fragment",
     ROW_ID: "stable id of the row; its address in tables without stable row ids",
@@ -155,7 +154,7 @@ def opened(
 ) -> tuple[Dataset, dict[str, Any]]:
     """Open a version by its number, tag, branch or time; return it and the options that name it."""
     if timestamp is not None:
-        time = _EPOCH + timedelta(microseconds=timestamp)
+        time = from_microseconds(timestamp)
         return _open(entry, timestamp=time), {"timestamp": time.isoformat()}
     if version is None:
         return _open(entry), {}

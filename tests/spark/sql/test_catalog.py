@@ -102,6 +102,39 @@ def test_writes_to_names_that_begin_with_the_name_of_the_format(spark: Any) -> N
     spark.sql("DROP TABLE lance.nowhere")
 
 
+def test_names_that_begin_with_the_name_of_the_format_and_are_known_late(spark: Any) -> None:
+    lance_spark.enable(spark)
+    spark.sql("CREATE OR REPLACE TABLE lance.late AS SELECT 1 AS id")
+    spark.sql("DECLARE OR REPLACE VARIABLE name STRING DEFAULT 'lance.late'")
+    spark.sql("DECLARE OR REPLACE VARIABLE later TIMESTAMP DEFAULT TIMESTAMP '2200-01-01'")
+    late = "IDENTIFIER('lance.' || 'late')"
+    for query in (
+        f"SELECT * FROM {late}",
+        "SELECT * FROM IDENTIFIER(name)",
+        f"WITH w AS (SELECT * FROM {late}) SELECT max(id) FROM w WHERE id IN (TABLE {late})",
+        "EXECUTE IMMEDIATE 'SELECT * FROM lance.late'",
+        "SELECT * FROM lance.late TIMESTAMP AS OF now() + INTERVAL 9 DAYS",
+        "SELECT * FROM lance.late TIMESTAMP AS OF (SELECT later)",
+    ):
+        assert spark.sql(query).collect() == [(1,)], query
+    for statement in (
+        f"INSERT INTO {late} VALUES (2)",
+        f"UPDATE {late} SET id = 3 WHERE id = 2",
+        f"MERGE INTO {late} t USING {late} s ON t.id = s.id + 2 WHEN MATCHED THEN DELETE",
+        f"DELETE FROM {late} WHERE id > 1",
+        f"CACHE TABLE {late}",
+        f"UNCACHE TABLE {late}",
+    ):
+        spark.sql(statement)
+    assert spark.table("lance.late").collect() == [(1,)]
+    with pytest.raises(AnalysisException, match="out of range: times must be from"):
+        spark.sql("SELECT * FROM lance.late TIMESTAMP AS OF 1795894971190922")
+    spark.sql(f"DROP TABLE {late}")
+    for query in (f"SELECT * FROM {late}", f"DELETE FROM {late}", f"INSERT INTO {late} VALUES (1)"):
+        with pytest.raises(AnalysisException, match=r"TABLE_OR_VIEW_NOT_FOUND.*`lance`\.`late`"):
+            spark.sql(query)
+
+
 def test_uncache_of_names_that_begin_with_the_name_of_the_format(spark: Any) -> None:
     spark.sql("CREATE OR REPLACE TABLE lance.cached AS SELECT 1 AS id")
     spark.sql("CACHE TABLE lance.cached")

@@ -325,13 +325,7 @@ def test_statements_that_depend_on_tables() -> None:
         call = {"statement": statement, "catalogs": catalogs, "settings": {}, "current": current}
         return rewrite_statement(call)
 
-    rewritten_call = reply("UNCACHE TABLE IF EXISTS lance.t;")
-    assert rewritten_call["unless_table"] == ["lance", "t"]
-    assert rewritten_call["statement"].startswith("UNCACHE TABLE IF EXISTS `lance`.`")
     for statement in (
-        "UNCACHE TABLE IF EXISTS lance.t FOO",
-        "UNCACHE TABLE IF EXISTS lance.db.t",
-        "UNCACHE TABLE lance.t",
         "CREATE TABLE t AS SELECT 1 WHERE 'a' LIKE 'b'",
         "CREATE TABLE IF NOT EXISTS t LIKE s USING parquet",
     ):

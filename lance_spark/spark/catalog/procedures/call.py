@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -23,11 +23,10 @@ from lance_spark.spark.catalog.procedures.table import (
     PROCEDURES,
     Procedure,
 )
+from lance_spark.spark.catalog.times import from_microseconds, to_microseconds
 from lance_spark.spark.jvm.classes import SESSION_CATALOG, java_error
 from lance_spark.spark.table import ChangeResult, LanceTable
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _PART = r"(?:`(?:[^`]|``)+`|[^`.]+)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 #: The type of a column, in DDL.
@@ -249,7 +248,7 @@ def _snake_case(name: str) -> str:
 
 def _python_value(value: Any, type_text: str) -> Any:
     if value is not None and type_text == "timestamp_ltz":
-        return _EPOCH + timedelta(microseconds=value)
+        return from_microseconds(value)
     if value is not None and type_text.startswith("interval"):
         return timedelta(microseconds=value)
     return value
@@ -257,8 +256,7 @@ def _python_value(value: Any, type_text: str) -> Any:
 
 def _json_value(value: Any) -> Any:
     if isinstance(value, datetime):
-        # A time without a zone is a local time of this machine, as in Spark.
-        return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND
+        return to_microseconds(value)
     if isinstance(value, Mapping):
         return {key: _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

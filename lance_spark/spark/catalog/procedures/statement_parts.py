@@ -81,7 +81,6 @@ class StatementCursor(TokenCursor):
         self._catalog = ""
         #: Tables that the JVM looks for: see `rewrite_statement`.
         self.of_session: dict[str, list[str]] = {}
-        self._named: list[str] = []
 
     def _table(self) -> CallArguments:
         """Read the name of a table, and return the arguments of a call about it.
@@ -107,7 +106,6 @@ class StatementCursor(TokenCursor):
             self.of_session["session_table"] = names
         elif owner != CATALOG_CLASS:
             raise LeftToSparkError
-        self._named = names
         return CallArguments(quoted(self._catalog, *names))
 
     def _has_table(self, name: str) -> bool:

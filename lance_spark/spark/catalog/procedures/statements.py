@@ -8,7 +8,6 @@ table of another catalog, and a statement that Spark knows, is left to Spark's p
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -95,8 +94,6 @@ class _StatementParser(StatementCursor):
             return self._show()
         if word in ("DESCRIBE", "DESC"):
             return self._describe()
-        if word == "UNCACHE":
-            return self._uncache()
         if word == "CREATE":
             return self._create_like()
         if word == "ALTER":
@@ -165,18 +162,6 @@ class _StatementParser(StatementCursor):
         return (
             f"INSERT INTO {name}\nREPLACE WHERE {condition}\n{self._text[self._current.offset :]}"
         )
-
-    def _uncache(self) -> str:
-        """Rewrite `UNCACHE TABLE IF EXISTS lance.t`: Spark takes a missing table for a path."""
-        self._next()
-        if not (self._accept_word("IF") and self._accept_word("EXISTS")):
-            raise LeftToSparkError
-        self._table()
-        if len(self._named) != 1 or self._catalog.lower() != "lance" or not self._is_end:
-            raise LeftToSparkError
-        self.of_session["unless_table"] = [self._catalog, *self._named]
-        missing = uuid.uuid4().hex
-        return f"UNCACHE TABLE IF EXISTS {quoted(self._catalog, missing, missing)}"
 
     def _create_like(self) -> str:
         """Refuse `CREATE TABLE t LIKE s` where Spark would not create a table.

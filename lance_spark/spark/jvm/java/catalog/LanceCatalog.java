@@ -9,10 +9,6 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
-import org.apache.spark.sql.catalyst.trees.CurrentOrigin$;
-import org.apache.spark.sql.catalyst.trees.Origin;
-import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -22,7 +18,6 @@ import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
-import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.internal.SQLConf;
@@ -53,79 +48,25 @@ public class LanceCatalog extends NamespaceCatalog
   }
 
   public Table loadTable(Identifier identifier) throws NoSuchTableException {
-    return loadForRead(identifier, new LinkedHashMap());
+    return load(identifier, new LinkedHashMap());
   }
 
   public Table loadTable(Identifier identifier, String version) throws NoSuchTableException {
     Map given = new LinkedHashMap();
     given.put("version", version);
-    return loadForRead(identifier, given);
+    return load(identifier, given);
   }
 
   /** Loads the version that was the newest at a time, in microseconds since 1970. */
   public Table loadTable(Identifier identifier, long timestamp) throws NoSuchTableException {
     Map given = new LinkedHashMap();
     given.put("timestamp", Long.valueOf(timestamp));
-    return loadForRead(identifier, given);
+    return load(identifier, given);
   }
 
   /** Loads a table that is written to: some columns have other types than for reads. */
   public Table loadTable(Identifier identifier, Set privileges) throws NoSuchTableException {
-    return loadToWrite(identifier, new LinkedHashMap(), privileges);
-  }
-
-  private NamedTable loadToWrite(Identifier identifier, Map given, Set privileges) {
-    given.put("for_write", Boolean.TRUE);
-    try {
-      return load(identifier, given);
-    } catch (Exception e) {
-      // saveAsTable creates the table then. It asks for no change of rows, and is not SQL.
-      boolean creates =
-          privileges.contains(TableWritePrivilege.INSERT)
-              && !privileges.contains(TableWritePrivilege.UPDATE)
-              && CurrentOrigin$.MODULE$.get().sqlText().isEmpty();
-      throw creates ? Errors.rethrow(e) : notFound(identifier, e);
-    }
-  }
-
-  private NamedTable loadForRead(Identifier identifier, Map given) {
-    try {
-      return load(identifier, given);
-    } catch (Exception e) {
-      throw notFound(identifier, e);
-    }
-  }
-
-  /**
-   * Raises an error of a load. Spark would look for files of the format that a name of two parts
-   * begins with, if the table is not found: for such names, the error is of a class that it does
-   * not catch.
-   *
-   * @return nothing, so that the caller can throw the call
-   */
-  private RuntimeException notFound(Identifier identifier, Exception error) {
-    if (error instanceof NoSuchTableException
-        && identifier.namespace().length == 0
-        && PythonCall.FORMAT.equalsIgnoreCase(name)
-        && isNamedHere()) {
-      Errors.raiseNotFound((NoSuchTableException) error, new String[] {name, identifier.name()});
-    }
-    return Errors.rethrow(error);
-  }
-
-  /** Returns whether the query names this catalog, by what is known of it. */
-  private boolean isNamedHere() {
-    CatalogManager manager = SparkSession.active().sessionState().catalogManager();
-    if (!name.equals(manager.currentCatalog().name())) {
-      return true;
-    }
-    Origin origin = CurrentOrigin$.MODULE$.get();
-    if (origin.sqlText().isEmpty() || origin.startIndex().isEmpty()) {
-      return false;
-    }
-    String text = (String) origin.sqlText().get();
-    int start = ((Number) origin.startIndex().get()).intValue();
-    return text.substring(start).matches("(?is)`?" + name + "`?\\s*\\..*");
+    return loadForWrite(identifier, new LinkedHashMap());
   }
 
   public boolean tableExists(Identifier identifier) {
@@ -141,7 +82,10 @@ public class LanceCatalog extends NamespaceCatalog
   }
 
   NamedTable loadForWrite(Identifier identifier) {
-    Map given = new LinkedHashMap();
+    return loadForWrite(identifier, new LinkedHashMap());
+  }
+
+  private NamedTable loadForWrite(Identifier identifier, Map given) {
     given.put("for_write", Boolean.TRUE);
     return load(identifier, given);
   }
@@ -187,9 +131,9 @@ public class LanceCatalog extends NamespaceCatalog
           ((org.apache.spark.sql.connector.catalog.TimeTravel.AsOfTimestamp) travel).micros();
       given.put("timestamp", Long.valueOf(micros));
     } else if (!context.writePrivileges().isEmpty()) {
-      return loadToWrite(identifier, given, context.writePrivileges());
+      return loadForWrite(identifier, given);
     }
-    return loadForRead(identifier, given);
+    return load(identifier, given);
   }
   since 4.3 */
 

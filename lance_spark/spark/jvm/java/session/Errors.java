@@ -2,7 +2,6 @@ package org.lancespark;
 
 import java.lang.reflect.Constructor;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -19,7 +18,6 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.unsafe.Platform;
 import scala.Option;
-import scala.jdk.javaapi.CollectionConverters;
 
 /** Raises the errors of Python as Spark's own exceptions. */
 final class Errors {
@@ -79,21 +77,6 @@ final class Errors {
   static RuntimeException rethrow(Throwable error) {
     Platform.throwException(error);
     return null;
-  }
-
-  /** Raises Spark's error about a table that was not found, as a plain AnalysisException. */
-  static void raiseNotFound(NoSuchTableException error, String[] parts) {
-    StringBuilder name = new StringBuilder();
-    for (int i = 0; i < parts.length; i++) {
-      name.append(i == 0 ? "`" : ".`").append(parts[i].replace("`", "``")).append("`");
-    }
-    // Later versions have more parameters.
-    Map parameters = new HashMap(error.getMessageParameters());
-    parameters.put("relationName", name.toString());
-    Platform.throwException(
-        new AnalysisException(
-            "TABLE_OR_VIEW_NOT_FOUND", scala.collection.immutable.Map$.MODULE$.from(
-                CollectionConverters.asScala(parameters))));
   }
 
   /** Raises Spark's error about the path of a new table that has a table already. */

@@ -65,6 +65,7 @@ public class Extension extends AbstractFunction1 {
       StatementParser.addTo((SparkSession) session);
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
+      TablesBeforeFiles.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -83,22 +84,59 @@ public class Extension extends AbstractFunction1 {
    */
   static void addRule(SparkSession session, String name, Rule rule) {
     try {
-      Object analyzer = session.sessionState().analyzer();
-      Field field = analyzer.getClass().getDeclaredField(name);
-      field.setAccessible(true);
-      List rules = new ArrayList(CollectionConverters.asJava((Seq) field.get(analyzer)));
+      List rules = rules(session, name);
       for (int i = 0; i < rules.size(); i++) {
         if (rules.get(i).getClass() == rule.getClass()) {
           return;
         }
       }
       rules.add(rule);
-      field.set(analyzer, CollectionConverters.asScala(rules).toSeq());
+      setRules(session, name, rules);
     } catch (ReflectiveOperationException e) {
       Log.leftToSpark(name, e);
     } catch (RuntimeException e) {
       Log.leftToSpark(name, e);
     }
+  }
+
+  /** Replaces rules of Spark in a session; see addRule. */
+  static void replaceRule(SparkSession session, String name, Replacing replacing) {
+    try {
+      List rules = rules(session, name);
+      boolean isReplaced = false;
+      for (int i = 0; i < rules.size(); i++) {
+        if (replacing.isDefinedAt(rules.get(i))) {
+          rules.set(i, replacing.replaced(rules.get(i)));
+          isReplaced = true;
+        }
+      }
+      if (isReplaced) {
+        setRules(session, name, rules);
+      }
+    } catch (ReflectiveOperationException e) {
+      Log.leftToSpark(name, e);
+    } catch (RuntimeException e) {
+      Log.leftToSpark(name, e);
+    }
+  }
+
+  private static List rules(SparkSession session, String name)
+      throws ReflectiveOperationException {
+    Object analyzer = session.sessionState().analyzer();
+    return new ArrayList(
+        CollectionConverters.asJava((Seq) field(analyzer, name).get(analyzer)));
+  }
+
+  private static void setRules(SparkSession session, String name, List rules)
+      throws ReflectiveOperationException {
+    Object analyzer = session.sessionState().analyzer();
+    field(analyzer, name).set(analyzer, CollectionConverters.asScala(rules).toSeq());
+  }
+
+  private static Field field(Object owner, String name) throws ReflectiveOperationException {
+    Field field = owner.getClass().getDeclaredField(name);
+    field.setAccessible(true);
+    return field;
   }
 
   /** Makes the rule. Spark asks for the rules of a session once for each query. */

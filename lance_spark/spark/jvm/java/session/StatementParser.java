@@ -36,7 +36,6 @@ public class StatementParser implements InvocationHandler {
               + ("|REPLACE(?!" + SPACE + "++TABLE\\b)")
               + ("|SHOW" + SPACE + "++(?:TAGS?|BRANCH|BRANCHES|INDEX|INDEXES)")
               + ("|DESC(?:RIBE)?" + SPACE + "++(?:HISTORY|DETAIL)")
-              + ("|UNCACHE" + SPACE + "++TABLE" + SPACE + "++IF")
               + ("|CREATE" + SPACE + "++TABLE(?=.*\\bLIKE\\b)")
               + ("|ALTER" + SPACE + "++TABLE(?=.*\\b(?:FROM|TAG|BRANCH|INDEX|UNENFORCED)\\b)")
               + ")\\b.*",
@@ -48,6 +47,7 @@ public class StatementParser implements InvocationHandler {
 
   private final SparkSession session;
   private final Object next;
+  private volatile boolean isFirst = true;
 
   private StatementParser(SparkSession session, Object next) {
     this.session = session;
@@ -81,6 +81,12 @@ public class StatementParser implements InvocationHandler {
   }
 
   public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+    if (isFirst) {
+      isFirst = false;
+      // Each query asks the parser before the analyzer, if only for the name of a table. An
+      // extension cannot replace rules of Spark before the session has its analyzer.
+      TablesBeforeFiles.addTo(session);
+    }
     Object[] given = arguments;
     boolean isPlan = method.getName().startsWith("parsePlan");
     if (isPlan) {
