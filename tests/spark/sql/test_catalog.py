@@ -103,6 +103,7 @@ def test_writes_to_names_that_begin_with_the_name_of_the_format(spark: Any) -> N
 
 
 def test_names_that_begin_with_the_name_of_the_format_and_are_known_late(spark: Any) -> None:
+    lance_spark.enable(spark)
     spark.sql("CREATE OR REPLACE TABLE lance.late AS SELECT 1 AS id")
     spark.sql("DECLARE OR REPLACE VARIABLE name STRING DEFAULT 'lance.late'")
     spark.sql("DECLARE OR REPLACE VARIABLE later TIMESTAMP DEFAULT TIMESTAMP '2200-01-01'")
