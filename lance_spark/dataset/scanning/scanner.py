@@ -82,7 +82,8 @@ class Scanner:
         if request.is_search:
             return replace_limit(self, 0)._searched().schema
         if request.computed is None:
-            return self._read_schema(request.columns)
+            read = self._read_schema(request.columns)
+            return read if request.children is None else request.children.schema(read)
         flags = self._read_schema([])
         return with_others(request.computed, list(flags))
 
@@ -213,7 +214,7 @@ class Scanner:
         """
         read = self
         if count_rows:
-            request = replace(self._request, columns=[], computed=None, order=())
+            request = replace(self._request, columns=[], computed=None, children=None, order=())
             read = Scanner(self._dataset, request)
         metrics = ScanMetrics()
         rows = sum(batch.num_rows for batch in read._batches(metrics))
@@ -258,7 +259,8 @@ class Scanner:
         added = "_distance" if request.nearest is not None else "_score"
         if not request.adds_score and added not in (request.columns or ()):
             table = table.drop_columns([added])
-        return table.slice(request.offset)
+        table = table.slice(request.offset)
+        return table if request.children is None else request.children.of_table(table)
 
     def _batches(self, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of at most `batch_size` rows."""
@@ -277,7 +279,7 @@ class Scanner:
         else:
             rows = self._in_table_order(columns, metrics)
         if request.computed is None:
-            yield from rows
+            yield from rows if request.children is None else map(request.children.of_batch, rows)
             return
         schema = self._stored_schema()
         for batch in rows:
@@ -408,7 +410,12 @@ class Scanner:
         address = row_meta.ROW_ADDRESS.name
         names = list(dict.fromkeys([*keys, address] if by_address else keys))
         unordered = replace(
-            request, computed=None, order=(), with_row_id=False, with_row_address=False
+            request,
+            computed=None,
+            children=None,
+            order=(),
+            with_row_id=False,
+            with_row_address=False,
         )
         scan = Scanner(dataset, replace(unordered, columns=names, limit=None, offset=0))
         tasks = scan._tasks(names)
