@@ -16,6 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.dataset import ColumnOrdering, Fragment, LanceOperation, write_fragments
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.scan import take
 
 
 @pytest.fixture
@@ -235,3 +236,35 @@ def test_children_of_structs_as_by_pylance(tmp_path: Path) -> None:
     assert ours.schema_of(["s.x"]).field("s.x").nullable
     with pytest.raises(InvalidInputError, match="no field 'q'"):
         ours.to_table(["s.q"])
+
+
+def test_an_order_of_wide_rows_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the size of a batch, the rows of a part have a limited number of bytes."""
+    rng = np.random.default_rng(3)
+    narrow = pa.table({"k": rng.permutation(400), "b": [b"x"] * 400})
+    wide = pa.table({"k": rng.permutation(100) + 200, "b": [rng.bytes(20_000) for _ in range(100)]})
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(narrow, path)
+    dataset = lance_spark.write_dataset(wide, path, mode="append")
+    expected = dataset.to_table().sort_by("k")["k"].to_pylist()
+    parts: list[int] = []
+    plain = take.take_addresses
+
+    def counted(*arguments: Any) -> pa.Table:
+        table = plain(*arguments)
+        parts.append(table.nbytes)
+        if table.num_rows > 30 and table.nbytes > 250_000:
+            raise pa.ArrowInvalid("offset overflow")
+        return table
+
+    monkeypatch.setattr(take, "take_addresses", counted)
+    monkeypatch.setattr(take, "PART_BYTES", 600_000)
+    batches = list(dataset.scanner(["k", "b"], order_by=["k"]).to_batches())
+    assert [number for batch in batches for number in batch["k"].to_pylist()] == expected
+    assert 4 < len(parts) < 40
+    assert max(parts) < 1_200_000
+    assert max(batch.num_rows for batch in batches) > 150
+    top = dataset.to_table(["k"], order_by=["k"], limit=7)
+    assert top["k"].to_pylist() == expected[:7]

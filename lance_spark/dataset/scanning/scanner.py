@@ -26,7 +26,7 @@ from lance_spark.file.schema.extension_types import (
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import take_addresses
+from lance_spark.scan.take import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.scan.top_rows import sorted_rows
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: One task for all rows.
 _ALL_ROWS = 1 << 62
-#: Rows that are read at once in an order.
-_TAKEN_ROWS = 1 << 20
 
 
 @names_table_by(lambda scanner: scanner._dataset._table.store.display)
@@ -433,24 +431,21 @@ class Scanner:
             rest = Scanner(dataset, replace(unordered, columns=columns, limit=None, offset=0))
             batches = [b for task in rest._tasks(columns) for b in rest._run(task, metrics)]
             schema = dataset._select(columns, request.blob_handling)
-            rows = pa.Table.from_batches(batches, schema.to_arrow()).take(pa.array(order))
-            yield from rows.combine_chunks().to_batches(max_chunksize=request.batch_size)
+            rows = pa.Table.from_batches(batches, schema.to_arrow())
+            step = max(PART_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
+            for start in range(0, len(order), step):
+                part = rows.take(pa.array(order[start : start + step])).combine_chunks()
+                yield from part.to_batches(max_chunksize=request.batch_size)
             return
         addresses = table.column(address).to_numpy()[order]
         schema = dataset._select(
             columns, request.blob_handling, request.with_row_id, request.with_row_address
         )
-        for start in range(0, len(addresses), _TAKEN_ROWS):
-            part = addresses[start : start + _TAKEN_ROWS]
-            rows = take_addresses(
-                dataset._table.paths,
-                dataset.fragments,
-                schema,
-                part,
-                dataset._open_files,
-                metrics,
-            )
-            yield from rows.combine_chunks().to_batches(max_chunksize=request.batch_size)
+        parts = take_parts(
+            dataset._table.paths, dataset.fragments, schema, addresses, dataset._open_files, metrics
+        )
+        for part in parts:
+            yield from part.to_batches(max_chunksize=request.batch_size)
 
 
 def replace_limit(scanner: Scanner, limit: int) -> Scanner:
