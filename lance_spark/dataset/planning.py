@@ -98,9 +98,11 @@ class PlanMethods(HistoryMethods):
         with_row_address: bool = False,
     ) -> pa.Schema:
         """Return the Arrow schema of a read with these arguments; see `to_batches`."""
-        return extended_schema(
-            self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
-        )
+        from lance_spark.dataset.scanning.children import child_columns
+
+        read = self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
+        children = child_columns(columns, self._table.schema)
+        return extended_schema(read if children is None else children.schema(read))
 
     def _stored_schema(
         self, columns: Sequence[str] | None = None, blob_handling: str | None = None

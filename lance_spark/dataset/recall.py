@@ -165,7 +165,7 @@ class RecallMethods(FragmentMethods):
         query = {"column": plan.column, "q": plan.vectors, "k": k + 1, "metric": plan.metric.value}
 
         def rows(**others: Any) -> pa.Table:
-            return self.to_table([plan.column], nearest={**query, **others}, with_row_id=True)
+            return self.to_table([plan.names[0]], nearest={**query, **others}, with_row_id=True)
 
         if not len(plan.ids):
             return IndexRecall(name, k, 0, float("nan"), float("nan"))

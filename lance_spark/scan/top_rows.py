@@ -24,7 +24,7 @@ from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import take_addresses
+from lance_spark.scan.take import take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.paths import TablePaths
 
@@ -112,8 +112,8 @@ def top_batches(task: ScanTask, top: FirstRows, metrics: ScanMetrics) -> Iterato
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
     fragments = list({piece.fragment.id: piece.fragment for piece in task.slices}.values())
     rows = np.sort(addresses)
-    table = take_addresses(paths, fragments, task.lance_schema, rows, None, metrics)
-    yield from table.to_batches(max_chunksize=task.batch_size)
+    for table in take_parts(paths, fragments, task.lance_schema, rows, None, metrics):
+        yield from table.to_batches(max_chunksize=task.batch_size)
 
 
 def _first_addresses(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> npt.NDArray[np.uint64]:

@@ -48,7 +48,7 @@ def test_overlay_of_a_field_that_no_file_holds(how: str, tmp_path: Path) -> None
     dataset = lance_spark.open_dataset(str(path))
     dataset.update({"s.b": 7}, "i = 2", mode="overlay")
     dataset = lance_spark.open_dataset(str(path))
-    assert dataset.to_table(columns=["s.b"]).to_pylist()[2] == {"s": {"b": 7}}
+    assert dataset.to_table(columns=["s.b"]).to_pylist()[2] == {"s.b": 7}
     assert dataset.count_rows("s.b = 7") == 1
     assert dataset.count_rows("s IS NULL") == 1
     check(

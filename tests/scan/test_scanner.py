@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.dataset import ColumnOrdering, Fragment, LanceOperation, write_fragments
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.scan import take
 
 
 @pytest.fixture
@@ -184,3 +186,85 @@ def test_a_fragment_can_be_pickled(dataset: lance_spark.Dataset) -> None:
     dataset.take([5])
     fragment = pickle.loads(pickle.dumps(dataset.get_fragment(1)))
     assert fragment.take([0, 28], ["a"])["a"].to_pylist() == [30, 59]
+
+
+def test_children_of_structs_as_by_pylance(tmp_path: Path) -> None:
+    inner = pa.struct([pa.field("x", pa.int32(), nullable=False), ("doc", pa.json_())])
+    structs = [{"x": 1, "doc": '{"a":1}'}, None, {"x": 3, "doc": None}]
+    storage = pa.array(structs, pa.struct([("x", pa.int32()), ("doc", pa.string())]))
+    documents = pa.ExtensionArray.from_storage(pa.json_(), storage.field("doc"))
+    rows = pa.StructArray.from_arrays(
+        [storage.field("x").fill_null(0), documents], fields=list(inner), mask=storage.is_null()
+    )
+    nested = pa.StructArray.from_arrays([rows, pa.array([7, 8, 9])], ["s", "a"])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6.0), pa.float32()), 2)
+    path = str(tmp_path / "t")
+    table = pa.table({"id": range(3), "s": rows, "n": nested, "v": vectors})
+    lance.write_dataset(table, path)
+    theirs, ours = lance.dataset(path), lance_spark.open_dataset(path)
+    near = {"column": "v", "q": [0.0, 1.0], "k": 2}
+    reads: list[Callable[[Any, Any], pa.Table]] = [
+        lambda dataset, columns: dataset.to_table(columns=columns),
+        lambda dataset, columns: dataset.scanner(columns=columns, filter="id > 0").to_table(),
+        lambda dataset, columns: pa.Table.from_batches(dataset.to_batches(columns=columns)),
+        lambda dataset, columns: dataset.get_fragments()[0].to_table(columns=columns),
+        lambda dataset, columns: dataset.head(2, columns=columns),
+        lambda dataset, columns: dataset.to_table(columns=columns, limit=1, offset=1),
+        lambda dataset, columns: dataset.to_table(columns, with_row_id=True, with_row_address=True),
+        lambda dataset, columns: dataset.to_table(columns=columns, nearest=near),
+        lambda dataset, columns: dataset.take([2, 0], columns=columns),
+    ]
+    for columns in (
+        ["s.x"],
+        ["s.doc", "id", "s.x"],
+        ["s", "s.x"],
+        ["n.s.x", "n.a"],
+        ["n.s", "n.s.doc"],
+        ["id", "s.x", "_rowid"],
+        ["_rowid", "s.x"],
+    ):
+        for number, read in enumerate(reads):
+            expected, rows_read = read(theirs, columns), read(ours, columns)
+            assert rows_read.column_names == expected.column_names, (columns, number)
+            assert rows_read.to_pylist() == expected.to_pylist(), (columns, number)
+            assert rows_read.schema.types == expected.schema.types, (columns, number)
+        assert ours.schema_of(columns) == ours.to_table(columns).schema
+        names = theirs.scanner(columns=columns).projected_schema.names
+        assert ours.scanner(columns=columns).projected_schema.names == names
+    by_order = ours.to_table(["n.s.x"], order_by=[ColumnOrdering("id", ascending=False)])
+    assert by_order.to_pylist() == [{"n.s.x": 3}, {"n.s.x": None}, {"n.s.x": 1}]
+    assert ours.schema_of(["s.x"]).field("s.x").nullable
+    with pytest.raises(InvalidInputError, match="no field 'q'"):
+        ours.to_table(["s.q"])
+
+
+def test_an_order_of_wide_rows_is_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the size of a batch, the rows of a part have a limited number of bytes."""
+    rng = np.random.default_rng(3)
+    narrow = pa.table({"k": rng.permutation(400), "b": [b"x"] * 400})
+    wide = pa.table({"k": rng.permutation(100) + 200, "b": [rng.bytes(20_000) for _ in range(100)]})
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(narrow, path)
+    dataset = lance_spark.write_dataset(wide, path, mode="append")
+    expected = dataset.to_table().sort_by("k")["k"].to_pylist()
+    parts: list[int] = []
+    plain = take.take_addresses
+
+    def counted(*arguments: Any) -> pa.Table:
+        table = plain(*arguments)
+        parts.append(table.nbytes)
+        if table.num_rows > 30 and table.nbytes > 250_000:
+            raise pa.ArrowInvalid("offset overflow")
+        return table
+
+    monkeypatch.setattr(take, "take_addresses", counted)
+    monkeypatch.setattr(take, "PART_BYTES", 600_000)
+    batches = list(dataset.scanner(["k", "b"], order_by=["k"]).to_batches())
+    assert [number for batch in batches for number in batch["k"].to_pylist()] == expected
+    assert 4 < len(parts) < 40
+    assert max(parts) < 1_200_000
+    assert max(batch.num_rows for batch in batches) > 150
+    top = dataset.to_table(["k"], order_by=["k"], limit=7)
+    assert top["k"].to_pylist() == expected[:7]

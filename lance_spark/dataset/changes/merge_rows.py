@@ -13,7 +13,7 @@ source, if the source is small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -33,6 +33,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import at_version, retry_on_conflict
+from lance_spark.mutations.rows.chunked_rows import ChunkedRows, steps_of
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
 from lance_spark.mutations.rows.merge_insert import (
     MergedRows,
@@ -260,7 +261,7 @@ def _key_filter(source: pa.Table, name: str, clauses: MergeClauses) -> list[Any]
         return None
     if not (pat.is_integer(dtype) or pat.is_string(dtype) or pat.is_large_string(dtype)):
         return None
-    values = source[name].combine_chunks().drop_null().unique().to_pylist()
+    values = source[name].unique().drop_null().to_pylist()
     return [(name, "in", values)]
 
 
@@ -274,20 +275,25 @@ def _changed(
     """Return the pairs whose row of the table is updated or deleted."""
     if condition is None or clauses.matched != "update":
         return np.arange(len(match.target))
-    columns = [
-        _struct(table, _names(condition, side), rows)
-        for side, table, rows in (
-            (_TARGET, target, match.target),
-            (_SOURCE, source, match.source),
-        )
-    ]
-    batch = pa.RecordBatch.from_arrays(columns, names=[_TARGET, _SOURCE])
-    holds: _Indexes = np.flatnonzero(condition.holds(batch).to_numpy(zero_copy_only=False))
-    return holds
+    left, right = (
+        ChunkedRows(table.select(_names(condition, side)))
+        for side, table in ((_TARGET, target), (_SOURCE, source))
+    )
+    changed = [np.empty(0, np.int64)]
+    sizes = left.sizes(match.target) + right.sizes(match.source)
+    for start, stop in steps_of(sizes):
+        columns = [
+            _struct(side, rows[start:stop])
+            for side, rows in ((left, match.target), (right, match.source))
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, names=[_TARGET, _SOURCE])
+        holds = condition.holds(batch).to_numpy(zero_copy_only=False)
+        changed.append(start + np.flatnonzero(holds))
+    return np.concatenate(changed)
 
 
-def _struct(table: pa.Table, names: Iterable[str], rows: _Indexes) -> pa.StructArray:
-    part = table.select(list(names)).take(pa.array(rows)).combine_chunks()
+def _struct(table: ChunkedRows, rows: _Indexes) -> pa.StructArray:
+    part = table.take(rows)
     if not part.num_columns:
         return pa.array([{}] * len(rows), pa.struct([]))
     batches = part.to_batches()

@@ -5,6 +5,7 @@
 | `methods` | the methods of `Dataset` |
 | `scanner` | `Scanner`: a planned read that gives batches, a table, a reader or a count |
 | `request` | the arguments of a scan, checked |
+| `children` | children of structs as columns |
 | `computed` | columns that are expressions of others |
 | `ordered` | rows in the order of some columns |
 | `batches` | limits, and the sizes of batches |

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lance_spark.dataset.planning import DEFAULT_BATCH_SIZE, written_filters
 from lance_spark.dataset.scan import ScanMethods
+from lance_spark.dataset.scanning.children import child_columns
 from lance_spark.dataset.scanning.ordered import parse_order
 from lance_spark.dataset.scanning.request import (
     ScanRequest,
@@ -18,6 +19,7 @@ from lance_spark.dataset.scanning.request import (
     condition_of,
 )
 from lance_spark.errors import InvalidInputError
+from lance_spark.scan.fragment import row_meta
 from lance_spark.table.fragments.fragment import Fragment
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ class ScannerMethods(ScanMethods):
         Parameters
         ----------
         columns : sequence of str, or mapping of str to str, optional
-            Names of columns, or dotted paths of children of structs; all columns by default. The
+            Names of columns, or dotted paths of children of structs, which become columns with
+            these paths as names, null where a struct is null; all columns by default. The
             hidden columns of every table can be named as well: ``_rowid``, ``_rowaddr``,
             ``_rowoffset``, ``_row_created_at_version``, ``_row_last_updated_at_version`` and
             ``_fragid``. A mapping has expressions by the names of the results, in the language of
@@ -191,9 +194,14 @@ late_materialization : optional
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
         listed = None if filters is None else list(filters)
         conditions = self._conditions(listed, filter)
+        # These follow the other columns, even if they are named, too.
+        last = [row_meta.ROW_ID.name] * bool(with_row_id)
+        last += [row_meta.ROW_ADDRESS.name] * bool(with_row_address)
+        named = None if columns is None else [name for name in columns if name not in last]
         request = ScanRequest(
             columns=columns,
             computed=computed,
+            children=None if computed else child_columns(named, self._table.schema),
             conditions=conditions,
             written_conditions=written_filters(listed, filter, conditions),
             limit=limit,

@@ -10,6 +10,7 @@ from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
+    from lance_spark.dataset.scanning.children import ChildColumns
     from lance_spark.dataset.scanning.computed import ComputedColumns
     from lance_spark.dataset.scanning.statistics import ScanStatistics
     from lance_spark.scan.predicates.conditions import Condition
@@ -34,6 +35,8 @@ class ScanRequest:
     columns : sequence of str, optional
         Columns that are read; of computed columns, those that the expressions read.
     computed : ComputedColumns, optional
+    children : ChildColumns, optional
+        What becomes of children of structs in the rows that are read.
     conditions : tuple of Condition
     written_conditions : tuple
         As the caller gave them.
@@ -44,6 +47,7 @@ class ScanRequest:
 
     columns: Sequence[str] | None
     computed: ComputedColumns | None
+    children: ChildColumns | None
     conditions: tuple[Condition, ...]
     written_conditions: tuple[Any, ...]
     limit: int | None

@@ -26,7 +26,7 @@ from lance_spark.file.schema.extension_types import (
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import take_addresses
+from lance_spark.scan.take import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.scan.top_rows import sorted_rows
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: One task for all rows.
 _ALL_ROWS = 1 << 62
-#: Rows that are read at once in an order.
-_TAKEN_ROWS = 1 << 20
 
 
 @names_table_by(lambda scanner: scanner._dataset._table.store.display)
@@ -82,7 +80,8 @@ class Scanner:
         if request.is_search:
             return replace_limit(self, 0)._searched().schema
         if request.computed is None:
-            return self._read_schema(request.columns)
+            read = self._read_schema(request.columns)
+            return read if request.children is None else request.children.schema(read)
         flags = self._read_schema([])
         return with_others(request.computed, list(flags))
 
@@ -213,7 +212,7 @@ class Scanner:
         """
         read = self
         if count_rows:
-            request = replace(self._request, columns=[], computed=None, order=())
+            request = replace(self._request, columns=[], computed=None, children=None, order=())
             read = Scanner(self._dataset, request)
         metrics = ScanMetrics()
         rows = sum(batch.num_rows for batch in read._batches(metrics))
@@ -258,7 +257,8 @@ class Scanner:
         added = "_distance" if request.nearest is not None else "_score"
         if not request.adds_score and added not in (request.columns or ()):
             table = table.drop_columns([added])
-        return table.slice(request.offset)
+        table = table.slice(request.offset)
+        return table if request.children is None else request.children.of_table(table)
 
     def _batches(self, metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of at most `batch_size` rows."""
@@ -277,7 +277,7 @@ class Scanner:
         else:
             rows = self._in_table_order(columns, metrics)
         if request.computed is None:
-            yield from rows
+            yield from rows if request.children is None else map(request.children.of_batch, rows)
             return
         schema = self._stored_schema()
         for batch in rows:
@@ -408,7 +408,12 @@ class Scanner:
         address = row_meta.ROW_ADDRESS.name
         names = list(dict.fromkeys([*keys, address] if by_address else keys))
         unordered = replace(
-            request, computed=None, order=(), with_row_id=False, with_row_address=False
+            request,
+            computed=None,
+            children=None,
+            order=(),
+            with_row_id=False,
+            with_row_address=False,
         )
         scan = Scanner(dataset, replace(unordered, columns=names, limit=None, offset=0))
         tasks = scan._tasks(names)
@@ -426,24 +431,21 @@ class Scanner:
             rest = Scanner(dataset, replace(unordered, columns=columns, limit=None, offset=0))
             batches = [b for task in rest._tasks(columns) for b in rest._run(task, metrics)]
             schema = dataset._select(columns, request.blob_handling)
-            rows = pa.Table.from_batches(batches, schema.to_arrow()).take(pa.array(order))
-            yield from rows.combine_chunks().to_batches(max_chunksize=request.batch_size)
+            rows = pa.Table.from_batches(batches, schema.to_arrow())
+            step = max(PART_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
+            for start in range(0, len(order), step):
+                part = rows.take(pa.array(order[start : start + step])).combine_chunks()
+                yield from part.to_batches(max_chunksize=request.batch_size)
             return
         addresses = table.column(address).to_numpy()[order]
         schema = dataset._select(
             columns, request.blob_handling, request.with_row_id, request.with_row_address
         )
-        for start in range(0, len(addresses), _TAKEN_ROWS):
-            part = addresses[start : start + _TAKEN_ROWS]
-            rows = take_addresses(
-                dataset._table.paths,
-                dataset.fragments,
-                schema,
-                part,
-                dataset._open_files,
-                metrics,
-            )
-            yield from rows.combine_chunks().to_batches(max_chunksize=request.batch_size)
+        parts = take_parts(
+            dataset._table.paths, dataset.fragments, schema, addresses, dataset._open_files, metrics
+        )
+        for part in parts:
+            yield from part.to_batches(max_chunksize=request.batch_size)
 
 
 def replace_limit(scanner: Scanner, limit: int) -> Scanner:

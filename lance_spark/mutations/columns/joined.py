@@ -62,7 +62,10 @@ class JoinedColumns:
                 f"column {key!r} must have the type {dtype}, as the existing rows have, not {own}"
             )
         last_first = pa.array(np.arange(rows.num_rows)[::-1])
-        rows = rows.take(last_first).combine_chunks()
+        try:
+            rows = rows.take(last_first).combine_chunks()
+        except pa.ArrowInvalid as error:
+            raise _too_large(error) from None
         others = rows.drop_columns([key])
         batches = others.to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], others.schema)
@@ -70,11 +73,21 @@ class JoinedColumns:
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new columns of some rows, whose only column is the key."""
-        return self.columns.take(self.places(rows.column(0)))
+        try:
+            return self.columns.take(self.places(rows.column(0)))
+        except pa.ArrowInvalid as error:
+            raise _too_large(error) from None
 
     def places(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Return the place in `columns` of the row with each key; null without one."""
         return pc.index_in(_comparable(keys), value_set=self.keys)
+
+
+def _too_large(error: pa.ArrowInvalid) -> InvalidInputError:
+    return InvalidInputError(
+        f"the rows to merge have more values than one array holds ({error}); give their columns "
+        "the types large_binary or large_string, or merge fewer rows at once"
+    )
 
 
 def _comparable(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.nulls import nulls
@@ -15,6 +12,7 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.mem_wal import check_rows_changeable
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
+from lance_spark.mutations.rows.chunked_rows import ChunkedRows, Indexes
 from lance_spark.mutations.rows.delete import run_delete, union_rows
 from lance_spark.mutations.rows.key_filter import KeyFilter
 from lance_spark.mutations.rows.update import moved_operation
@@ -27,10 +25,6 @@ from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.update import Update
 from lance_spark.table.primary_key import primary_key
 from lance_spark.table.rows.u64_segments import UInt64Array
-
-#: Maximum number of rows that are written at once.
-_STEP = 65_536
-_Indexes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +45,8 @@ class MergedRows:
 
     source: pa.Table
     updated: UInt64Array
-    updates: _Indexes
-    inserts: _Indexes
+    updates: Indexes
+    inserts: Indexes
     deleted: UInt64Array
 
 
@@ -86,12 +80,13 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
     runner = runner_for(table, None)
     rewriter = RowRewriter(table, table.schema, names, tag=runner.tag)
     with abort_on_error(rewriter.abort):
-        for start, batch in _batches(rows.source, rows.updates):
+        source = ChunkedRows(rows.source)
+        for start, batch in source.steps(rows.updates):
             rewriter.move(rows.updated[start : start + batch.num_rows], batch)
         if len(rows.deleted):
             rewriter.mark_deleted(rows.deleted)
         schema = input_schema(table.schema)
-        for _, batch in _batches(rows.source, rows.inserts):
+        for _, batch in source.steps(rows.inserts):
             rewriter.insert(_with_all_columns(batch, schema))
         written = rewriter.finish()
     keys = _inserted_keys(table, rows) if len(rows.inserts) else None
@@ -99,12 +94,6 @@ def merge_operation(table: OpenTable, rows: MergedRows) -> Update:
     removed = union_rows([written.rows], disjoint=True)
     deletions = run_delete(table, runner, (), removed) if removed else []
     return moved_operation(table, [written], deletions, count, names, keys)
-
-
-def _batches(source: pa.Table, rows: _Indexes) -> Iterator[tuple[int, pa.RecordBatch]]:
-    for start in range(0, len(rows), _STEP):
-        part = source.take(pa.array(rows[start : start + _STEP])).combine_chunks()
-        yield start, part.to_batches()[0]
 
 
 def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -130,6 +119,6 @@ def _inserted_keys(table: OpenTable, rows: MergedRows) -> InsertedKeys | None:
         return None
     keys = KeyFilter([path[-1].to_arrow().type for path in key])
     schema = pa.schema([path[-1].to_arrow() for path in key])
-    for _, batch in _batches(rows.source.select(names), rows.inserts):
+    for _, batch in ChunkedRows(rows.source.select(names)).steps(rows.inserts):
         keys.add(align(batch, schema))
     return keys.inserted([path[-1].id for path in key]) if keys.num_keys else None

@@ -203,8 +203,7 @@ class ColumnReader:
     def window_rows(self) -> int:
         """Return the rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row."""
         if self._window_rows is None:
-            row_bytes = estimate_row_bytes(self.arrow, self.stored_row_bytes())
-            rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_of_full_pages())
+            rows = self._rows_of_window()
             max_rows = MAX_WINDOW_ROWS
             if not self._files.paths.store.is_local:
                 rows, max_rows = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
@@ -212,6 +211,10 @@ class ColumnReader:
                 rows -= rows % ALIGNMENT
             self._window_rows = min(max(rows, 1), max_rows)
         return self._window_rows
+
+    def row_bytes(self) -> float:
+        """Return about how many decoded bytes a row has; at least one."""
+        return WINDOW_BYTES / max(self._rows_of_window(), 1)
 
     def stored_row_bytes(self) -> Sequence[float | None]:
         """Return the stored bytes of a row for each column; None where no data file holds it."""
@@ -267,6 +270,10 @@ class ColumnReader:
             ]
             row_bytes.append(sum(sizes) / rows if sizes else None)
         return row_bytes
+
+    def _rows_of_window(self) -> int:
+        row_bytes = estimate_row_bytes(self.arrow, self.stored_row_bytes())
+        return min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_of_full_pages())
 
     def _rows_of_full_pages(self) -> int:
         """Return the rows of as many full pages as a window has.

@@ -194,6 +194,10 @@ class SelectiveReader:
         """Return the rows of a window of the columns."""
         return self._columns.window_rows()
 
+    def row_bytes(self) -> float:
+        """Return about how many decoded bytes a row of the columns has."""
+        return self._columns.row_bytes()
+
     def deleted(self) -> RowNumbers:
         """Return the offsets of the deleted rows, increasing."""
         return self._files.deleted()

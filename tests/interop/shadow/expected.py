@@ -10,11 +10,6 @@ _OPTION = "what is not known is an error"
 EXPECTED: dict[str, tuple[str, str]] = {
     "datasets: batches": ("more", "the first batch has the schema"),
     "datasets: shallow clone": ("more", "the open version by default"),
-    "scanners: child": (
-        "different",
-        "a struct with the children that are named; a mapping of columns gives them alone",
-    ),
-    "scanners: two children": ("different", "as one child"),
     "scanners: readahead 4": ("different", "a batch may have rows of several fragments"),
     "filters: case when int > 5 then true else false end": ("more", "CASE is evaluated"),
     "filters: int = '5'": ("more", "Spark's SQL casts the text"),
