@@ -6,7 +6,6 @@ docs/explanation/architecture.md has the same order.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -37,8 +36,6 @@ PACKAGES = [
     "lance_spark._forks",
     "lance_spark._version",
 ]
-#: The largest number of modules in one folder, without `__init__.py` and generated modules.
-MOST_MODULES = 15
 MODULES = sorted(
     path
     for package in ("lance_spark", "pyspark_lance")
@@ -108,9 +105,3 @@ def test_no_modules_import_in_a_circle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"modules import in a circle: {' -> '.join(error.args[1])}")
-
-
-def test_folders_are_small() -> None:
-    counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
-    full = [f"{folder} has {count}" for folder, count in counts.items() if count > MOST_MODULES]
-    assert not full, f"a folder has at most {MOST_MODULES} modules; group some in a sub-package"
