@@ -22,6 +22,7 @@ import pyarrow.types as pat
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.blob_sizes import cut_by_bytes
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
@@ -112,8 +113,10 @@ def top_batches(task: ScanTask, top: FirstRows, metrics: ScanMetrics) -> Iterato
     paths = TablePaths.open(task.uri, task.storage_options, task.base_paths)
     fragments = list({piece.fragment.id: piece.fragment for piece in task.slices}.values())
     rows = np.sort(addresses)
-    table = take_addresses(paths, fragments, task.lance_schema, rows, None, metrics)
-    yield from table.to_batches(max_chunksize=task.batch_size)
+    schema = task.lance_schema
+    for part in cut_by_bytes(paths, fragments, schema, rows, None):
+        table = take_addresses(paths, fragments, schema, rows[part], None, metrics)
+        yield from table.to_batches(max_chunksize=task.batch_size)
 
 
 def _first_addresses(task: ScanTask, top: TopRows, metrics: ScanMetrics) -> npt.NDArray[np.uint64]:
