@@ -340,7 +340,7 @@ def _read_windows(reader: FragmentReader, part: ChangedRange) -> Iterator[pa.Rec
         return
     window = reader.window_rows()
     for start in range(0, len(offsets), window):
-        yield reader.read(offsets[start : start + window])
+        yield from reader.pieces_of(offsets[start : start + window])
 
 
 def _with_blob_handling(

@@ -41,7 +41,7 @@ _SMALL = 4 * 1024
 #: No file is larger.
 _MAX_SIZE = 1 << 48
 #: Most bytes that a blob counts for when the sizes of a batch are added, so that sums fit int64.
-_MAX_COUNTED = 1 << 30
+MAX_COUNTED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class BlobLoader:
         if not pa.types.is_struct(array.type) or not has_bytes(field):
             return np.zeros(len(array), np.int64)
         blobs = BlobDescriptors.of(array, self.name)
-        return np.minimum(self._sizes_to_load(blobs), _MAX_COUNTED)
+        return np.minimum(self._sizes_to_load(blobs), MAX_COUNTED)
 
     def _sizes_to_load(self, blobs: BlobDescriptors) -> Lengths:
         """Return the bytes to load of each blob, 0 for nulls. Look up sizes of whole objects."""

@@ -2,57 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.file.blobs.fields import has_bytes, paged
+from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.nested import Lengths, sum_blobs
-from lance_spark.scan.blob_loader import EXTERNAL, BlobDescriptors
-from lance_spark.scan.task import ScanTask
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.blob_loader import EXTERNAL, MAX_COUNTED, BlobDescriptors
+from lance_spark.scan.fragment.column_reader import cuts
+from lance_spark.scan.take import take_addresses
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 
-def loads_blobs(task: ScanTask) -> bool:
-    """Return whether a task reads the bytes of blobs."""
-    return any(
-        node.is_blob and not node.children and has_bytes(node)
-        for field in task.lance_schema.fields
-        for node in field.walk()
-    )
+def loads_blobs(schema: Schema) -> bool:
+    """Return whether a read of columns loads the bytes of blobs."""
+    return any(map(_loads_blobs, schema.fields))
 
 
-def described_task(task: ScanTask, version: tuple[int, int]) -> ScanTask:
-    """Return the task of the same rows that reads the descriptors of blobs.
+def described_schema(schema: Schema, version: tuple[int, int]) -> Schema:
+    """Return the columns of a read with descriptors in place of the bytes of blobs.
 
     Parameters
     ----------
     version : tuple of int
         Version of the table's data files.
     """
-    fields = tuple(paged(field, version) for field in task.lance_schema.fields)
-    return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
+    return replace(schema, fields=tuple(paged(field, version) for field in schema.fields))
 
 
-def described_bytes(batch: pa.RecordBatch, task: ScanTask) -> int | None:
-    """Return the bytes of the blobs in a batch of a `described_task`.
+def blob_bytes(rows: pa.RecordBatch, schema: Schema) -> Lengths:
+    """Return the bytes of the blobs of each row; a whole object elsewhere counts for the most.
 
-    Returns
-    -------
-    int or None
-        None if a blob is a whole object elsewhere, whose size is not known.
+    Parameters
+    ----------
+    rows : pa.RecordBatch
+        Rows of a `described_schema`.
     """
-    is_known = True
+    total = np.zeros(rows.num_rows, np.int64)
+    for column, field in zip(rows.columns, schema.fields, strict=True):
+        total += sum_blobs(column, field, _measured)
+    return total
 
-    def measure(array: pa.Array, field: Field) -> Lengths:
-        nonlocal is_known
-        blobs = BlobDescriptors.of(array, field.name)
-        whole = blobs.live & (blobs.storage_modes == EXTERNAL) & (blobs.sizes == 0)
-        is_known = is_known and not whole.any()
-        return np.where(blobs.live, blobs.sizes, 0)
 
-    total = 0
-    for column, field in zip(batch.columns, task.lance_schema.fields, strict=True):
-        total += int(sum_blobs(column, field, measure).sum())
-    return total if is_known else None
+def bytes_at(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: UInt64Array,
+    open_files: OpenFiles | None,
+) -> Lengths:
+    """Return the bytes of the blobs of the rows at addresses; 0 if no blobs are loaded.
+
+    Parameters
+    ----------
+    schema : Schema
+        Columns that will be read, and maybe computed columns.
+    """
+    fields = tuple(filter(_loads_blobs, schema.fields))
+    versions = [file.version for fragment in fragments for file in fragment.files[:1]]
+    if not fields or not versions or not len(addresses):
+        return np.zeros(len(addresses), np.int64)
+    described = described_schema(Schema(fields), versions[0])
+    taken = take_addresses(paths, fragments, described, addresses, open_files)
+    (rows,) = taken.combine_chunks().to_batches()
+    return blob_bytes(rows, described)
+
+
+def cut_by_bytes(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: UInt64Array,
+    open_files: OpenFiles | None,
+) -> Iterator[slice]:
+    """Yield slices of addresses whose rows can be read at once; see `bytes_at` and `cuts`."""
+    return cuts(bytes_at(paths, fragments, schema, addresses, open_files))
+
+
+def _loads_blobs(field: Field) -> bool:
+    return any(node.is_blob and not node.children and has_bytes(node) for node in field.walk())
+
+
+def _measured(array: pa.Array, field: Field) -> Lengths:
+    blobs = BlobDescriptors.of(array, field.name)
+    is_whole = blobs.live & (blobs.storage_modes == EXTERNAL) & (blobs.sizes == 0)
+    return np.where(is_whole, MAX_COUNTED, np.minimum(blobs.sizes, MAX_COUNTED))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError, UnsupportedEncodingError, naming
+from lance_spark.errors import InvalidInputError, naming
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment.column_reader import rows_without_columns
@@ -32,11 +32,6 @@ from lance_spark.table.rows.deletions import read_deletions
 if TYPE_CHECKING:
     from lance_spark.table.rows.index import RowIndex
 
-#: Bytes of rows that are taken together, and most rows. Each part reads pages of all fragments.
-PART_BYTES = 128 * 1024 * 1024
-_PART_ROWS = 1 << 20
-#: Bytes that a blob is taken for at least: they may be in other files.
-_BLOB_BYTES = 64 * 1024
 Numbers = npt.NDArray[np.int64]
 #: Row ids or addresses.
 Words = npt.NDArray[np.uint64]
@@ -209,84 +204,6 @@ def take_addresses(
     batches = _take(paths, fragments, pieces, schema, open_files, metrics)
     table = pa.Table.from_batches(batches, schema.to_arrow())
     return in_order(table, inverse)
-
-
-def take_parts(
-    paths: TablePaths,
-    fragments: Sequence[Fragment],
-    schema: Schema,
-    addresses: Words,
-    open_files: OpenFiles | None,
-    metrics: ScanMetrics | None = None,
-) -> Iterator[pa.Table]:
-    """Yield the rows of `take_addresses` in tables of about `PART_BYTES` bytes, and at least a row.
-
-    Raises
-    ------
-    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
-    """
-    ends = np.cumsum(_row_sizes(paths, fragments, schema, addresses, open_files))
-    start = 0
-    while start < len(addresses):
-        before = float(ends[start - 1]) if start else 0.0
-        stop = int(np.searchsorted(ends, before + PART_BYTES, side="right"))
-        stop = min(max(stop, start + 1), start + _PART_ROWS)
-        part = addresses[start:stop]
-        yield from _halved(paths, fragments, schema, part, open_files, metrics)
-        start = stop
-
-
-def _halved(
-    paths: TablePaths,
-    fragments: Sequence[Fragment],
-    schema: Schema,
-    addresses: Words,
-    open_files: OpenFiles | None,
-    metrics: ScanMetrics | None,
-) -> Iterator[pa.Table]:
-    """Yield rows at once, or in parts if they are more than an array of their type holds."""
-    try:
-        table = take_addresses(paths, fragments, schema, addresses, open_files, metrics)
-        table = table.combine_chunks()
-    except (pa.ArrowInvalid, UnsupportedEncodingError):
-        # The sizes of rows are only estimated.
-        if len(addresses) < 2:
-            raise
-    else:
-        yield table
-        return
-    middle = len(addresses) // 2
-    for part in (addresses[:middle], addresses[middle:]):
-        yield from _halved(paths, fragments, schema, part, open_files, metrics)
-
-
-def _row_sizes(
-    paths: TablePaths,
-    fragments: Sequence[Fragment],
-    schema: Schema,
-    addresses: Words,
-    open_files: OpenFiles | None,
-) -> npt.NDArray[np.float64]:
-    """Return about how many bytes each row has, by the average row of its fragment."""
-    numbers, inverse = np.unique(addresses >> np.uint64(32), return_inverse=True)
-    by_id = {fragment.id: fragment for fragment in fragments}
-    has_blobs = any(node.is_blob for field in schema.fields for node in field.walk())
-    sizes = np.empty(len(numbers))
-    for place, number in enumerate(numbers.tolist()):
-        fragment = by_id[number]
-        reader = FragmentReader(paths, fragment, schema, open_files=open_files, first_position=0)
-        try:
-            size = reader.row_bytes()
-        finally:
-            if open_files is None:
-                reader.close()
-            else:
-                reader.release()
-        if has_blobs:
-            # Most clients write the bytes of blobs into the data file.
-            size += max(fragment.size_bytes / max(fragment.physical_rows, 1), _BLOB_BYTES)
-        sizes[place] = size
-    return sizes[inverse]
 
 
 def in_order(table: pa.Table, places: Numbers) -> pa.Table:

@@ -24,7 +24,7 @@ from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import take_parts
+from lance_spark.scan.take_parts import take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.paths import TablePaths
 

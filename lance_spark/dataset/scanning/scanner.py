@@ -26,7 +26,7 @@ from lance_spark.file.schema.extension_types import (
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.column_reader import rows_without_columns
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.scan.take import PART_BYTES, take_parts
+from lance_spark.scan.take_parts import PART_BYTES, take_parts
 from lance_spark.scan.task import ScanTask
 from lance_spark.scan.top_rows import sorted_rows
 

@@ -22,6 +22,7 @@ from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.matrices import holds_matrices, without_slices
 from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.nested import Lengths
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_loader import BlobDescriptors, BlobLoader
 from lance_spark.scan.fragment.assemble import FieldPart, assemble, locate
@@ -174,15 +175,10 @@ class ColumnReader:
         sizes = np.zeros(num_rows, np.int64)
         for part in self._blob_parts:
             sizes += self._loader(part.file).sizes(window[id(part)], part.field)
-        start = 0
-        ends = np.cumsum(sizes)
-        while start < num_rows:
-            before = int(ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(ends, before + WINDOW_BYTES, side="right"))
-            stop = max(stop, start + 1)
-            piece = {part: array.slice(start, stop - start) for part, array in window.items()}
-            yield self.batch(piece, stop - start)
-            start = stop
+        for rows in cuts(sizes):
+            count = rows.stop - rows.start
+            piece = {part: array.slice(rows.start, count) for part, array in window.items()}
+            yield self.batch(piece, count)
 
     def blob_descriptors(self, rows: RowNumbers) -> tuple[BlobLoader, BlobDescriptors]:
         """Return the descriptors of the blobs of some rows, and the loader that opens them.
@@ -292,6 +288,31 @@ class ColumnReader:
             if part.file >= 0
         ]
         return _PAGES * min((rows for rows in counts if rows), default=_MAX_REMOTE_ROWS)
+
+
+def cuts(
+    sizes: Lengths, most_bytes: int = WINDOW_BYTES, most_rows: int | None = None
+) -> Iterator[slice]:
+    """Yield slices of rows that have at most so many bytes together, or of one row.
+
+    Parameters
+    ----------
+    sizes : int64 array
+        The bytes of each row.
+    most_bytes : int
+    most_rows : int, optional
+        The most rows of a slice.
+    """
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + most_bytes, side="right"))
+        stop = max(stop, start + 1)
+        if most_rows is not None:
+            stop = min(stop, start + most_rows)
+        yield slice(start, stop)
+        start = stop
 
 
 def rows_without_columns(num_rows: int) -> pa.RecordBatch:

@@ -454,6 +454,10 @@ class FragmentReader(SelectiveReader):
         for window in self._windows(rows):
             yield from self._read_window(window, self._physical)
 
+    def pieces_of(self, rows: RowNumbers) -> Iterator[pa.RecordBatch]:
+        """Yield some physical rows in order, in batches that are cut by the bytes of blobs."""
+        return self._columns.batches(self._columns.window(rows), len(rows))
+
     def take(self, rows: RowNumbers) -> pa.RecordBatch:
         """Return live rows by their number among the live rows, strictly increasing."""
         return self.read(live_to_physical(rows, self.deleted()))

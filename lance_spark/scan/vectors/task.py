@@ -15,6 +15,7 @@ from pyroaring import BitMap
 from lance_spark.file.open_files import WholeFiles
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.blob_sizes import cut_by_bytes
 from lance_spark.scan.fragment import row_meta
 from lance_spark.scan.fragment.row_meta import DISTANCE, QUERY_INDEX
 from lance_spark.scan.indexes.row_sets import RowSet
@@ -167,7 +168,12 @@ class VectorScanTask(SearchTask):
             if not self.lance_schema.fields:
                 yield pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
                 continue
-            yield from self.rows(rows, metrics, table).combine_chunks().to_batches()
+            schema, addresses = self.lance_schema, rows.addresses
+            for part in cut_by_bytes(
+                table.paths, self._fragments, schema, addresses, table.open_files
+            ):
+                read = self.rows(rows.at(part), metrics, table)
+                yield from read.combine_chunks().to_batches()
 
     def _take(
         self, table: OpenedRows, schema: Schema, addresses: UInt64Array, metrics: ScanMetrics

@@ -38,7 +38,7 @@ from lance_spark.errors import LanceError
 from lance_spark.file.blobs.fields import without_bytes
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
-from lance_spark.scan.blob_sizes import described_bytes, described_task, loads_blobs
+from lance_spark.scan.blob_sizes import blob_bytes, described_schema, loads_blobs
 from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.spark.read.estimate import estimated_size
 
@@ -173,12 +173,12 @@ def _blobs_are_small(plan: Plan, partitions: Sequence[LancePartition]) -> bool:
             continue
         if partition.residual is not None or partition.top is not None:
             return False
-        task = described_task(partition.task, version)
+        described = described_schema(partition.task.lance_schema, version)
+        task = replace(partition.task, lance_schema=described)
         rows = 0
         for batch in task.batches(prefetch=False):
             rows += batch.num_rows
-            size = described_bytes(batch, task)
-            total += _MAX_BYTES + 1 if size is None else size
+            total += int(blob_bytes(batch, described).sum())
             if total > _MAX_BYTES or rows > _MAX_FILTERED_ROWS:
                 return False
             if partition.limit is not None and rows >= partition.limit:
@@ -229,7 +229,10 @@ def has_many_groups(
     read_rows: _ReadRows,
 ) -> bool:
     """Return whether a sample shows about as many groups as rows, for Spark to make the groups."""
-    if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED or _load_blobs(partitions):
+    if _load_blobs(partitions):
+        # Spark writes to disk what does not fit into memory.
+        return True
+    if plan.options.is_search or _num_rows(partitions) < _MIN_SAMPLED:
         return False
     from lance_spark.spark.read.group_by import merged_on_driver
     from lance_spark.spark.types.mapping import batch_schema
@@ -247,7 +250,7 @@ def has_many_groups(
 
 
 def _load_blobs(partitions: Sequence[LancePartition]) -> bool:
-    return any(item.task is not None and loads_blobs(item.task) for item in partitions)
+    return any(item.task is not None and loads_blobs(item.task.lance_schema) for item in partitions)
 
 
 def _num_rows(partitions: Sequence[LancePartition]) -> int:

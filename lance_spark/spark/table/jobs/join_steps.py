@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from lance_spark.dataset.dataset import Dataset
+from lance_spark.scan.blob_sizes import bytes_at
+from lance_spark.scan.fragment.column_reader import cuts
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.plan import estimated_bytes
 from lance_spark.scan.take import take_addresses
@@ -250,20 +252,14 @@ class ReadRows(TaskObject):
             return
         query_rows = queries.column(ROW).combine_chunks()
         distances = pa.array(neighbors.distances)
-        for first in range(0, len(query), rows.num_at_once):
-            part = place.slice(first, rows.num_at_once)
+        for first, part in rows.parts(neighbors.addresses, place):
             columns = query_rows.take(pa.array(query[first : first + len(part)])).flatten()
             columns += [*rows.read(neighbors.addresses, part), distances.take(part)]
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 class _Rows:
-    """Reads rows of the table as Spark has them.
-
-    Attributes
-    ----------
-    num_at_once : int
-    """
+    """Reads rows of the table as Spark has them."""
 
     def __init__(self, join: Join, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -272,7 +268,24 @@ class _Rows:
         self._convert = BatchConverter(self._schema.to_arrow(), self._output, reading=True)
         num_rows = max(1, sum(fragment.physical_rows for fragment in dataset.fragments))
         width = estimated_bytes(dataset.fragments, num_rows) // num_rows
-        self.num_at_once = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, width)))
+        self._num_at_once = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, width)))
+
+    def parts(self, addresses: UInt64Array, place: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+        """Yield parts of places that are read at once, each with the number of its first place."""
+        dataset = self._dataset
+        for start in range(0, len(place), self._num_at_once):
+            part = place.slice(start, self._num_at_once)
+            is_row = part.is_valid().to_numpy(zero_copy_only=False)
+            sizes = np.zeros(len(part), np.int64)
+            sizes[is_row] = bytes_at(
+                dataset._table.paths,
+                dataset.fragments,
+                self._schema,
+                addresses[part.drop_null().to_numpy()],
+                dataset._open_files,
+            )
+            for rows in cuts(sizes):
+                yield start + rows.start, part.slice(rows.start, rows.stop - rows.start)
 
     def read(self, addresses: UInt64Array, place: pa.Array) -> list[pa.Array]:
         """Return the columns of some of the addresses; null for a null place."""
