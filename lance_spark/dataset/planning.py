@@ -33,7 +33,6 @@ from lance_spark.scan.take import RowFinder
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.repairs import check_columns
 from lance_spark.table.open import OpenTable
 
@@ -337,13 +336,13 @@ class PlanMethods(HistoryMethods):
         """Return the rows that indexes leave; see `TableIndexes.candidates`."""
         from lance_spark.scan.pruning.candidates import TableIndexes
         from lance_spark.scan.pruning.column_indexes import Searcher
-        from lance_spark.table.indexes.sections import read_section
+        from lance_spark.scan.pruning.coverage import checked_section
 
         if self._indexes is None:
             manifest = self._table.manifest
             self._indexes = TableIndexes(
                 self._table.paths,
-                read_section(manifest),
+                checked_section(self._table.paths, manifest),
                 manifest.flags.stable_row_ids,
                 self.fragments,
                 self._find_rows,
@@ -466,12 +465,13 @@ class PlanMethods(HistoryMethods):
 
     def _searched_version(self) -> SearchedVersion:
         """Return what searches are planned on."""
+        from lance_spark.scan.pruning.coverage import checked_section
         from lance_spark.scan.search_task import SearchedVersion
 
         table = self._table
         return SearchedVersion(
             table.paths,
-            indexes.read_section(table.manifest),
+            checked_section(table.paths, table.manifest),
             self.fragments,
             table.schema.path,
             table.manifest.flags.stable_row_ids,

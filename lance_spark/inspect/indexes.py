@@ -24,6 +24,7 @@ from lance_spark.inspect.report import (
 )
 from lance_spark.mutations.indexes.existing import IndexDescription, IndexSegment
 from lance_spark.scan.indexes.files import IndexFiles
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.vectors.files.segment import open_segment
 from lance_spark.table.indexes import sections
 from lance_spark.table.indexes.sections import FragmentIds
@@ -49,7 +50,7 @@ def index_facts(
     now = datetime.datetime.now(datetime.UTC)
     named = {
         sections.uuid_of(index): sections.fragment_bitmap(index) or BitMap()
-        for index in sections.section_of(dataset._table.manifest).indices
+        for index in checked_section(dataset._table.paths, dataset._table.manifest).indices
     }
     partitions = _partitions(dataset, problems)
     return tuple(

@@ -29,6 +29,7 @@ from pyroaring import BitMap
 from lance_spark.mutations.runner import FragmentTask, LocalRunner, Runner
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import delete_segment_files
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
@@ -190,7 +191,7 @@ def remapped(
     runner : Runner
         Runs the tasks of large segments.
     """
-    section = indexes.section_of(manifest)
+    section = checked_section(paths, manifest)
     # With a fragment reuse index, the addresses in an index can be older than the last compaction.
     if fragment_reuse.find_entry(section) is not None:
         return []

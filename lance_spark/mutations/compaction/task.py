@@ -39,6 +39,7 @@ from lance_spark.mutations.rewrite.writer import (
     with_reserved_ids,
 )
 from lance_spark.mutations.runner import FragmentTask, Runner, check_once, runner_for
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
@@ -335,7 +336,7 @@ def covered_fragments(table: OpenTable) -> list[BitMap]:
         This release cannot read the fragment reuse index.
     CorruptTableError, StorageError
     """
-    section = indexes.section_of(table.manifest)
+    section = checked_section(table.paths, table.manifest)
     entry = fragment_reuse.find_entry(section)
     content = None
     if entry is not None:

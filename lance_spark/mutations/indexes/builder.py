@@ -61,8 +61,6 @@ class Builder:
         Whether the files have row addresses, also in tables with stable row ids.
     version : int
         Index version.
-    stable_version : int or None
-        Another index version in tables with stable row ids.
     defaults : mapping of str to int or float
         Parameters and their default values. An int default stands for an integer from `least` to
         `MAX_NUMBER`, a float default for a number between 0 and 1.
@@ -97,7 +95,6 @@ class Builder:
     plain_only: bool = False
     with_addresses: bool = False
     version: int = 0
-    stable_version: int | None = None
     defaults: Mapping[str, int | float] = field(default_factory=dict)
     least: int = 1
     parse: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
@@ -147,12 +144,6 @@ class Builder:
             The files of the segment cannot be read; create the index again.
         """
         return {**self.defaults, **self.existing(files)}
-
-    def version_in(self, *, stable_row_ids: bool) -> int:
-        """Return the index version in tables with or without stable row ids."""
-        if stable_row_ids and self.stable_version is not None:
-            return self.stable_version
-        return self.version
 
 
 def _is_count(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 | type | index version | rows in its files |
 | --- | --- | --- |
-| BTREE | 0; 1 in tables with stable row ids | row addresses |
+| BTREE | 0 | row ids |
 | BITMAP | 0 | row ids |
 | LABEL_LIST | 1 | row ids |
 | NGRAM | 0 | row ids |
@@ -12,6 +12,11 @@
 | JSON | 0 | as its target |
 | RTREE | 0 | row ids |
 | IVF_FLAT and others of vectors | 1; 2 for IVF_RQ | row ids |
+
+pylance 14 writes BTREE of version 1, with row addresses, in tables with stable row ids. Releases 4
+to 13 do not read it: releases 4 to 11 drop it at the next change, and 12 and 13 let it cover rows
+that it does not have (`lance_spark.scan.pruning.coverage`). All releases read version 0, which also
+stays right when other columns of a row are updated.
 """
 
 from __future__ import annotations
@@ -281,8 +286,6 @@ BUILDERS = {
             "/lance.table.BTreeIndexDetails",
             _write_btree,
             _is_scalar,
-            with_addresses=True,
-            stable_version=1,
             defaults={"zone_size": DEFAULT_BATCH_SIZE},
             existing=parameters.of_btree,
         ),

@@ -39,6 +39,8 @@ from lance_spark.mutations.runner import FragmentTask
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS, ROW_ID
 from lance_spark.scan.indexes import json_path
+from lance_spark.scan.indexes.btree import KIND as BTREE
+from lance_spark.scan.indexes.btree import VERSIONS as BTREE_VERSIONS
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
@@ -284,7 +286,9 @@ def _check_type(table: OpenTable, segment: table_pb2.IndexMetadata) -> None:
             f"{table.store.display}: index {segment.name!r} of type {index_type_of(segment)} "
             "cannot be checked"
         )
-    versions = {builder.version, builder.version_in(stable_row_ids=True)}
+    versions = {builder.version}
+    if index_type == BTREE:
+        versions |= set(BTREE_VERSIONS)
     if index_type == INVERTED:
         versions |= set(VERSIONS)
     if segment.index_version not in versions:

@@ -33,6 +33,8 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
+#: Targets of JSON indexes that other clients read in tables with stable row ids.
+_STABLE_JSON_TARGETS = frozenset({"BITMAP", "NGRAM"})
 #: Rows that a segment has at most by default, if fragments are not larger.
 _MAX_SEGMENT_ROWS = 64 * 1024 * 1024
 
@@ -154,7 +156,8 @@ def plan_index(table: OpenTable, request: IndexRequest) -> list[IndexTask]:
     parameters = {**builder.parameters(request.options), **builder.of_column(path[-1])}
     selected, parameters = trained(table, builder, path, selected, parameters)
     target = target_of(builder, parameters)
-    if table.manifest.flags.stable_row_ids and target.with_addresses and target is not builder:
+    is_stable = table.manifest.flags.stable_row_ids
+    if is_stable and target is not builder and target.type_name not in _STABLE_JSON_TARGETS:
         # pylance refuses BTREE, and loses rows by the others after it compacted the table.
         raise UnsupportedFeatureError(
             f"{table.store.display}: the table has stable row ids, with which other clients do not "

@@ -16,6 +16,7 @@ from pyroaring import BitMap
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.mutations.commits import at_version, commit_operation
 from lance_spark.proto import table_pb2
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes import fragment_reuse
@@ -199,7 +200,9 @@ def drop_index(table: OpenTable, name: str, options: CommitOptions) -> OpenTable
 
 
 def _sorted(table: OpenTable) -> list[table_pb2.IndexMetadata]:
-    return sorted(indexes.section_of(table.manifest).indices, key=lambda index: index.name)
+    section = checked_section(table.paths, table.manifest)
+    indexes.check_names(section, table.manifest.name)
+    return sorted(section.indices, key=lambda index: index.name)
 
 
 def _segment(

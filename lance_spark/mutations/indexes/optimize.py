@@ -12,7 +12,7 @@ warning, and the others are extended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +48,7 @@ from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.table.commit.options import CommitOptions
@@ -162,8 +163,14 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
     if request.num_segments is not None:
         check_least("num_segments", request.num_segments, 1)
     by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
-    for index in indexes.section_of(table.manifest).indices:
+    section = checked_section(table.paths, table.manifest)
+    indexes.check_names(section, table.manifest.name)
+    stored = indexes.read_section(table.manifest)
+    narrowed = set()
+    for index, before in zip(section.indices, stored.indices, strict=True):
         by_name.setdefault(index.name, []).append(index)
+        if index.fragment_bitmap != before.fragment_bitmap:
+            narrowed.add(index.uuid.uuid)
     fragments = current_fragments(table)
     moved = moved_rows(table)
     extensions = []
@@ -175,7 +182,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
             )
         if can_extend(by_name[name][0]):
             try:
-                extension = _extension(table, request, by_name[name], fragments, moved)
+                extension = _extension(table, request, by_name[name], narrowed, fragments, moved)
             except (UnsupportedError, InvalidInputError) as error:
                 if request.names is not None:
                     raise
@@ -198,9 +205,17 @@ def _extension(
     table: OpenTable,
     request: OptimizeRequest,
     segments: Sequence[table_pb2.IndexMetadata],
+    narrowed: Collection[bytes],
     fragments: Sequence[Fragment],
     moved: MovedRows | None,
 ) -> Extension | None:
+    """Return the new segments of an index; None if there is nothing to do.
+
+    Parameters
+    ----------
+    narrowed : collection of bytes
+        Ids of the segments that lack rows of fragments which their stored bitmaps name.
+    """
     # The zones of rows that moved do not exist any more: a new segment replaces them.
     current = [segment for segment in segments if not _has_moved_zones(segment, moved)]
     covered = BitMap.union(BitMap(), *(covered_by(segment, moved) for segment in current))
@@ -227,6 +242,10 @@ def _extension(
             IndexFiles(table.paths, segment) for segment in segments
         ):
             num_merged = len(current)
+        for position, segment in enumerate(current):
+            # Another segment cannot cover the fragments while the stored bitmap names them.
+            if segment.uuid.uuid in narrowed:
+                num_merged = max(num_merged, len(current) - position)
         if num_merged < len(current):
             outdated = num_outdated(table, builder.type_name, current, new, moved)
             num_merged = max(num_merged, outdated)
@@ -325,7 +344,7 @@ def can_merge(
     has_addresses = indexes.holds_addresses(segment, stable)
     if (
         merging is None
-        or segment.index_version not in (builder.version, builder.version_in(stable_row_ids=stable))
+        or segment.index_version != builder.version
         or has_addresses != (builder.with_addresses or not stable)
     ):
         return False

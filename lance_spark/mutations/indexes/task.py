@@ -83,9 +83,7 @@ class IndexTask(FragmentTask):
             files = segment.finish()
         message = table_pb2.IndexMetadata(
             fields=[self.path[-1].id],
-            index_version=self.parameters.get(
-                FORMAT, builder.version_in(stable_row_ids=self.stable_row_ids)
-            ),
+            index_version=self.parameters.get(FORMAT, builder.version),
             created_at=time.time_ns() // 1_000_000,
             files=files,
         )

@@ -46,6 +46,7 @@ from lance_spark.proto import index_pb2, table_pb2
 from lance_spark.scan.indexes import json_path
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.moved_rows import MovedRows
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.text.columns import INVERTED
 from lance_spark.scan.text.files.layout import layout_of
 from lance_spark.scan.vectors.details import VECTOR, details_of, index_type_of
@@ -173,7 +174,7 @@ def commit_built(
     moved = moved_rows(table)
     removed: list[table_pb2.IndexMetadata] = []
     kept: list[table_pb2.IndexMetadata] = []
-    for existing in indexes.section_of(table.manifest).indices:
+    for existing in checked_section(table.paths, table.manifest).indices:
         if existing.name != name:
             continue
         if list(existing.fields) != [field_id]:

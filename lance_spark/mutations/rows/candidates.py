@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.scan.pruning.candidates import TableIndexes
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.take import RowFinder
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.indexes.sections import read_section
 from lance_spark.table.open import OpenTable
 
 #: Physical rows by the id of the fragment; None for all rows.
@@ -30,7 +30,7 @@ def candidate_rows(
         return None
     indexes = TableIndexes(
         table.paths,
-        read_section(table.manifest),
+        checked_section(table.paths, table.manifest),
         table.manifest.flags.stable_row_ids,
         fragments,
         lambda row_ids: RowFinder(table, fragments).find(row_ids),

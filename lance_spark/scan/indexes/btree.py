@@ -55,7 +55,7 @@ from lance_spark.table.indexes import sections as indexes
 
 KIND = "BTREE"
 #: Supported versions of the index.
-_VERSIONS = (0, 1)
+VERSIONS = (0, 1)
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 VALUES, IDS = "values", "ids"
 DATA_COLUMNS = [VALUES, IDS]
@@ -103,7 +103,7 @@ class Pages:
 
 def is_btree(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment is a BTREE of a supported version that has all rows."""
-    return indexes.is_single_column_index(index, KIND, _VERSIONS) and not indexes.may_lack_rows(
+    return indexes.is_single_column_index(index, KIND, VERSIONS) and not indexes.may_lack_rows(
         index
     )
 

@@ -42,6 +42,7 @@ from lance_spark.scan.pruning.btree_bounds import (
     min_max,
     read_bounds,
 )
+from lance_spark.scan.pruning.coverage import checked_section
 from lance_spark.scan.pruning.overlaid_rows import is_overlaid, value_fields
 from lance_spark.scan.pruning.zone_maps import Zones
 from lance_spark.scan.pruning.zone_places import starts_of
@@ -179,7 +180,7 @@ class _ColumnStatistics:
         check_columns(table.manifest, path[:1])
         segments = [
             index
-            for index in indexes.read_section(table.manifest).indices
+            for index in checked_section(table.paths, table.manifest).indices
             if list(index.fields) == [path[-1].id]
         ]
         if not any(is_btree(index) or zone_maps.is_zone_map(index) for index in segments):

@@ -139,13 +139,13 @@ def prune_rewritten_columns(
     if not indexed:
         return
     field_ids = related_fields(fields, indexed)
-    old_paths = {fragment.id: _paths_by_field(fragment, field_ids) for fragment in before}
+    old_paths = {fragment.id: paths_by_field(fragment, field_ids) for fragment in before}
     changes: dict[frozenset[int], list[int]] = {}
     for fragment in after:
         old = old_paths.get(fragment.id)
         if old is None:
             continue
-        new = _paths_by_field(fragment, field_ids)
+        new = paths_by_field(fragment, field_ids)
         # An all-null column had no file before: its first file counts as a change.
         changed = frozenset(number for number, path in new.items() if old.get(number) != path)
         if changed:
@@ -403,5 +403,6 @@ def _covered_fragments(section: table_pb2.IndexSection, bitmap: BitMap) -> BitMa
     return None if content is None else fragment_reuse.remap_fragments(bitmap, content)
 
 
-def _paths_by_field(fragment: table_pb2.DataFragment, field_ids: frozenset[int]) -> dict[int, str]:
+def paths_by_field(fragment: table_pb2.DataFragment, field_ids: frozenset[int]) -> dict[int, str]:
+    """Return the path of the data file of each of some fields that a fragment has files of."""
     return {n: file.path for file in fragment.files for n in field_ids.intersection(file.fields)}

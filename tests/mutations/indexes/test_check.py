@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -431,7 +432,8 @@ def test_an_unknown_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     path = tmp_path / "t.lance"
     small(path)
     with monkeypatch.context() as patch:
-        patch.setattr(builders.Builder, "version_in", lambda *_, **__: 7)
+        newer = dataclasses.replace(builders.BUILDERS["BITMAP"], version=7)
+        patch.setitem(builders.BUILDERS, "BITMAP", newer)
         build(path, "BITMAP")
     with pytest.raises(UnsupportedFeatureError, match="has version 7, which is unknown"):
         checked(path)

@@ -55,7 +55,7 @@ def merge(
 
 
 class _Keep:
-    """Returns the rows of a window that stay, with their newest addresses."""
+    """Returns the rows of a window that stay, with their ids or newest addresses."""
 
     def __init__(self, kept: KeptRows | None, name: str) -> None:
         self._kept, self._name = kept, name
@@ -65,7 +65,7 @@ class _Keep:
         if ids.null_count:
             raise CorruptFileError(f"{self._name}: ids must not be null; create the index again")
         if self._kept is not None:
-            words, stays = self._kept.addresses(ids.to_numpy())
+            words, stays = self._kept.rows(ids.to_numpy())
             ids = pa.array(words)
             if not stays.all():
                 places = pa.array(np.flatnonzero(stays))

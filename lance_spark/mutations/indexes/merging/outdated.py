@@ -29,9 +29,7 @@ from lance_spark.table.rows.ids import created_versions_of
 
 #: Types of indexes with row ids in tables with stable row ids, of which pylance uses the answers of
 #: all segments, also for rows that a newer segment has.
-_BY_ROW_ID = frozenset({"BITMAP", "JSON", "LABEL_LIST", "RTREE", INVERTED})
-#: The same, if columns were rewritten in place.
-_COMBINED = _BY_ROW_ID | {"BTREE"}
+_BY_ROW_ID = frozenset({"BITMAP", "BTREE", "JSON", "LABEL_LIST", "RTREE", INVERTED})
 #: Most versions whose transactions are read.
 _MAX_VERSIONS = 1_000
 
@@ -60,7 +58,7 @@ def num_outdated(
     ------
     CorruptTableError, CorruptFileError, StorageError
     """
-    if type_name not in _COMBINED or not new or not segments:
+    if type_name not in _BY_ROW_ID or not new or not segments:
         return 0
     if any(TOMBSTONE in file.fields for fragment in new for file in fragment.files):
         # A column was rewritten in place. The files of all segments may have its older values.
@@ -79,9 +77,8 @@ def num_outdated(
         )
         if all(segment.dataset_version < created for segment in segments):
             return 0
-        if type_name in _BY_ROW_ID:
-            # An update keeps the ids of rows. Files have rows that were created before them.
-            oldest = created
+        # An update keeps the ids of rows. Files have rows that were created before them.
+        oldest = created
     rewritten = last_rewrite(table, segments)
     if rewritten is None:
         # The versions that would show a rewrite were removed, or are too many. A segment can have

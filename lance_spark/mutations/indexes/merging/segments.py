@@ -17,8 +17,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
-#: Types whose files have addresses. An entry of a deleted row does no harm there: no new row gets
-#: its address. But a row that was updated keeps its row id.
+#: Types of which an entry of a deleted row does no harm, if it is an address: no new row gets its
+#: address. But a row that was updated keeps its row id.
 _BY_ADDRESS = frozenset({"BTREE", "ZONEMAP", "BLOOMFILTER"})
 
 
@@ -55,7 +55,7 @@ class MergedSegment:
         """
         has_addresses = indexes.holds_addresses(self.segment, self.stable_row_ids)
         live = None
-        if indexes.type_of_index(self.segment) not in _BY_ADDRESS:
+        if not has_addresses or indexes.type_of_index(self.segment) not in _BY_ADDRESS:
             live = sets_of(live_rows(task, self.fragments, ROW_ID))
         kept = KeptRows(
             indexes.fragment_bitmap(self.segment) or BitMap(),

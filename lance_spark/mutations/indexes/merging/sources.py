@@ -50,8 +50,12 @@ class KeptRows:
         return words, exists & in_fragments(words, self.fragments)
 
     def rows(self, words: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
-        """Return the newest addresses, or the ids, of rows, and which of the rows are live."""
-        assert self._live is not None, "the live rows are needed"
+        """Return the newest addresses, or the ids, of rows, and which of the rows are live.
+
+        Addresses of deleted rows stay, if the live rows are not known.
+        """
+        if self._live is None:
+            return self.addresses(words)
         stays = np.ones(len(words), np.bool_)
         if self._moved is not None:
             words, stays = self.addresses(words)
