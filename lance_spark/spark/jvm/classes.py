@@ -352,6 +352,12 @@ def call_static(spark: Any, owner: Any, name: str, argument: Any) -> Any:
     return owner.getMethod(name, types).invoke(None, arguments)
 
 
+def is_stack_overflow(error: BaseException) -> bool:
+    """Return whether an error is an overflow of a stack in the JVM."""
+    java = getattr(error, "java_exception", None)
+    return java is not None and java.getClass().getName() == "java.lang.StackOverflowError"
+
+
 def java_error() -> Any:
     """Return the class of the errors that calls of Java raise."""
     from py4j.protocol import Py4JJavaError

@@ -18,6 +18,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
+from lance_spark.spark.jvm.classes import is_stack_overflow
 from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.quoting import has_star
@@ -116,9 +117,9 @@ def named_columns(dataset: Dataset, *expressions: str | Column | None) -> list[s
     list of str
         Columns of the table in its order, then columns of `META_FIELDS`.
     """
-    text = "\n".join(
-        str(expression) for expression in expressions if expression is not None
-    ).lower()
+    with _depth_errors():
+        texts = [str(expression) for expression in expressions if expression is not None]
+    text = "\n".join(texts).lower()
     return [name for name in (*dataset.schema.names, *META_FIELDS) if is_named(name, text)]
 
 
@@ -192,10 +193,11 @@ def analyze(
         schema = schema_of(handle, dataset, [*names, ROW_ADDRESS.name])
         empty = _aliased(handle, handle.spark.createDataFrame([], schema))
         try:
-            rows = empty if predicate is None else empty.where(predicate)
-            selected = rows.select(*values) if values else rows
-            # Spark Connect analyses when it is asked for the schema.
-            _ = selected.schema
+            with _depth_errors():
+                rows = empty if predicate is None else empty.where(predicate)
+                selected = rows.select(*values) if values else rows
+                # Spark Connect analyses when it is asked for the schema.
+                _ = selected.schema
         except AnalysisException:
             continue
         return names, selected
@@ -209,6 +211,20 @@ def analyze(
     with analysis_errors("expressions"):
         _ = rows.select(*values).schema
     raise AssertionError("the second analysis returns or raises")
+
+
+@contextmanager
+def _depth_errors() -> Iterator[None]:
+    """Turn an overflow of Spark's stack into `InvalidInputError`."""
+    try:
+        yield
+    except Exception as error:
+        if not is_stack_overflow(error):
+            raise
+        raise InvalidInputError(
+            "a condition or an expression is nested too deep for Spark: it overflows the stack of "
+            "the JVM; use isin for many values, or write the condition as a text"
+        ) from None
 
 
 @contextmanager

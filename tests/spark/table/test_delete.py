@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,7 @@ def test_wrong_conditions_change_nothing(spark: Any, path: Path) -> None:
         (F.col("id") + 1, "BOOLEAN"),
         ("id +", "end of input"),
         (7, "SQL"),
+        (functools.reduce(operator.or_, [F.col("id") == n for n in range(5_000)]), "too deep"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
             table.delete(condition)  # type: ignore[arg-type]
