@@ -82,14 +82,16 @@ def loaded(
         # Rows that a statement changes are read with the types that it writes.
         options["blob_handling"] = blobs
     arrow = dataset._stored_schema(blob_handling=blobs)
-    description = described(dataset, catalog_schema(arrow), options)
+    description = described(entry, dataset, catalog_schema(arrow), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
         description["has_key"] = bool(primary_key(dataset._table.schema))
     return description
 
 
-def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any]) -> dict[str, Any]:
+def described(
+    entry: TableEntry, dataset: Dataset, columns: StructType, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the description of a version of a table for the JVM.
 
     Parameters
@@ -100,7 +102,10 @@ def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any])
     return {
         "schema": columns.json(),
         "options": dict(options),
-        "properties": properties.of_table(dataset, dataset._stored_schema()),
+        "properties": {
+            **properties.of_table(dataset, dataset._stored_schema()),
+            **properties.of_place(entry),
+        },
         "version": dataset.version,
         "identity": identity_text(dataset._table.manifest),
         "row_columns": [

@@ -47,6 +47,7 @@ public class Extension extends AbstractFunction1 {
     if (Versions.joinsNearest()) {
       target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
     }
+    target.injectPostHocResolutionRule(new NewTableRuleOfSession());
     target.injectPlannerStrategy(new SelectiveFilterOfSession());
     target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
     target.injectPlannerStrategy(new KeysStrategyOfSession());
@@ -65,6 +66,7 @@ public class Extension extends AbstractFunction1 {
       StatementParser.addTo((SparkSession) session);
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
+      NewTableRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -146,6 +148,12 @@ public class Extension extends AbstractFunction1 {
   public static class NearestJoinRuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new NearestJoinRule();
+    }
+  }
+
+  public static class NewTableRuleOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new NewTableRule();
     }
   }
 
