@@ -23,11 +23,18 @@ class TableEntry:
         Properties in the namespace, not the properties of the table itself.
     storage_options : mapping, not shown by `repr`
         Settings of the store of the table.
+    is_external : bool
+        Whether the table is named by its path, and not by the namespace.
+    chosen : bool
+        Whether the namespace has chosen the location, so that a new table of the name would be
+        there or at another location that the namespace chooses.
     """
 
     location: str
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    is_external: bool = False
+    chosen: bool = False
 
     def has_version(self) -> bool:
         """Return whether there is a table, of any client.

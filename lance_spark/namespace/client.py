@@ -190,7 +190,7 @@ class ClientNamespace(Namespace):
         returned = _texts(answer.get("storage_options"))
         renewable = with_source(returned, self._impl, self._properties, identifier)
         options = {**self._options, **renewable}
-        return TableEntry(location, _texts(answer.get("properties")), options)
+        return TableEntry(location, _texts(answer.get("properties")), options, chosen=True)
 
     def _listed(self, operation: str, parent: Identifier, key: str) -> list[str]:
         names: set[str] = set()

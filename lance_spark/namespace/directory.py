@@ -16,6 +16,7 @@ other clients.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -47,6 +48,9 @@ from lance_spark.table.removal import delete_files
 _SUFFIX = ".lance"
 _DEREGISTERED = ".lance-deregistered"
 _NAMESPACE, _TABLE = "namespace", "table"
+_LOCATION = "location"
+#: What the folder of a table in a namespace has before the name.
+_CHOSEN = re.compile("[0-9a-f]{8}")
 
 
 class DirectoryNamespace(Namespace):
@@ -94,8 +98,20 @@ class DirectoryNamespace(Namespace):
     def create_namespace(
         self, identifier: Identifier, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Create a namespace; see `Namespace`."""
+        """Create a namespace; see `Namespace`.
+
+        Raises
+        ------
+        UnsupportedError
+            The properties have a location: the folders of all tables are directly in the root.
+        """
         text = text_of(identifier)
+        if properties and _LOCATION in properties:
+            raise UnsupportedError(
+                f"{self._store.display}: namespace {display(identifier)} cannot be at "
+                f"{properties[_LOCATION]}, because the tables of all namespaces are in the root; "
+                "leave LOCATION out, or use another catalog with that root"
+            )
 
         def change(rows: pa.Table) -> pa.Table:
             self._check_namespace(rows, identifier[:-1])
@@ -154,7 +170,7 @@ class DirectoryNamespace(Namespace):
         rows = self._catalog.rows()
         if len(identifier) > 1:
             self._check_new(rows, identifier)
-            return self._entry(f"{secrets.token_hex(4)}_{text}")
+            return self._entry(f"{secrets.token_hex(4)}_{text}", text)
         folder = text + _SUFFIX
         self._check_new(rows, identifier, folder)
         if self._has_files(folder):
@@ -165,7 +181,7 @@ class DirectoryNamespace(Namespace):
                 f"{self._store.display}: {folder} has the files of a table that was deregistered; "
                 "drop the table to delete them, or choose another name"
             )
-        return self._entry(folder)
+        return self._entry(folder, text)
 
     def check_location(self, identifier: Identifier, location: str) -> None:
         """Check that a location is below the root; see `Namespace`."""
@@ -241,10 +257,10 @@ class DirectoryNamespace(Namespace):
         text = text_of(identifier)
         row = _row(rows, text, _TABLE)
         if row is not None:
-            return self._entry(self._location(row), self._properties(row))
+            return self._entry(self._location(row), text, self._properties(row))
         folder = text + _SUFFIX
         if len(identifier) == 1 and self._has_files(folder) and self._is_registered(folder):
-            return self._entry(folder)
+            return self._entry(folder, text)
         return None
 
     def _forget(self, identifier: Identifier, *, with_files: bool = False) -> TableEntry:
@@ -305,8 +321,14 @@ class DirectoryNamespace(Namespace):
         if identifier and _row(rows, text_of(identifier), _NAMESPACE) is None:
             raise self._no_namespace(identifier)
 
-    def _entry(self, location: str, properties: Mapping[str, str] | None = None) -> TableEntry:
-        return TableEntry(self._store.below(location).uri, properties or {}, self._options)
+    def _entry(
+        self, folder: str, text: str, properties: Mapping[str, str] | None = None
+    ) -> TableEntry:
+        chosen = folder == text + _SUFFIX or bool(
+            _CHOSEN.fullmatch(folder.removesuffix(f"_{text}"))
+        )
+        uri = self._store.below(folder).uri
+        return TableEntry(uri, properties or {}, self._options, chosen=chosen)
 
     def _location(self, row: Mapping[str, Any]) -> str:
         """Return the folder of a table, which must be below the root."""

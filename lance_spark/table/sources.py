@@ -7,6 +7,7 @@
 | Dataset, also of pyarrow; Scanner of pyarrow | a scan of all rows |
 | object with `__arrow_c_stream__`: DataFrame of polars, relation of DuckDB | the stream |
 | DataFrame of pandas | columns, and the index if it is not a plain range |
+| Dataset and IterableDataset of Hugging Face | the rows that it selects, in its order |
 | mapping of names to values; list of mappings | columns; rows |
 """
 
@@ -22,6 +23,9 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.matrices import holds_matrices, without_sliced_matrices
 
 Rows = tuple[pa.Schema, Iterable[pa.RecordBatch]]
+
+#: Rows at a time of a dataset of Hugging Face: as many as it gives by default.
+_ROWS = 1000
 
 
 def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
@@ -67,7 +71,9 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
         return data.schema, [data]
     if isinstance(data, pa.RecordBatchReader):
         return data.schema, data
-    if _is_pandas(data):
+    if _is_of("datasets", data) and hasattr(data, "with_format"):
+        return _of_hugging_face(data)
+    if _is_of("pandas", data) and hasattr(data, "columns"):
         return _converted(_built(pa.Table.from_pandas, data, schema), None)
     own = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
     if isinstance(own, pa.Schema) and hasattr(data, "to_batches"):
@@ -95,9 +101,22 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
     return first.schema, chain([first], _checked(batches, first.schema))
 
 
-def _is_pandas(data: Any) -> bool:
-    # Not imported: a DataFrame exists only if pandas is loaded.
-    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+def _is_of(package: str, data: Any) -> bool:
+    # Not imported: an object of the package exists only if the package is loaded.
+    return type(data).__module__.partition(".")[0] == package
+
+
+def _of_hugging_face(data: Any) -> Rows:
+    # Its table has all rows, also those that a filter has left out.
+    tables = iter(data.with_format("arrow").iter(_ROWS))
+    if data.features is not None:
+        schema = data.features.arrow_schema
+    else:
+        first = next(tables, None)
+        if first is None:
+            raise InvalidInputError("data has no rows, so its schema is unknown: set its features")
+        schema, tables = first.schema, chain([first], tables)
+    return schema, (batch for table in tables for batch in table.cast(schema).to_batches())
 
 
 def _built(make: Any, values: Any, schema: pa.Schema | None) -> Any:

@@ -55,3 +55,14 @@ def test_arguments_are_checked(dataset: lance_spark.Dataset) -> None:
         to_iterable_dataset(dataset, batch_size=0)
     with pytest.raises(InvalidInputError):
         to_iterable_dataset(dataset, ["nothing"])
+
+
+def test_datasets_are_written(tmp_path: Path) -> None:
+    """With the rows that they select, in their order; other clients find their features."""
+    rows = datasets.Dataset.from_dict({"id": list(range(2500)), "text": [None, "a"] * 1250})
+    chosen = rows.filter(lambda row: row["id"] % 2).sort("id", reverse=True)
+    for data in (chosen, chosen.to_iterable_dataset()):
+        table = lance_spark.write_dataset(data, tmp_path / "t", mode="overwrite").to_table()
+        assert table["id"].to_pylist() == list(range(2499, 0, -2))
+        assert set(table["text"].to_pylist()) == {"a"}
+        assert datasets.Features.from_arrow_schema(table.schema) == rows.features

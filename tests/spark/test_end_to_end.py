@@ -293,6 +293,8 @@ def test_a_table_of_the_catalog_is_read_and_not_written(
     spark: Any, write: Write, tmp_path: Path
 ) -> None:
     uri = tmp_path / "t.lance"
+    spark = spark.newSession()
+    spark.conf.set("spark.sql.catalog.spark_catalog", "builtin")
     write(spark.range(5))
     spark.sql(
         f"CREATE TABLE lance_cat USING lance LOCATION '{uri}' COMMENT 'x' TBLPROPERTIES ('a'='b')"

@@ -117,7 +117,7 @@ class Catalog:
     def path_entry(self, path: str) -> TableEntry:
         """Return the entry of a table that is named by its path."""
         storage = {name.removeprefix("storage."): v for name, v in self._storage.items()}
-        return TableEntry(path, {}, storage)
+        return TableEntry(path, {}, storage, is_external=True)
 
 
 def entry_of(function: str, arguments: Mapping[str, Any]) -> TableEntry:
@@ -132,7 +132,7 @@ def entry_of(function: str, arguments: Mapping[str, Any]) -> TableEntry:
     if "catalog" in arguments:
         return Catalog.of(arguments).describe(arguments)
     if is_path(arguments):
-        return TableEntry(arguments["name"], {}, {})
+        return TableEntry(arguments["name"], {}, {}, is_external=True)
     raise InvalidInputError(
         f"{function}: {arguments['name']} is not a table of a catalog of Lance tables; write its "
         "name with its catalog, such as 'lance.db.t', or its path"

@@ -19,11 +19,14 @@ import pyarrow as pa
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
+from lance_spark.file.schema.logical_types import ARROW_JSON, EXTENSION_NAME
 from lance_spark.file.schema.schema import Schema
+from lance_spark.namespace import TableEntry
 from lance_spark.spark.options.names import COLUMN_KEYS, PARTITION_BY, SYNONYMS
 from lance_spark.spark.options.options import DEFAULT_BLOB_HANDLING
 from lance_spark.spark.options.values import column_names
 from lance_spark.spark.read.projection import find
+from lance_spark.spark.types.field_metadata import JSON_MARK
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write import new_table
 from lance_spark.storage.uri import parse_uri
@@ -33,12 +36,15 @@ LOCATION = "location"
 PROVIDER = "provider"
 #: Spark's name of the default collation of a table.
 COLLATION = "collation"
+#: Properties by which Spark tells whether a table is external, and whether SHOW CREATE TABLE needs
+#: its location.
+_EXTERNAL, _CHOSEN_LOCATION = "external", "is_managed_location"
 #: Properties that are options of the write which creates the table.
 WRITE_PROPERTIES = ("enable_stable_row_ids", "data_storage_version")
 #: Properties that Spark itself sets and reads.
 RESERVED = frozenset(
     {
-        *(PROVIDER, LOCATION, "owner", "external", "is_managed_location", "table_type"),
+        *(PROVIDER, LOCATION, "owner", _EXTERNAL, _CHOSEN_LOCATION, "table_type"),
         new_table.COLLATION,
     }
 )
@@ -138,6 +144,12 @@ def of_table(dataset: Dataset) -> dict[str, str]:
     }
 
 
+def of_place(entry: TableEntry) -> dict[str, str]:
+    """Return the properties that say what Spark may tell of the location of a table."""
+    names = {_EXTERNAL: entry.is_external, _CHOSEN_LOCATION: entry.chosen}
+    return {name: "true" for name, is_so in names.items() if is_so}
+
+
 def check_changeable(name: str) -> None:
     """Refuse to set or remove a property that a table has from its creation.
 
@@ -154,6 +166,8 @@ def check_changeable(name: str) -> None:
 
 def _column_options(schema: pa.Schema) -> Iterator[tuple[str, str]]:
     for field in to_spark_schema(schema):
+        if field.metadata.get(EXTENSION_NAME) == ARROW_JSON:
+            yield f"{field.name}.{JSON_MARK}", "true"
         for key, value in field.metadata.items():
             option = _COLUMN_OPTIONS.get(key)
             if option == "lance.encoding":

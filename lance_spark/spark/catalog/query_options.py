@@ -56,7 +56,7 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     options = {**options_of(entry), **reference, **query}
     parsed = ReadOptions.parse(options)
     dataset = open_table(parsed)
-    return tables.described(dataset, _schema(parsed, dataset), options)
+    return tables.described(entry, dataset, _schema(parsed, dataset), options)
 
 
 def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:

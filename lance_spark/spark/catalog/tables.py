@@ -80,7 +80,7 @@ def loaded(
     dataset, reference = opened(entry, version, timestamp)
     options = {**options_of(entry), **reference}
     arrow = dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING)
-    description = described(dataset, catalog_schema(arrow), options)
+    description = described(entry, dataset, catalog_schema(arrow), options)
     if for_write:
         description["large"] = dataset._table.manifest.has_rows(MIN_TABLE_ROWS)
         # Only statements that write see partitions: they have no part in a read, and none in the
@@ -101,7 +101,9 @@ def _partition_by(dataset: Dataset) -> list[str]:
     return []
 
 
-def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any]) -> dict[str, Any]:
+def described(
+    entry: TableEntry, dataset: Dataset, columns: StructType, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the description of a version of a table for the JVM.
 
     Parameters
@@ -112,7 +114,7 @@ def described(dataset: Dataset, columns: StructType, options: Mapping[str, Any])
     return {
         "schema": columns.json(),
         "options": dict(options),
-        "properties": properties.of_table(dataset),
+        "properties": {**properties.of_table(dataset), **properties.of_place(entry)},
         "version": dataset.version,
         "identity": identity_text(dataset._table.manifest),
         "row_columns": [

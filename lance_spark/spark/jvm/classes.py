@@ -74,6 +74,7 @@ metastore/
     SessionPaths            procedures, which get the paths of its tables
     Entries                 entries of the metastore
     NewSessionTable, OtherNewTable          tables that a statement creates or replaces
+    NewTableRule            refuses new tables where the catalog of the session is not extended
 functions/
     VectorFunctions         the functions of vectors
     VectorDistance, UnitVector              what they compute

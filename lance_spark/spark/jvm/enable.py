@@ -88,7 +88,11 @@ REDACTION_FOR_CLUSTERS = f"{_DEFAULT_REDACTION}|{REDACTION_PATTERN}"
 
 
 def enable(
-    spark: SparkSession, catalog: str = CATALOG, *, session_catalog: bool = False, **options: str
+    spark: SparkSession,
+    catalog: str = CATALOG,
+    *,
+    session_catalog: bool | None = None,
+    **options: str,
 ) -> None:
     """Enable push-down, and a catalog of Lance tables.
 
@@ -108,9 +112,10 @@ def enable(
     spark : SparkSession
     catalog : str
         Name of the catalog.
-    session_catalog : bool
-        Also extend the catalog of the session, ``spark_catalog``: ``CREATE TABLE t USING lance``
-        makes a table that all statements can change. Tables of other formats stay as they are.
+    session_catalog : bool, optional
+        Whether to extend the catalog of the session, ``spark_catalog``, too: ``CREATE TABLE t USING
+        lance`` makes a table that all statements can change. Tables of other formats stay as they
+        are. By default, it is extended unless another class extends it.
     **options : str
         Options of the catalog, as in the settings ``spark.sql.catalog.NAME.OPTION``: ``root`` is
         the folder of the tables, by default the warehouse folder of the session. Spark reads them
@@ -120,7 +125,7 @@ def enable(
     Raises
     ------
     InvalidOptionError
-        Another class extends the catalog of the session.
+        Another class extends the catalog of the session, and `session_catalog` is true.
     UnsupportedError
         The JVM cannot compile the classes, the Python of Spark's workers lacks this package, or the
         session is a client of a Spark Connect server that takes no classes.
@@ -137,12 +142,15 @@ def enable(
             stacklevel=2,
         )
         return
-    if session_catalog:
+    extends = session_catalog
+    if session_catalog is None:
+        extends = _may_extend(spark)
+    elif session_catalog:
         _check_session_catalog(spark)
     if is_connect(spark):
         connect.enable_rules(spark)
         _set_catalog(spark, catalog, options)
-        if session_catalog:
+        if extends:
             _set_session_catalog(spark, options)
         redact(spark)
         return
@@ -158,8 +166,10 @@ def enable(
     extension.newInstance().apply(spark._jsparkSession.extensions())
     if takes_jars(spark):
         _add_catalog(spark, catalog, options)
-        if session_catalog:
-            _set_session_catalog(spark, options)
+        if extends:
+            shared = spark.sparkContext._jsc.sc().conf()
+            for key, value in _set_session_catalog(spark, options).items():
+                shared.set(key, value)
         call_static(spark, extension, "addTo", spark._jsparkSession)
 
 
@@ -187,12 +197,21 @@ def _set_catalog(spark: Any, name: str, options: Mapping[str, str]) -> dict[str,
     return values
 
 
+def _may_extend(spark: Any) -> bool:
+    """Return whether no other class extends the catalog of a session."""
+    return _session_catalog_class(spark) in ("builtin", SESSION_CATALOG_CLASS)
+
+
+def _session_catalog_class(spark: Any) -> str:
+    return str(spark.conf.get(SESSION_CATALOG, "builtin"))
+
+
 def _check_session_catalog(spark: Any) -> None:
-    current = str(spark.conf.get(SESSION_CATALOG, "builtin"))
-    if current not in ("builtin", SESSION_CATALOG_CLASS):
+    if not _may_extend(spark):
         raise InvalidOptionError(
-            f"setting {SESSION_CATALOG} is {current}, and only one class can extend the catalog "
-            "of the session: leave session_catalog out, and use tables of another catalog"
+            f"setting {SESSION_CATALOG} is {_session_catalog_class(spark)}, and only one class can "
+            "extend the catalog of the session: leave session_catalog out, and use tables of "
+            "another catalog"
         )
 
 
@@ -205,10 +224,15 @@ def session_catalog_settings(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _set_session_catalog(spark: Any, options: Mapping[str, str]) -> None:
-    """Extend the catalog of a session. Spark reads the setting for each statement."""
-    for name, value in session_catalog_settings(options).items():
+def _set_session_catalog(spark: Any, options: Mapping[str, str]) -> dict[str, str]:
+    """Extend the catalog of a session, and return the settings.
+
+    Spark reads them for each statement.
+    """
+    settings = session_catalog_settings(options)
+    for name, value in settings.items():
         spark.conf.set(name, value)
+    return settings
 
 
 def is_enabled(spark: SparkSession) -> bool:

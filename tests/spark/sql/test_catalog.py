@@ -37,6 +37,7 @@ def test_namespaces(catalog: TestCatalog) -> None:
     assert catalog.sql("SHOW NAMESPACES IN CAT.db") == [("db.inner",)]
     assert ("Comment", "a place") in catalog.sql("DESCRIBE NAMESPACE EXTENDED CAT.db")
     assert "[SCHEMA_ALREADY_EXISTS]" in catalog.refusal("CREATE NAMESPACE CAT.db")
+    assert "leave LOCATION out" in catalog.refusal("CREATE NAMESPACE CAT.placed LOCATION '/x'")
     assert "[SCHEMA_NOT_EMPTY]" in catalog.refusal("DROP NAMESPACE CAT.db")
     assert "[SCHEMA_NOT_FOUND]" in catalog.refusal("SHOW TABLES IN CAT.nope")
     catalog.run(["CREATE TABLE CAT.gone.t AS SELECT 1 AS id", "DROP NAMESPACE CAT.gone CASCADE"])
@@ -56,6 +57,17 @@ def test_show_and_describe_statements(catalog: TestCatalog) -> None:
     assert "_rowaddr" in [row.col_name for row in described]
     for statement in "ANALYZE TABLE CAT.db.t COMPUTE STATISTICS", "MSCK REPAIR TABLE CAT.db.t":
         assert "[NOT_SUPPORTED_COMMAND_FOR_V2_TABLE]" in catalog.refusal(statement)
+
+
+def test_methods_of_the_catalog_in_the_root(catalog: TestCatalog, settings: Any) -> None:
+    catalog.sql("CREATE TABLE CAT.of_root AS SELECT 1 AS id")
+    catalog.sql(f"USE {catalog.name}")
+    tables = catalog.spark.catalog.listTables()
+    assert [(table.name, table.namespace, table.tableType) for table in tables] == [
+        ("of_root", [], "MANAGED")
+    ]
+    assert catalog.spark.catalog.listTables("db")[0].name == "t"
+    catalog.sql("DROP TABLE CAT.of_root")
 
 
 def test_tables_that_are_not_found(catalog: TestCatalog) -> None:

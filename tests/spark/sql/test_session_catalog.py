@@ -47,14 +47,13 @@ class Database:
 
 @pytest.fixture(scope="module")
 def db(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """A database. After the module, the session has Spark's own catalog again."""
+    """A database in the catalog of the session, which `enable` extends."""
     folder = tmp_path_factory.mktemp("own")
     spark.sql(f"CREATE DATABASE own LOCATION '{folder}'")
     spark.sql("CREATE TABLE own.plain USING parquet AS SELECT 1 AS id")
-    lance_spark.enable(spark, session_catalog=True)
+    lance_spark.enable(spark)
     yield Database(spark, folder)
     spark.sql("DROP DATABASE own CASCADE")
-    spark.conf.unset("spark.sql.catalog.spark_catalog")
 
 
 def test_rows_of_a_managed_table(db: Database) -> None:
@@ -161,6 +160,46 @@ def test_tables_with_a_location(db: Database, tmp_path: Path) -> None:
     # Spark passes on the options of such a table, also in a session without the extension.
     db.sql(f"CREATE TABLE DB.old USING lance OPTIONS (path '{path}', version '1')")
     assert db.sql("SELECT count(*) FROM DB.old") == [(2,)]
+
+
+def test_managed_and_external_tables(db: Database, tmp_path: Path) -> None:
+    """As of Parquet tables: what Spark tells of them, and statements that make them again."""
+    columns = (
+        "(id INT NOT NULL DEFAULT 5 COMMENT 'it\\'s \"an\" id', e ARRAY<FLOAT>, j STRING, "
+        "c STRING COLLATE UTF8_LCASE, ch CHAR(4), n STRUCT<a: ARRAY<STRUCT<b: INT COMMENT 'deep'>>>)"
+    )
+    told = []
+    for form in ("parquet", "lance"):
+        db.spark.range(1).write.format(form).save(f"{tmp_path}/{form}")
+        db.sql(f"CREATE TABLE DB.external USING {form} LOCATION '{tmp_path}/{form}'")
+        db.sql(f"CREATE TABLE DB.managed {columns} USING {form}")
+        names = ("own.external", "own.managed")
+        texts = [db.sql(f"SHOW CREATE TABLE {name}")[0][0] for name in names]
+        told.append(
+            [
+                [db.spark.catalog.getTable(name).tableType for name in names],
+                ["LOCATION" in text for text in texts],
+            ]
+        )
+        types = [
+            [row[1] for row in db.sql(f"DESC EXTENDED {name}") if row[0] == "Type"]
+            for name in names
+        ]
+        assert types == [["EXTERNAL"], ["MANAGED"]]
+        db.sql("DROP TABLE DB.external")
+        db.sql("DROP TABLE DB.managed")
+    assert told[0] == told[1]
+    properties = "('e.arrow.fixed-size-list.size' = '2', 'j.arrow.json' = 'true', 'own' = 'x')"
+    db.sql(f"CREATE TABLE DB.m {columns} USING lance COMMENT 'all' TBLPROPERTIES {properties}")
+    made, own = db.pylance("m").schema, db.pylance("m").metadata
+    text = db.sql("SHOW CREATE TABLE DB.m")[0][0]
+    db.sql("DROP TABLE DB.m")
+    db.spark.sql(text)
+    again = db.pylance("m")
+    assert again.schema.equals(made, check_metadata=True)
+    assert again.metadata == own
+    db.sql("DROP TABLE DB.m")
+    assert not (db.folder / "m").exists()
 
 
 def test_a_table_without_its_files_can_be_dropped(db: Database, tmp_path: Path) -> None:
@@ -299,9 +338,31 @@ def test_tables_like_others(db: Database) -> None:
         assert not db.spark.catalog.tableExists(f"own.{name}")
 
 
-def test_another_extension_is_kept(spark: Any) -> None:
+def test_a_catalog_is_extended_unless_another_class_extends_it(spark: Any) -> None:
+    setting = "spark.sql.catalog.spark_catalog"
     session = spark.newSession()
-    session.conf.set("spark.sql.catalog.spark_catalog", "io.delta.DeltaCatalog")
+    session.conf.set(setting, "io.delta.DeltaCatalog")
     with pytest.raises(InvalidOptionError, match="only one class can extend"):
         lance_spark.enable(session, session_catalog=True)
-    assert session.conf.get("spark.sql.catalog.spark_catalog") == "io.delta.DeltaCatalog"
+    lance_spark.enable(session)
+    assert session.conf.get(setting) == "io.delta.DeltaCatalog"
+    session.conf.set(setting, "builtin")
+    lance_spark.enable(session, session_catalog=False)
+    # The catalog of the session is in use already, in the class that Spark has for it.
+    session.sql("CREATE TABLE IF NOT EXISTS plain_table USING parquet AS SELECT 1 AS id")
+    for create in (
+        lambda: session.sql("CREATE TABLE mine (id INT) USING lance"),
+        lambda: session.sql("CREATE OR REPLACE TABLE mine USING lance AS SELECT 1 AS id"),
+        lambda: session.range(1).write.format("lance").saveAsTable("mine"),
+        lambda: session.catalog.createTable("mine", source="lance", schema=session.range(1).schema),
+    ):
+        with pytest.raises(Exception, match=r"default\.mine: .* not extended: call lance_spark"):
+            create()
+        assert not session.catalog.tableExists("mine")
+    lance_spark.enable(session)
+    session.sql("CREATE TABLE mine (id INT) USING lance")
+    session.sql("INSERT INTO mine VALUES (1), (2)")
+    session.sql("DELETE FROM mine WHERE id = 1")
+    assert session.table("mine").collect() == [(2,)]
+    for table in ("mine", "plain_table"):
+        session.sql(f"DROP TABLE {table}")

@@ -94,6 +94,13 @@ public class LanceCatalog extends NamespaceCatalog
     Map arguments = ofTable(identifier);
     arguments.putAll(given);
     Map reply = call("load_table", arguments, identifier);
+    return table(identifier, reply);
+  }
+
+  private NamedTable table(Identifier identifier, Map reply) {
+    if (identifier instanceof TableName) {
+      ((TableName) identifier).describe((Map) reply.get("properties"));
+    }
     return Versions.namedTable(this, identifier, reply);
   }
 
@@ -150,7 +157,7 @@ public class LanceCatalog extends NamespaceCatalog
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     Map arguments = ofNewTable(identifier, schema, partitions, properties);
     Map reply = call("create_table", arguments, identifier);
-    return Versions.namedTable(this, identifier, reply);
+    return table(identifier, reply);
   }
 
   /* since 4.2
@@ -198,7 +205,7 @@ public class LanceCatalog extends NamespaceCatalog
     Map arguments = ofTable(identifier);
     arguments.put("changes", TableChanges.write(changes));
     Map reply = call("alter_table", arguments, identifier);
-    return Versions.namedTable(this, identifier, reply);
+    return table(identifier, reply);
   }
 
   /** Deletes a table with its files. */

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.Arrays;
+import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Identifier;
 
 /** An identifier. The compiler cannot call Identifier.of, a static method of an interface. */
@@ -20,6 +21,9 @@ public class TableName implements Identifier {
   public String name() {
     return name;
   }
+
+  /** Adds to the properties of a table what the catalog of its name knows of it. */
+  void describe(Map properties) {}
 
   public boolean equals(Object other) {
     return other instanceof Identifier

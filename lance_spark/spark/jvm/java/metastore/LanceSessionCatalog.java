@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTableType$;
 import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
@@ -366,27 +367,39 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   }
 
   private static TableName path(Identifier identifier, CatalogTable entry) {
-    return new PathName(CatalogUtils$.MODULE$.URIToString(entry.location()), identifier);
+    boolean isManaged = CatalogTableType$.MODULE$.MANAGED().equals(entry.tableType());
+    String path = CatalogUtils$.MODULE$.URIToString(entry.location());
+    return new PathName(path, identifier, isManaged);
   }
 
   /** Returns the path of a new table: its LOCATION, or its folder in the warehouse. */
   private static TableName newPath(Identifier identifier, Map properties) {
     Object location = properties.get(TableCatalog.PROP_LOCATION);
     if (location != null) {
-      return new PathName(location.toString(), identifier);
+      return new PathName(location.toString(), identifier, false);
     }
     URI folder =
         SparkSession.active().sessionState().catalog().defaultTablePath(Entries.name(identifier));
-    return new PathName(CatalogUtils$.MODULE$.URIToString(folder), identifier);
+    return new PathName(CatalogUtils$.MODULE$.URIToString(folder), identifier, true);
   }
 
   /** The path of a table as the name of a table, with the name that plans and errors show. */
   static class PathName extends TableName {
     private final Identifier shown;
+    private final boolean isManaged;
 
-    PathName(String path, Identifier shown) {
+    PathName(String path, Identifier shown, boolean isManaged) {
       super(new String[0], path);
       this.shown = shown;
+      this.isManaged = isManaged;
+    }
+
+    /** Python takes a table that is named by its path for an external one. */
+    void describe(Map properties) {
+      if (isManaged) {
+        properties.remove(TableCatalog.PROP_EXTERNAL);
+        properties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
+      }
     }
 
     public String toString() {

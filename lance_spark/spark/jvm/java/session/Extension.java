@@ -49,6 +49,7 @@ public class Extension extends AbstractFunction1 {
     if (Versions.joinsNearest()) {
       target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
     }
+    target.injectPostHocResolutionRule(new NewTableRuleOfSession());
     target.injectPlannerStrategy(new SelectiveFilterOfSession());
     target.injectPlannerStrategy(new DriverRowsStrategyOfSession());
     target.injectPlannerStrategy(new KeysStrategyOfSession());
@@ -70,6 +71,7 @@ public class Extension extends AbstractFunction1 {
       ReplacedRowsRule.addTo((SparkSession) session);
       TablesBeforeFiles.addTo((SparkSession) session);
       RandomValuesRule.addTo((SparkSession) session);
+      NewTableRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -200,6 +202,12 @@ public class Extension extends AbstractFunction1 {
   public static class NearestJoinRuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new NearestJoinRule();
+    }
+  }
+
+  public static class NewTableRuleOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new NewTableRule();
     }
   }
 

@@ -5,6 +5,7 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -87,6 +88,9 @@ public class StatementParser implements InvocationHandler {
       // extension cannot replace rules of Spark before the session has its analyzer.
       TablesBeforeFiles.addTo(session);
     }
+    if ("parseMultipartIdentifier".equals(method.getName()) && isRoot((String) arguments[0])) {
+      return CollectionConverters.asScala(new ArrayList()).toSeq();
+    }
     Object[] given = arguments;
     boolean isPlan = method.getName().startsWith("parsePlan");
     if (isPlan) {
@@ -105,6 +109,17 @@ public class StatementParser implements InvocationHandler {
       return HiddenColumns.readable((String) given[0], (LogicalPlan) parsed, manager);
     }
     return parsed;
+  }
+
+  /**
+   * Returns whether a text is the name of the root of the current catalog. Methods of spark.catalog,
+   * such as listTables, take the name of the current namespace apart, which is empty there.
+   */
+  private boolean isRoot(String name) {
+    CatalogManager manager = session.sessionState().catalogManager();
+    return name.isEmpty()
+        && manager.currentNamespace().length == 0
+        && manager.currentCatalog() instanceof LanceCatalog;
   }
 
   private String rewritten(String text) {
