@@ -13,7 +13,7 @@ source, if the source is small.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -30,6 +30,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.field import Field
+from lance_spark.file.schema.json_fields import read_json, write_json
 from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import at_version, retry_on_conflict
@@ -160,6 +161,7 @@ def plan_merge(
     """Return what a merge changes in a version."""
     source = _aligned(source, dataset._table.schema, on)
     condition = _condition(clauses, dataset._table.schema, source.column_names)
+    source = _normalized(source, dataset._table.schema, {*on, *_names(condition, _SOURCE)})
     read = dict.fromkeys([*on, *_names(condition, _TARGET)])
     target = dataset.to_table(
         [*read, ROW_ADDRESS.name],
@@ -225,6 +227,27 @@ def _aligned(source: pa.Table, schema: Schema, on: Sequence[str]) -> pa.Table:
     wanted = pa.schema([input_schema(schema).field(name) for name in names])
     batches = [align(batch, wanted) for batch in source.to_batches()]
     return pa.Table.from_batches(batches, batches[0].schema if batches else wanted)
+
+
+def _normalized(source: pa.Table, schema: Schema, compared: Collection[str]) -> pa.Table:
+    """Return the source with the JSON of compared columns as the table stores it.
+
+    Raises
+    ------
+    InvalidInputError
+        A text is not valid JSON.
+    """
+    for index, name in enumerate(source.column_names):
+        field = schema.field(name)
+        if name in compared and field.has_json:
+            label, row, chunks = "merge_insert: the source", 0, []
+            for chunk in source[name].chunks:
+                stored = write_json(chunk, field, label, row)
+                chunks.append(read_json(stored, field, label))
+                row += len(chunk)
+            column = pa.chunked_array(chunks, source.schema.field(name).type)
+            source = source.set_column(index, source.schema.field(name), column)
+    return source
 
 
 def _condition(clauses: MergeClauses, schema: Schema, names: Sequence[str]) -> Predicate | None:

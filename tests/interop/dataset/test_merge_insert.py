@@ -582,3 +582,29 @@ def test_extension_types(tmp_path: Path) -> None:
     for result in tables:
         assert result.schema == theirs.schema
         assert rows_of(result) == rows_of(theirs.to_table())
+
+
+@pytest.mark.parametrize("dtype", [pa.json_(pa.string()), pa.string(), pa.large_string()])
+def test_json_is_compared_as_the_table_stores_it(tmp_path: Path, dtype: pa.DataType) -> None:
+    """Pylance compares the texts as they are given, and inserts a row of the same document."""
+    path = str(tmp_path / "t")
+    documents = pa.array(['{"b": 1, "a": 2}', '{"x":3}', None], pa.json_(pa.string()))
+    lance.write_dataset(pa.table({"id": [1, 2, 3], "j": documents}), path)
+    given = pa.table({"id": [7, 8], "j": pa.array(['{"a":2,   "b" :1}', '{"y":4}'], dtype)})
+    merge = open_dataset(path).merge_insert("j")
+    counts = merge.when_matched_update_all().when_not_matched_insert_all().execute(given)
+    assert (counts["num_updated_rows"], counts["num_inserted_rows"]) == (1, 1)
+    same = pa.table({"id": [7, 2], "j": pa.array(['{"b":1, "a":2}', '{"x": 4}'], dtype)})
+    merge = open_dataset(path).merge_insert("id")
+    merge.when_matched_update_all("source.j != target.j").execute(same)
+    rows = lance.dataset(path).to_table().to_pylist()
+    assert {row["id"]: row["j"] for row in rows} == {
+        2: '{"x":4}',
+        3: None,
+        7: '{"a":2,"b":1}',
+        8: '{"y":4}',
+    }
+    damaged = pa.table({"id": [9], "j": pa.array(["{"], dtype)})
+    merge = open_dataset(path).merge_insert("j").when_not_matched_insert_all()
+    with pytest.raises(InvalidInputError, match="the source, column 'j', row 0"):
+        merge.execute(damaged)
