@@ -1,5 +1,6 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
@@ -10,10 +11,12 @@ import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
+import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -173,6 +176,48 @@ final class Failures {
       }
     }
     return false;
+  }
+
+  /**
+   * Returns the plan with parts of conditions that Spark 4.0 does not translate for a scan: it
+   * translates each part by itself, and forgets their order.
+   */
+  static LogicalPlan keptInOrder(LogicalPlan plan) {
+    return (LogicalPlan) plan.transform(new Untranslated());
+  }
+
+  static class Untranslated extends Replacing {
+    public boolean isDefinedAt(Object node) {
+      if (!(node instanceof Filter) || !NullConditions.readsOurs((LogicalPlan) node)) {
+        return false;
+      }
+      List parts = new ArrayList();
+      addParts(((Filter) node).condition(), parts);
+      int first = first(parts);
+      return first >= 0 && !(parts.get(first) instanceof KnownNullable);
+    }
+
+    Object replaced(Object node) {
+      List parts = new ArrayList();
+      addParts(((Filter) node).condition(), parts);
+      int first = first(parts);
+      Expression condition = null;
+      for (int i = 0; i < parts.size(); i++) {
+        Expression part = (Expression) parts.get(i);
+        part = isBefore(i, first, parts) ? part : new KnownNullable(part);
+        condition = condition == null ? part : new And(condition, part);
+      }
+      return new Filter(condition, ((Filter) node).child());
+    }
+
+    private static void addParts(Expression condition, List parts) {
+      if (condition instanceof And) {
+        addParts((Expression) condition.children().apply(0), parts);
+        addParts((Expression) condition.children().apply(1), parts);
+      } else {
+        parts.add(condition);
+      }
+    }
   }
 
   /** Returns whether an expression may raise an error for a row. */

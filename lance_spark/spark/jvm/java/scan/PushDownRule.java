@@ -40,6 +40,9 @@ public class PushDownRule extends Rule {
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
       Set computed = Failures.computedLeaves(marked);
+      if (!Versions.passesExpressions()) {
+        marked = Failures.keptInOrder(marked);
+      }
       return (TreeNode) marked.transform(new Replacement(joined, clustering, computed));
     } catch (Exception e) {
       Log.leftToSpark("plans", e);
