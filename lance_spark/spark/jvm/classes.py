@@ -87,6 +87,8 @@ search/
     SearchFunction          the table functions lance_search, lance_vector_search and others
     SearchTable             what they search
     NearestJoinRule         joins with APPROX NEAREST BY, which Spark has since 4.2
+rows/
+    CharKeys, CharComparisons               merges by keys of char(n)
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them
     Values                  values of rows as JSON
@@ -109,7 +111,10 @@ from typing import IO, Any
 from weakref import WeakKeyDictionary
 
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
-_CONDITIONS = ("Conditions.java", "Expressions.java", "Forms.java", "Log.java")
+_CONDITIONS = (
+    *("CharComparisons.java", "Conditions.java", "Expressions.java", "Forms.java", "Log.java"),
+    "Replacing.java",
+)
 
 #: The class Extension by the gateway of its JVM.
 _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

@@ -124,12 +124,12 @@ def moment(text: str | None, zone: str | None, name: str = "timestamp") -> datet
     )
 
 
-def with_offsets(options: Mapping[str, str], zone: str) -> dict[str, str]:
+def with_offsets(options: Mapping[str, str], zone: str | None) -> dict[str, str]:
     """Return options whose times have an offset.
 
     Parameters
     ----------
-    zone : str
+    zone : str or None
         The zone of the session, for times without an offset if no option has a zone.
     """
     names = {option: SYNONYMS.get(option.lower(), option.lower()) for option in options}
@@ -137,7 +137,7 @@ def with_offsets(options: Mapping[str, str], zone: str) -> dict[str, str]:
     result = dict(options)
     for option, name in names.items():
         if name in TIME_NAMES:
-            time = moment(options[option], (zones or [zone])[0], option)
+            time = moment(options[option], zones[0] if zones else zone, option)
             result[option] = options[option] if time is None else time.isoformat()
     return result
 

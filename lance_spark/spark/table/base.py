@@ -179,9 +179,12 @@ class TableBase:
         return self._data_frame([row], COMPACTION_COLUMNS)
 
 
-def session_zone(spark: SparkSession) -> str:
-    """Return the zone by which the session reads times without an offset."""
-    return str(spark.conf.get("spark.sql.session.timeZone"))
+def session_zone(spark: SparkSession | None) -> str | None:
+    """Return the zone by which the session reads times without an offset.
+
+    None without a session: procedures that run no Spark jobs have none.
+    """
+    return None if spark is None else str(spark.conf.get("spark.sql.session.timeZone"))
 
 
 def option_text(value: Any) -> str:

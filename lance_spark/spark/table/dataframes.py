@@ -23,6 +23,7 @@ from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
+from lance_spark.spark.types.recorded import text_limit
 from lance_spark.table.rows.index import OFFSET_BITS
 
 if TYPE_CHECKING:
@@ -306,7 +307,16 @@ def cast_to(value: Column, field: Field) -> Column:
     """
     if field.is_blob:
         return value
-    return value.cast(spark_type_of(field.to_arrow()))
+    arrow = field.to_arrow()
+    cast = value.cast(spark_type_of(arrow))
+    limit = text_limit(arrow)
+    if limit is None or not limit[2]:
+        return cast
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    # The table has padded values of char(n).
+    length = limit[1]
+    return F.when(F.length(cast) < length, F.rpad(cast, length, " ")).otherwise(cast)
 
 
 def ranges(numbers: Collection[int]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lance_spark.encoding.arrow_blocks import decoded, with_dictionaries
 from lance_spark.errors import (
@@ -36,6 +37,7 @@ from lance_spark.spark.types.arrow_buffers import (
     validity,
     vectors_to_list,
 )
+from lance_spark.spark.types.recorded import text_limit
 from lance_spark.spark.types.spatial import from_wkb, is_spatial, to_wkb
 
 Step = Callable[[Any], Any]
@@ -152,13 +154,20 @@ class _Planner:
 
     def field(self, source: pa.Field, target: pa.Field, column: str) -> Step | None:
         """Plan the conversion of one field; None if the types are equal."""
-        step = self.type(source.type, target.type, column)
+        step = self.value(source, target, column)
         if source.nullable and not target.nullable:
             return _then(_no_nulls(column), step)
         return step
 
+    def value(self, source: pa.Field, target: pa.Field, column: str) -> Step | None:
+        """Plan the conversion of the values of a field, which may be null."""
+        step = self.type(source.type, target.type, column)
+        limit = None if self.reading else text_limit(target)
+        return step if limit is None else _then(step, _fitted(*limit, column))
+
     def type(self, source: pa.DataType, target: pa.DataType, column: str) -> Step | None:
-        if source.equals(target) and not (self.reading and _has_nanosecond_times(source)):
+        is_checked = _has_nanosecond_times(source) if self.reading else _has_limits(target)
+        if source.equals(target) and not is_checked:
             return None
         if isinstance(source, pa.BaseExtensionType):
             return _then(_storage, self.type(source.storage_type, target, column))
@@ -208,7 +217,7 @@ class _Planner:
             child = source.field(index)
             # A child of a null struct may be null even if it is declared as non-nullable.
             check = _no_nulls_below(name) if child.nullable and not field.nullable else None
-            plans.append((index, self.type(child.type, field.type, name), check))
+            plans.append((index, self.value(child, field, name), check))
         if not self.reading:
             _refuse_others(names, [names[plan[0]] for plan in plans], column)
 
@@ -387,6 +396,36 @@ def _rounded(target: pa.DataType, column: str) -> Step:
         return pa.Array.from_buffers(
             target, len(array), [validity(array), pa.py_buffer(halves)], array.null_count
         )
+
+    return step
+
+
+def _has_limits(dtype: pa.DataType) -> bool:
+    """Return whether a type has texts inside it that Spark limits."""
+    children = [dtype.field(i) for i in range(dtype.num_fields)]
+    return any(text_limit(child) is not None or _has_limits(child.type) for child in children)
+
+
+def _fitted(dtype: str, length: int, is_padded: bool, column: str) -> Step:
+    """Return a step that writes texts as Spark does: it cuts spaces after the last character that
+    fits, and pads char(n). By name, Spark has done both.
+    """
+
+    def step(array: Any) -> Any:
+        lengths = pc.utf8_length(array)
+        bounds = pc.min_max(lengths)
+        if bounds["max"].is_valid and bounds["max"].as_py() > length:
+            too_long = pc.greater(pc.utf8_length(pc.utf8_rtrim(array, " ")), length)
+            if pc.any(too_long).as_py():
+                text = array.filter(too_long)[0].as_py()
+                raise InvalidInputError(
+                    f"column {column} is {dtype}, which cannot hold {text[:100]!r} of "
+                    f"{len(text)} characters; shorten the value"
+                )
+            array = pc.utf8_slice_codeunits(array, 0, length)
+        if is_padded and bounds["min"].is_valid and bounds["min"].as_py() < length:
+            array = pc.utf8_rpad(array, length)
+        return array
 
     return step
 

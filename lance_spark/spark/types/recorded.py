@@ -55,6 +55,7 @@ _VARIANT_TYPE = pa.struct(
 )
 _SIZED = re.compile(r"(char|varchar|time|geometry|geography)\((\d+)\)")
 _COLLATED = re.compile(r"(string|(?:char|varchar)\((\d+)\)) collate (\w+)")
+_LIMITED = re.compile(r"(char|varchar)\((\d+)\)(?: collate \w+)?")
 _INTERVAL = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
 _UNITS = ("day", "hour", "minute", "second")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*\.[A-Za-z_]\w*")
@@ -159,6 +160,19 @@ def recorded_type(field: pa.Field, stored: spark.DataType) -> spark.DataType:
         _GEOGRAPHY: spark.BinaryType,
     }
     return dtype if type(stored) is carriers.get(type(dtype), type(dtype)) else stored
+
+
+def text_limit(field: pa.Field) -> tuple[str, int, bool] | None:
+    """Return the type of a column of char(n) or varchar(n), its length, and whether values are
+    padded; None for other columns.
+    """
+    text = (field.metadata or {}).get(SPARK_TYPE.encode())
+    match = None if text is None else _LIMITED.fullmatch(text.decode(errors="replace"))
+    if match is None or not (
+        pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    ):
+        return None
+    return match[0], int(match[2]), match[1] == "char"
 
 
 def changed_record(old: pa.Field, new: pa.Field) -> dict[str, str | None]:

@@ -12,8 +12,9 @@ import pytest
 from pyspark.ml.linalg import MatrixUDT, VectorUDT
 from pyspark.sql import types as spark
 
-from lance_spark.errors import SchemaMismatchError, UnsupportedTypeError
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
 from lance_spark.spark.types import mapping
+from lance_spark.spark.types.convert import BatchConverter
 from lance_spark.spark.types.recorded import CHAR_VARCHAR, check_records
 from tests.support.spark.versions import HAS_TIME, demanded_schema
 
@@ -37,6 +38,34 @@ if HAS_TIME:
         (spark.GeographyType(4326), pa.binary()),
     ]
 UDT = {"type": "udt", "pyClass": "pyspark.ml.linalg.VectorUDT"}
+
+
+def test_writes_fit_texts_into_their_columns() -> None:
+    plain = pa.field("x", pa.string())
+    char = plain.with_metadata({"spark.sql.type": "char(4)"})
+    varchar = plain.with_metadata({"spark.sql.type": "varchar(3) collate UNICODE"})
+
+    def schema(first: pa.Field, second: pa.Field) -> pa.Schema:
+        nested = [pa.field("s", pa.struct([first])), pa.field("a", pa.list_(first))]
+        return pa.schema([first.with_name("c"), second.with_name("v"), *nested])
+
+    rows = [
+        {"c": "ä", "v": "ab  ", "s": {"x": "b"}, "a": ["c", None]},
+        {"c": None, "v": None, "s": None, "a": None},
+        {"c": "abcd  ", "v": "", "s": {"x": None}, "a": []},
+    ]
+    convert = BatchConverter(schema(plain, plain), schema(char, varchar), reading=False)
+    (written,) = convert(pa.RecordBatch.from_pylist(rows, schema=schema(plain, plain)))
+    assert written.to_pylist() == [
+        {"c": "ä   ", "v": "ab ", "s": {"x": "b   "}, "a": ["c   ", None]},
+        rows[1],
+        {"c": "abcd", "v": "", "s": {"x": None}, "a": []},
+    ]
+    too_long = pa.RecordBatch.from_pylist([{"c": "abcde"}], schema=schema(plain, plain))
+    with pytest.raises(
+        InvalidInputError, match=r"column c is char\(4\), which cannot hold 'abcde'"
+    ):
+        list(convert(too_long))
 
 
 def declared(schema: pa.Schema) -> spark.DataType:

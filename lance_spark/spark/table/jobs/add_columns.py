@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError, LanceError, SchemaMismatchError, UnsupportedError
 from lance_spark.file.blobs.fields import has_blobs
+from lance_spark.file.schema.logical_types import SPARK_TYPE
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import with_new_ids
 from lance_spark.mutations.columns.fill import Computation
@@ -33,6 +34,7 @@ from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.dataframes import (
     analysis_errors,
+    cast_to,
     frame,
     has_windows,
     named_columns,
@@ -122,6 +124,7 @@ def add_from(
 
     table = dataset._table
     check_key(table, source, key)
+    source = with_keys_as_stored(source, table, key)
     new = [name for name in source.columns if name not in key]
     check_new_columns(table, new)
     types = source.select(F.lit(0), *(source[name] for name in new)).schema
@@ -148,6 +151,7 @@ def update_from(
     """Update columns of a version by another frame, once; see `LanceTable.updateColumnsFrom`."""
     table = dataset._table
     check_key(table, source, key)
+    source = with_keys_as_stored(source, table, key)
     names = [name for name in source.columns if name not in key]
     if not names:
         raise InvalidInputError("the DataFrame must have a column besides the key")
@@ -220,6 +224,17 @@ def join_by_key(
         *(F.col(_SOURCE_VALUE.format(i)).alias(name) for i, name in enumerate(values)),
         *([_MATCHED] if flagged else []),
     )
+
+
+def with_keys_as_stored(source: DataFrame, table: OpenTable, key: Sequence[str]) -> DataFrame:
+    """Return a source whose keys have the types in Spark of the columns, such as char(4)."""
+    fields = {field.name: field for field in table.schema.fields if field.name in key}
+    recorded = {
+        name: cast_to(source[name], field)
+        for name, field in fields.items()
+        if SPARK_TYPE in field.metadata
+    }
+    return source.withColumns(recorded) if recorded else source
 
 
 def check_key(table: OpenTable, source: DataFrame, key: Sequence[str]) -> None:

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
+from lance_spark.spark.jvm.classes import PACKAGE, call_static, conditions_class, is_connect
 from lance_spark.spark.quoting import quoted
 from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.dataframes import analysis_errors, frame, named_columns, to_column
 from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Clause, Rows
+from lance_spark.spark.types.recorded import text_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -177,17 +179,37 @@ class Join:
             target = target.alias(TARGET)
         row_kinds = self._kinds
         if row_kinds == {Rows.NOT_MATCHED}:
-            rows = source.join(target, condition, "left_anti")
+            rows = self._by_keys(source.join(target, condition, "left_anti"))
             return rows.select("*", F.lit(None).cast("bigint").alias(ADDRESS))
         if row_kinds == {Rows.NOT_MATCHED_BY_SOURCE}:
-            rows = target.join(source, condition, "left_anti")
+            rows = self._by_keys(target.join(source, condition, "left_anti"))
             return rows.select("*", F.lit(None).cast("boolean").alias(_IN_SOURCE))
         if row_kinds == {Rows.MATCHED}:
-            return target.join(source, condition, "inner")
-        if Rows.NOT_MATCHED not in row_kinds:
-            return target.join(source, condition, "left_outer")
-        join_type = "full_outer" if Rows.NOT_MATCHED_BY_SOURCE in row_kinds else "right_outer"
-        return target.join(source, condition, join_type)
+            join_type = "inner"
+        elif Rows.NOT_MATCHED not in row_kinds:
+            join_type = "left_outer"
+        elif Rows.NOT_MATCHED_BY_SOURCE in row_kinds:
+            join_type = "full_outer"
+        else:
+            join_type = "right_outer"
+        return self._by_keys(target.join(source, condition, join_type))
+
+    def _by_keys(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of a join in which keys of char(n) match without spaces at their end.
+
+        Spark Connect has no access to the plan: there, strings of the source must be padded.
+        """
+        from pyspark.sql import DataFrame
+
+        spark = self.handle.spark
+        columns = (text_limit(field.to_arrow()) for field in self.dataset._table.schema.fields)
+        if is_connect(spark) or not any(limit is not None and limit[2] for limit in columns):
+            return rows
+        conditions = conditions_class(spark)
+        if conditions is None:
+            return rows
+        owner = conditions.getClassLoader().loadClass(f"{PACKAGE}.CharComparisons")
+        return DataFrame(call_static(spark, owner, "ofJoin", rows._jdf), spark)
 
     def _apply_kind(
         self, rows: DataFrame, row_kind: Rows, names: Sequence[str], added: list[str]

@@ -51,7 +51,7 @@ final class SourceKeys extends Replacing {
 
   private final Table table;
 
-  private SourceKeys(Table table) {
+  SourceKeys(Table table) {
     this.table = table;
   }
 
@@ -89,11 +89,11 @@ final class SourceKeys extends Replacing {
     }
   }
 
-  private static LogicalPlan query(Object plan) {
+  static LogicalPlan query(Object plan) {
     return (LogicalPlan) Versions.field((Product) plan, "query");
   }
 
-  private static Table written(Object plan) {
+  static Table written(Object plan) {
     Object relation = Versions.field((Product) plan, "table");
     return relation instanceof DataSourceV2Relation
         ? ((DataSourceV2Relation) relation).table()
@@ -123,6 +123,11 @@ final class SourceKeys extends Replacing {
     String type = ((Join) join).joinType().sql();
     boolean drops = type.equals("INNER") || type.equals(isLeft ? "RIGHT OUTER" : "LEFT ANTI");
     return drops && relation(side(join, isLeft)) != null;
+  }
+
+  /** Returns whether a side of a join is the table. */
+  boolean joins(Object join) {
+    return relation(side(join, true)) != null || relation(side(join, false)) != null;
   }
 
   private static LogicalPlan side(Object join, boolean isLeft) {

@@ -1,29 +1,45 @@
 package org.lancespark;
 
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
+import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.Iterator;
+import scala.collection.Seq;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
 
 /**
  * Which expressions raise no error, whatever the values of a row: an overflow, a division by zero,
  * a failed cast and others.
  *
  * <p>Spark evaluates the parts of a condition in their order. A part that the reader takes away is
- * evaluated before all others: rows that it leaves out raise no errors any more.
+ * evaluated before all others: rows that it leaves out raise no errors any more. So do rows that
+ * are not among the first of an order.
  */
 final class Failures {
   /** Expressions that raise no error, by the names of their classes. */
@@ -31,7 +47,7 @@ final class Failures {
       new HashSet(
           Arrays.asList(
               new String[] {
-                "And", "ArrayContains", "ArraysOverlap", "AtLeastNNonNulls", "Atan",
+                "Alias", "And", "ArrayContains", "ArraysOverlap", "AtLeastNNonNulls", "Atan",
                 "AttributeReference", "BitLength", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
                 "BitwiseXor", "CaseWhen", "Cbrt", "Coalesce", "Collate", "ConcatWs", "Contains",
                 "Cos", "CreateArray", "CreateNamedStruct", "DateAdd", "DateDiff", "DateSub",
@@ -61,7 +77,69 @@ final class Failures {
   private static final Set DIVISIONS =
       new HashSet(Arrays.asList(new String[] {"Divide", "IntegralDivide", "Pmod", "Remainder"}));
 
+  /** Option of tables whose rows are ordered after an expression that may raise an error. */
+  private static final String MARK = "__lance_computed_before_order";
+
   private Failures() {}
+
+  static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options) {
+    Map marked = new HashMap(options.asCaseSensitiveMap());
+    marked.put(MARK, "true");
+    return new CaseInsensitiveStringMap(marked);
+  }
+
+  static boolean isMarked(CaseInsensitiveStringMap options) {
+    return options.containsKey(MARK);
+  }
+
+  static CaseInsensitiveStringMap withoutMark(CaseInsensitiveStringMap options) {
+    Map others = new HashMap(options.asCaseSensitiveMap());
+    others.remove(MARK);
+    return new CaseInsensitiveStringMap(others);
+  }
+
+  /**
+   * Returns the leaves of a plan for whose rows Spark computes an expression that may raise an error
+   * before it orders them. It would compute the expression for the first rows only, if the scan
+   * returned only these.
+   */
+  static Set computedLeaves(LogicalPlan plan) {
+    Set leaves = Collections.newSetFromMap(new IdentityHashMap());
+    plan.foreach(new Orders(leaves));
+    return leaves;
+  }
+
+  static class Orders extends AbstractFunction1 {
+    private final Set leaves;
+
+    Orders(Set leaves) {
+      this.leaves = leaves;
+    }
+
+    public Object apply(Object node) {
+      if (node instanceof Sort) {
+        LogicalPlan below = ((Sort) node).child();
+        boolean mayRaise = false;
+        while (below instanceof Project || below instanceof Filter) {
+          mayRaise |= below instanceof Project && mayRaise(((Project) below).projectList());
+          below = (LogicalPlan) below.children().apply(0);
+        }
+        if (mayRaise) {
+          leaves.add(below);
+        }
+      }
+      return BoxedUnit.UNIT;
+    }
+  }
+
+  private static boolean mayRaise(Seq expressions) {
+    for (int i = 0; i < expressions.size(); i++) {
+      if (mayRaise((Expression) expressions.apply(i))) {
+        return true;
+      }
+    }
+    return false;
+  }
 
   /**
    * Returns the position of the first part of a condition that may raise an error for a row, or -1.
@@ -98,6 +176,48 @@ final class Failures {
       }
     }
     return false;
+  }
+
+  /**
+   * Returns the plan with parts of conditions that Spark 4.0 does not translate for a scan: it
+   * translates each part by itself, and forgets their order.
+   */
+  static LogicalPlan keptInOrder(LogicalPlan plan) {
+    return (LogicalPlan) plan.transform(new Untranslated());
+  }
+
+  static class Untranslated extends Replacing {
+    public boolean isDefinedAt(Object node) {
+      if (!(node instanceof Filter) || !NullConditions.readsOurs((LogicalPlan) node)) {
+        return false;
+      }
+      List parts = new ArrayList();
+      addParts(((Filter) node).condition(), parts);
+      int first = first(parts);
+      return first >= 0 && !(parts.get(first) instanceof KnownNullable);
+    }
+
+    Object replaced(Object node) {
+      List parts = new ArrayList();
+      addParts(((Filter) node).condition(), parts);
+      int first = first(parts);
+      Expression condition = null;
+      for (int i = 0; i < parts.size(); i++) {
+        Expression part = (Expression) parts.get(i);
+        part = isBefore(i, first, parts) ? part : new KnownNullable(part);
+        condition = condition == null ? part : new And(condition, part);
+      }
+      return new Filter(condition, ((Filter) node).child());
+    }
+
+    private static void addParts(Expression condition, List parts) {
+      if (condition instanceof And) {
+        addParts((Expression) condition.children().apply(0), parts);
+        addParts((Expression) condition.children().apply(1), parts);
+      } else {
+        parts.add(condition);
+      }
+    }
   }
 
   /** Returns whether an expression may raise an error for a row. */

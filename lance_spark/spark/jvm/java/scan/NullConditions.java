@@ -39,7 +39,7 @@ final class NullConditions extends Replacing {
     return hidden == plan || !readsOurs(plan) ? plan : hidden;
   }
 
-  private static boolean readsOurs(LogicalPlan plan) {
+  static boolean readsOurs(LogicalPlan plan) {
     for (Iterator i = plan.collectLeaves().iterator(); i.hasNext(); ) {
       Object leaf = i.next();
       boolean isNamed =

@@ -39,7 +39,11 @@ public class PushDownRule extends Rule {
       LogicalPlan marked = NullConditions.hidden(SelectiveFilter.inSubqueries((LogicalPlan) plan));
       Set joined = SelectiveFilter.joinedLeaves(marked);
       Map clustering = ClusteringColumns.ofLeaves(marked);
-      return (TreeNode) marked.transform(new Replacement(joined, clustering));
+      Set computed = Failures.computedLeaves(marked);
+      if (!Versions.passesExpressions()) {
+        marked = Failures.keptInOrder(marked);
+      }
+      return (TreeNode) marked.transform(new Replacement(joined, clustering, computed));
     } catch (Exception e) {
       Log.leftToSpark("plans", e);
     } catch (LinkageError e) {
@@ -71,15 +75,18 @@ public class PushDownRule extends Rule {
   static class Replacement extends Replacing {
     private final Set joined;
     private final Map clustering;
+    private final Set computed;
     private Snapshot snapshot;
 
     /**
-     * Makes a replacement of the tables in a plan, some of which are joined with others, and some
-     * of whose rows have to meet (ClusteringColumns).
+     * Makes a replacement of the tables in a plan, some of which are joined with others, some of
+     * whose rows have to meet (ClusteringColumns), and some of whose rows are ordered late
+     * (Failures).
      */
-    Replacement(Set joined, Map clustering) {
+    Replacement(Set joined, Map clustering, Set computed) {
       this.joined = joined;
       this.clustering = clustering;
+      this.computed = computed;
     }
 
     public boolean isDefinedAt(Object node) {
@@ -88,7 +95,9 @@ public class PushDownRule extends Rule {
 
     private boolean isMarkedByName(Object node) {
       if (!(node instanceof DataSourceV2Relation)
-          || !(joined.contains(node) || clustering.containsKey(node))) {
+          || !(joined.contains(node)
+              || clustering.containsKey(node)
+              || computed.contains(node))) {
         return false;
       }
       DataSourceV2Relation relation = (DataSourceV2Relation) node;
@@ -122,6 +131,9 @@ public class PushDownRule extends Rule {
         }
         if (clustering.containsKey(node)) {
           options = ClusteringColumns.withMark(options, (String) clustering.get(node));
+        }
+        if (computed.contains(node)) {
+          options = Failures.withMark(options);
         }
         return Versions.relationOver(relation, table, options);
       } catch (Exception e) {

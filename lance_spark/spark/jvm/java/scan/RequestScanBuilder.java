@@ -54,6 +54,9 @@ public abstract class RequestScanBuilder
   /** Whether the rows of the scan are joined with others (SelectiveFilter). */
   protected final boolean isJoined;
 
+  /** Whether all rows are computed before they are ordered (Failures). */
+  private final boolean isComputed;
+
   /** The columns by which the query makes rows meet, or null (ClusteringColumns). */
   private final String clustering;
 
@@ -77,6 +80,8 @@ public abstract class RequestScanBuilder
     this.table = table;
     this.isJoined = SelectiveFilter.isMarked(options);
     CaseInsensitiveStringMap given = isJoined ? SelectiveFilter.withoutMark(options) : options;
+    this.isComputed = Failures.isMarked(given);
+    given = isComputed ? Failures.withoutMark(given) : given;
     this.clustering = ClusteringColumns.marked(given);
     this.options = clustering == null ? given : ClusteringColumns.withoutMark(given);
     this.wanted = table.schema();
@@ -253,7 +258,7 @@ public abstract class RequestScanBuilder
           "nulls_first", Boolean.valueOf(orders[i].nullOrdering() == NullOrdering.NULLS_FIRST));
       order.add(form);
     }
-    if (order.isEmpty() || request.containsKey("aggregates")) {
+    if (order.isEmpty() || isComputed || request.containsKey("aggregates")) {
       return false;
     }
     Map top = new LinkedHashMap();

@@ -46,6 +46,7 @@ public class Extension extends AbstractFunction1 {
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
+    target.injectPostHocResolutionRule(new CharKeysOfSession());
     if (Versions.joinsNearest()) {
       target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
     }
@@ -75,6 +76,7 @@ public class Extension extends AbstractFunction1 {
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
+      addRule((SparkSession) session, "postHocResolutionRules", new CharKeys());
       if (Versions.joinsNearest()) {
         addRule((SparkSession) session, "postHocResolutionRules", new NearestJoinRule());
       }
@@ -196,6 +198,12 @@ public class Extension extends AbstractFunction1 {
   public static class MissingColumnsOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new MissingColumnsRule();
+    }
+  }
+
+  public static class CharKeysOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new CharKeys();
     }
   }
 

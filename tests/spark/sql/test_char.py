@@ -1,0 +1,64 @@
+"""char(n) and varchar(n) by every way of writing, and as keys of merges. Spark pads and checks writes
+by name; pylance reads what is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lance_spark.spark.table import LanceTable
+from tests.spark.sql.catalogs import TestCatalog
+
+NAME = "padded"
+_SOURCE = "SELECT 'ab' AS k, 7 AS n UNION ALL SELECT 'zz', 8"
+
+
+def _rows(catalog: TestCatalog, table: str) -> list[tuple[Any, ...]]:
+    return sorted((row["c"], row["v"], row["id"]) for row in catalog.rows(table))
+
+
+def test_writes_pad_and_check(spark: Any, catalog: TestCatalog) -> None:
+    catalog.sql("CREATE TABLE CAT.t (id INT, c CHAR(4), v VARCHAR(3))")
+    path = str(catalog.root / "t.lance")
+    table = LanceTable.forPath(spark, path)
+
+    def append(c: str, v: str) -> None:
+        frame = spark.createDataFrame([(1, c, v)], "id int, c string, v string")
+        frame.write.format("lance").mode("append").save(path)
+
+    append("a", "b    ")
+    assert _rows(catalog, "t") == [("a   ", "b  ", 1)]
+    assert table.update("c = 'a'", {"c": "'d'"}).num_updated_rows == 1
+    for c, v in (("abcde", "b"), ("a", "bcde")):
+        with pytest.raises(Exception, match="which cannot hold"):
+            append(c, v)
+        with pytest.raises(Exception, match="which cannot hold"):
+            table.update("true", {"c": f"'{c}'", "v": f"'{v}'"})
+    keyed = spark.sql("SELECT 'd' AS c, 'e' AS v")
+    table.updateColumnsFrom(keyed, "c")
+    table.addColumnsFrom(spark.sql("SELECT 'd' AS c, 5 AS n"), "c")
+    assert catalog.rows("t") == [{"id": 1, "c": "d   ", "v": "e", "n": 5}]
+
+
+@pytest.mark.parametrize("inserts_only", [False, True])
+def test_keys_of_merges_meet(spark: Any, catalog: TestCatalog, inserts_only: bool) -> None:
+    spark.sql(_SOURCE).createOrReplaceTempView("padded_source")
+    expected = [("ab  ", "ab", 1 if inserts_only else 7), ("cd  ", "cd", 2), ("zz  ", "zz", 8)]
+    matched = "" if inserts_only else "WHEN MATCHED THEN UPDATE SET id = s.n"
+    for source, key in (("padded_source", "t.c = s.k"), ("padded_source", "s.k <=> t.c")):
+        for name in ("sql", "api"):
+            catalog.sql(f"CREATE OR REPLACE TABLE CAT.{name} (id INT, c CHAR(4), v VARCHAR(4))")
+            catalog.sql(f"INSERT INTO CAT.{name} VALUES (1, 'ab', 'ab'), (2, 'cd', 'cd')")
+        catalog.sql(
+            f"MERGE INTO CAT.sql t USING {source} s ON {key} {matched} "
+            "WHEN NOT MATCHED THEN INSERT (id, c, v) VALUES (s.n, s.k, s.k)"
+        )
+        table = LanceTable.forPath(spark, str(catalog.root / "api.lance")).alias("t")
+        builder = table.merge(spark.table(source).alias("s"), key)
+        if not inserts_only:
+            builder = builder.whenMatchedUpdate(set={"id": "s.n"})
+        builder.whenNotMatchedInsert(values={"id": "s.n", "c": "s.k", "v": "s.k"}).execute()
+        assert _rows(catalog, "sql") == expected, key
+        assert _rows(catalog, "api") == expected, key
+    spark.catalog.dropTempView("padded_source")
