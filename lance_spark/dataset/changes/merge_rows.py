@@ -34,7 +34,7 @@ from lance_spark.file.schema.json_fields import read_json, write_json
 from lance_spark.file.schema.logical_types import storage_type
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.commits import at_version, retry_on_conflict
-from lance_spark.mutations.rows.chunked_rows import ChunkedRows, steps_of
+from lance_spark.mutations.rows.chunked_rows import ChunkedRows, parts
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
 from lance_spark.mutations.rows.merge_insert import (
     MergedRows,
@@ -304,14 +304,14 @@ def _changed(
     )
     changed = [np.empty(0, np.int64)]
     sizes = left.sizes(match.target) + right.sizes(match.source)
-    for start, stop in steps_of(sizes):
+    for part in parts(sizes):
         columns = [
-            _struct(side, rows[start:stop])
+            _struct(side, rows[part])
             for side, rows in ((left, match.target), (right, match.source))
         ]
         batch = pa.RecordBatch.from_arrays(columns, names=[_TARGET, _SOURCE])
         holds = condition.holds(batch).to_numpy(zero_copy_only=False)
-        changed.append(start + np.flatnonzero(holds))
+        changed.append(part.start + np.flatnonzero(holds))
     return np.concatenate(changed)
 
 

@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.file.schema.nested import Lengths
+from lance_spark.scan.fragment.column_reader import cuts
+
 #: Bytes of rows that are taken together, and most rows.
 _STEP_BYTES = 64 * 1024 * 1024
 _STEP_ROWS = 65_536
@@ -30,14 +33,14 @@ class ChunkedRows:
         self._schema = table.schema
         self._batches = [batch for batch in table.to_batches() if batch.num_rows]
         self._ends = np.cumsum([batch.num_rows for batch in self._batches], dtype=np.int64)
-        self._row_bytes = np.array([batch.nbytes / batch.num_rows for batch in self._batches])
+        row_bytes = [batch.nbytes / batch.num_rows for batch in self._batches]
+        self._row_bytes: Lengths = np.ceil(row_bytes).astype(np.int64)
 
-    def sizes(self, rows: Indexes) -> npt.NDArray[np.float64]:
+    def sizes(self, rows: Indexes) -> Lengths:
         """Return about how many bytes some rows have, by the average row of their chunk."""
         if not self._batches:
-            return np.zeros(len(rows))
-        sizes: npt.NDArray[np.float64] = self._row_bytes[self._chunks_of(rows)]
-        return sizes
+            return np.zeros(len(rows), np.int64)
+        return self._row_bytes[self._chunks_of(rows)]
 
     def take(self, rows: Indexes) -> pa.Table:
         """Return rows in the given order, in one chunk if they are fewer than 2 GiB."""
@@ -59,8 +62,8 @@ class ChunkedRows:
 
     def steps(self, rows: Indexes) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield batches of some rows, each with the number of its first row among them."""
-        for start, stop in steps_of(self.sizes(rows)):
-            for begin, table in self._halved(rows, start, stop):
+        for part in parts(self.sizes(rows)):
+            for begin, table in self._halved(rows, part.start, part.stop):
                 yield begin, table.combine_chunks().to_batches()[0]
 
     def _halved(self, rows: Indexes, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
@@ -83,13 +86,6 @@ class ChunkedRows:
         return chunks
 
 
-def steps_of(sizes: npt.NDArray[np.float64]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with about 64 MiB each, given the bytes of each row."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = float(ends[start - 1]) if start else 0.0
-        stop = int(np.searchsorted(ends, before + _STEP_BYTES, side="right"))
-        stop = min(max(stop, start + 1), start + _STEP_ROWS)
-        yield start, stop
-        start = stop
+def parts(sizes: Lengths) -> Iterator[slice]:
+    """Yield slices of rows that are taken together, by the bytes of each row."""
+    return cuts(sizes, _STEP_BYTES, _STEP_ROWS)
