@@ -231,6 +231,16 @@ class OverwriteOptions:
         partition_by = column_names("partitionBy", overwrite_options.get("partition_by")) or ()
         replaces = overwrite_options.get("replaces")
         dynamic = overwrite and (mode == "dynamic" or replaces == "partitions")
+        if overwrite and not flag("overwrite_schema", overwrite_options, default=True):
+            raise InvalidOptionError(
+                "option overwriteSchema must be true: an overwrite of all rows takes the "
+                "DataFrame's columns, and a partial overwrite keeps the table's; remove the option"
+            )
+        if (condition is not None or dynamic) and "overwrite_schema" in overwrite_options:
+            raise InvalidOptionError(
+                "option overwriteSchema applies to overwrites of all rows: a partial overwrite "
+                "keeps the table's columns; remove the option"
+            )
         merge, must_create = (
             flag("merge_schema", overwrite_options),
             flag("must_create", overwrite_options),

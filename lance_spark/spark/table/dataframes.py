@@ -18,7 +18,7 @@ from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
-from lance_spark.spark.options.names import FILTER_TREE
+from lance_spark.spark.options.names import FILTER_TREE, canonical
 from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -98,7 +98,7 @@ def frame(
 def without_version(options: Mapping[str, str]) -> dict[str, str]:
     """Return options without those that select a version or a branch."""
     names = (*VERSION_OPTIONS, "branch")
-    return {name: value for name, value in options.items() if name.lower() not in names}
+    return {name: value for name, value in options.items() if canonical(name) not in names}
 
 
 def schema_of(

@@ -65,6 +65,7 @@ public class Extension extends AbstractFunction1 {
       StatementParser.addTo((SparkSession) session);
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
+      ChangesFunction.addTo((SparkSession) session);
       TablesBeforeFiles.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
@@ -160,6 +161,7 @@ public class Extension extends AbstractFunction1 {
     public Object apply(Object session) {
       try {
         VectorFunctions.addTo((SparkSession) session);
+        ChangesFunction.addTo((SparkSession) session);
       } catch (Exception e) {
         Log.leftToSpark("functions", e);
       } catch (LinkageError e) {
