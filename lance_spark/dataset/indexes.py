@@ -339,6 +339,7 @@ class IndexMethods(HistoryMethods):
         """
         from lance_spark.mutations.indexes.builders import builder_of
         from lance_spark.mutations.indexes.create import config_of
+        from lance_spark.scan.vectors.metric import METRIC_KEYS
 
         vector_options = {
             "metric": metric,
@@ -349,6 +350,9 @@ class IndexMethods(HistoryMethods):
             "target_partition_size": target_partition_size,
         }
         config = config_of(index_type, options)
+        if metric == "L2" and any(key in config.parameters for key in METRIC_KEYS):
+            # Another name of the parameter stands in the place of its default.
+            del vector_options["metric"]
         if builder_of(config.index_type).train is None:
             raise InvalidInputError(
                 f"index type {config.index_type!r} is not one of vectors: use create_scalar_index"

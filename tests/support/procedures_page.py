@@ -41,6 +41,8 @@ def text() -> str:
         procedure = PROCEDURES[described["name"]]
         if procedure.has_jobs:
             parts.append(" Runs Spark jobs.")
+        if procedure.aliases:
+            parts.append(f" Other names: {', '.join(f'`{name}`' for name in procedure.aliases)}.")
         parts.append("\n\n| parameter | type | |\n|---|---|---|\n")
         rows = described["parameters"]
         parts += (_row(row) for row in rows if row["name"] not in _SHARED[1:])

@@ -2,7 +2,7 @@
 
 | parameter | index types | default |
 | --- | --- | --- |
-| `metric`, `distance_type` | all | `l2` |
+| `metric`, `distance_type`, `metric_type` | all | `l2` |
 | `num_partitions` | all | rows / `target_partition_size`, from 1 to 4,096 |
 | `target_partition_size` | all | 4,096 for FLAT and RQ, 8,192 for SQ and PQ, 1,048,576 for HNSW |
 | `ivf_centroids` | all | trained |
@@ -30,7 +30,7 @@ from lance_spark.mutations.vectors.kmeans import DEFAULT_MAX_ITERS
 from lance_spark.proto import index_pb2
 from lance_spark.scan.vectors.graphs.graph import GraphParameters
 from lance_spark.scan.vectors.ivf import Vectors
-from lance_spark.scan.vectors.metric import Metric, parse_metric
+from lance_spark.scan.vectors.metric import METRIC_KEYS, Metric, given_metric
 
 HNSW = "HNSW"
 #: Options of pylance that have no effect on the index here.
@@ -187,7 +187,8 @@ def parse(index_type: str, options: Mapping[str, Any]) -> VectorParameters:
         for key, number in options.items()
         if number is not None and key.lower() not in _IGNORED
     }
-    metric = parse_metric(values.pop("metric", values.pop("distance_type", "l2")))
+    metric = given_metric(values) or Metric.L2
+    values = {key: value for key, value in values.items() if key not in METRIC_KEYS}
     names = [field.name for field in fields(VectorParameters)][1:]
     for key in values:
         if key not in names or _OF_TYPES.get(key, "") not in index_type:

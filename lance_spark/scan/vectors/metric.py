@@ -10,10 +10,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 from lance_spark.errors import InvalidInputError
 
+#: Names of the parameter: of pylance, of its searches, and of the index files and LanceDB.
+METRIC_KEYS = ("metric", "distance_type", "metric_type")
 #: Other names of metrics.
 _ALIASES = {"euclidean": "l2"}
 
@@ -41,3 +45,20 @@ def parse_metric(name: object) -> Metric:
     except ValueError:
         names = ", ".join(metric.value for metric in Metric)
         raise InvalidInputError(f"metric must be one of {names}, not {name!r}") from None
+
+
+def given_metric(parameters: Mapping[str, Any]) -> Metric | None:
+    """Return the metric that parameters name by one of `METRIC_KEYS`; None if none does.
+
+    Raises
+    ------
+    InvalidInputError
+        No metric has the name, or two names differ.
+    """
+    names = [parameters[key] for key in METRIC_KEYS if parameters.get(key) is not None]
+    metrics = {parse_metric(name) for name in names}
+    if len(metrics) > 1:
+        raise InvalidInputError(
+            f"{', '.join(METRIC_KEYS)} are names of one parameter: give one metric"
+        )
+    return metrics.pop() if metrics else None

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.scan.vectors.ivf import Vectors
-from lance_spark.scan.vectors.metric import Metric, parse_metric
+from lance_spark.scan.vectors.metric import METRIC_KEYS, Metric, given_metric
 
 _DEFAULT_K = 10
 #: The key of each number, and the least value.
@@ -27,8 +27,7 @@ _NUMBERS = {
 _OTHERS = (
     "column",
     "q",
-    "metric",
-    "distance_type",
+    *METRIC_KEYS,
     "use_index",
     "approx_mode",
     "distance_range",
@@ -95,8 +94,8 @@ def parse_nearest(nearest: Mapping[str, Any]) -> NearestQuery:
     Parameters
     ----------
     nearest : mapping
-        `column` and `q` are required. `distance_type` is another name of `metric`. `approx_mode`
-        and `query_parallelism` are checked; they do not change the rows.
+        `column` and `q` are required. `distance_type` and `metric_type` are other names of
+        `metric`. `approx_mode` and `query_parallelism` are checked; they do not change the rows.
 
     Raises
     ------
@@ -145,7 +144,7 @@ def parse_nearest(nearest: Mapping[str, Any]) -> NearestQuery:
         vectors=np.atleast_2d(vectors),
         k=_DEFAULT_K if numbers["k"] is None else numbers["k"],
         is_batch=vectors.ndim == 2,
-        metric=_metric(nearest),
+        metric=given_metric(nearest),
         minimum_nprobes=minimum,
         maximum_nprobes=maximum,
         refine_factor=numbers["refine_factor"],
@@ -230,14 +229,6 @@ def _effort(value: Any) -> float | None:
     if not 0 <= value <= 1:
         raise InvalidInputError(f"search_effort must be from 0 to 1, not {value}")
     return float(value)
-
-
-def _metric(nearest: Mapping[str, Any]) -> Metric | None:
-    names = [nearest[key] for key in ("metric", "distance_type") if nearest.get(key) is not None]
-    metrics = {parse_metric(name) for name in names}
-    if len(metrics) > 1:
-        raise InvalidInputError("give metric, and not another distance_type, too")
-    return metrics.pop() if metrics else None
 
 
 def _bounds(value: Any) -> tuple[float | None, float | None]:

@@ -16,11 +16,18 @@ A name with a slash is a path or a URI: ``lance.`/data/t.lance` ``. Such a table
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lance_spark.errors import InvalidInputError, InvalidOptionError, NamespaceNotFoundError
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+)
 from lance_spark.namespace import Namespace, TableEntry, connect
 from lance_spark.namespace.identifiers import Identifier, display
 from lance_spark.storage.options.fsspec_options import parse_flag
@@ -28,6 +35,8 @@ from lance_spark.storage.options.fsspec_options import parse_flag
 DEFAULT_IMPL = "dir"
 #: The only namespace of a catalog with `single_level_ns`.
 DEFAULT_NAMESPACE = "default"
+#: The last part of a name that means a tag or a branch of the table before it.
+_REFERENCE = re.compile(r"(?P<category>tag|branch)_(?P<name>.+)", re.IGNORECASE)
 _OWN = ("impl", "single_level_ns", "parent", "parent_delimiter")
 
 
@@ -113,6 +122,28 @@ class Catalog:
         if is_path(arguments):
             return self.path_entry(arguments["name"])
         return self.namespace.describe_table(self.table_identifier(arguments))
+
+    def describe_reference(self, arguments: Mapping[str, Any]) -> tuple[TableEntry, dict[str, str]]:
+        """Return where the table of a call is, and the tag or branch that the name ends with.
+
+        As in Iceberg, ``t.tag_x`` is the tag ``x`` of the table ``t``, and ``t.branch_x`` its
+        branch, unless a table has the name. The options are empty for other names.
+
+        Raises
+        ------
+        TableNotFoundError, NamespaceNotFoundError
+        """
+        try:
+            return self.describe(arguments), {}
+        except (TableNotFoundError, NamespaceNotFoundError):
+            match = _REFERENCE.fullmatch(arguments["name"])
+            if match is None or not arguments["namespace"]:
+                raise
+            *namespace, name = arguments["namespace"]
+            with suppress(TableNotFoundError, NamespaceNotFoundError):
+                entry = self.describe({**arguments, "namespace": namespace, "name": name})
+                return entry, {match["category"].lower(): match["name"]}
+            raise
 
     def path_entry(self, path: str) -> TableEntry:
         """Return the entry of a table that is named by its path."""

@@ -17,6 +17,7 @@ from lance_spark.errors import InvalidOptionError, UnsupportedError
 from lance_spark.spark.catalog import tables
 from lance_spark.spark.catalog.column_fields import catalog_schema
 from lance_spark.spark.catalog.names import Catalog, options_of
+from lance_spark.spark.options.names import canonical
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.options.values import with_offsets
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -46,12 +47,12 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return tables.load_table(arguments)
     from lance_spark.spark.read.reader import open_table
 
-    entry = Catalog.of(arguments).describe(arguments)
+    entry, named = Catalog.of(arguments).describe_reference(arguments)
     reference: dict[str, Any] = {}
     version, timestamp = arguments.get("version"), arguments.get("timestamp")
-    if version is not None or timestamp is not None:
+    if version is not None or timestamp is not None or named:
         # Says whether the text is a version, a tag or a branch.
-        _, reference = tables.opened(entry, version, timestamp)
+        _, reference = tables.opened(entry, version, timestamp, named)
     _check_one_version(arguments["name"], reference, query)
     options = {**options_of(entry), **reference, **query}
     parsed = ReadOptions.parse(options)
@@ -93,8 +94,9 @@ def check_query_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _check_one_version(name: str, chosen: Mapping[str, Any], query: Mapping[str, Any]) -> None:
     """Refuse options that name another version than the statement, or the option versionAsOf."""
     for option, value in query.items():
-        existing = chosen.get(option.lower())
-        if option.lower() in _REFERENCES and existing not in (None, value):
+        name_of_option = canonical(option)
+        existing = chosen.get(name_of_option)
+        if name_of_option in _REFERENCES and existing not in (None, value):
             raise InvalidOptionError(
                 f"{name}: the option {option} is {value}, and VERSION AS OF, TIMESTAMP AS OF or "
                 f"the option versionAsOf or timestampAsOf says {existing}; give one of them"

@@ -82,6 +82,7 @@ _SYNONYMS = {
     "num_results": "limit",
     "k": "limit",
     "metric": "distance_type",
+    "metric_type": "distance_type",
     "num_candidates": "candidates",
     "candidate_count": "candidates",
 }

@@ -9,7 +9,13 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from lance_spark.dataset.dataset import Dataset, open_dataset
-from lance_spark.errors import InvalidOptionError, TableNotFoundError, VersionNotFoundError
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    NamespaceNotFoundError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from lance_spark.namespace import TableEntry
 from lance_spark.scan.fragment.row_meta import (
     CREATED_AT,
@@ -56,10 +62,12 @@ def load_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
         The name, and ``version`` (number, tag or branch), ``timestamp`` (microseconds), or
         ``for_write``, which requests the types that a write expects.
     """
+    entry, named = Catalog.of(arguments).describe_reference(arguments)
     return loaded(
-        Catalog.of(arguments).describe(arguments),
+        entry,
         version=arguments.get("version"),
         timestamp=arguments.get("timestamp"),
+        named=named,
         for_write=bool(arguments.get("for_write")),
     )
 
@@ -69,15 +77,28 @@ def loaded(
     *,
     version: str | None = None,
     timestamp: int | None = None,
+    named: Mapping[str, str] | None = None,
     for_write: bool = False,
 ) -> dict[str, Any]:
     """Return the description of a table for the JVM (`NamedTable.java`).
 
+    Parameters
+    ----------
+    named : mapping of str to str, optional
+        The tag or branch that the name of the table ends with.
+
     Raises
     ------
+    InvalidInputError
+        A tag is written to, or two versions are named.
     TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
     """
-    dataset, reference = opened(entry, version, timestamp)
+    if for_write and named is not None and "tag" in named:
+        raise InvalidInputError(
+            f"{entry.location}: the tag {named['tag']!r} names a version, which cannot change; "
+            "write to the table or to a branch"
+        )
+    dataset, reference = opened(entry, version, timestamp, named)
     options = {**options_of(entry), **reference}
     arrow = dataset._stored_schema(blob_handling=DEFAULT_BLOB_HANDLING)
     description = described(entry, dataset, catalog_schema(arrow), options)
@@ -149,9 +170,20 @@ def drop_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
     identifier = catalog.table_identifier(arguments)
     try:
         catalog.namespace.drop_table(identifier)
-    except TableNotFoundError:
+    except (TableNotFoundError, NamespaceNotFoundError):
+        _refuse_drop_of_reference(catalog, arguments)
         return {"dropped": False}
     return {"dropped": True}
+
+
+def _refuse_drop_of_reference(catalog: Catalog, arguments: Mapping[str, Any]) -> None:
+    with suppress(TableNotFoundError, NamespaceNotFoundError):
+        entry, named = catalog.describe_reference(arguments)
+        for category, name in named.items():
+            raise InvalidInputError(
+                f"{entry.location}: DROP TABLE does not drop the {category} {name!r}; use ALTER "
+                f"TABLE t DROP {category.upper()} {name}"
+            )
 
 
 def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,9 +197,26 @@ def rename_table(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def opened(
-    entry: TableEntry, version: str | None, timestamp: int | None
+    entry: TableEntry,
+    version: str | None,
+    timestamp: int | None,
+    named: Mapping[str, str] | None = None,
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Open a version by its number, tag, branch or time; return it and the options that name it."""
+    """Open a version by its number, tag, branch or time; return it and the options that name it.
+
+    Parameters
+    ----------
+    named : mapping of str to str, optional
+        The tag or branch that the name of the table ends with.
+    """
+    if named:
+        if version is not None or timestamp is not None:
+            ((category, name),) = named.items()
+            raise InvalidInputError(
+                f"{entry.location}: the name of the table ends with the {category} {name!r}, and "
+                "the statement names a version or a time, too; remove one of them"
+            )
+        return _open(entry, **named), dict(named)
     if timestamp is not None:
         time = from_microseconds(timestamp)
         return _open(entry, timestamp=time), {"timestamp": time.isoformat()}

@@ -18,6 +18,7 @@ from lance_spark.spark.options.names import (
     SHOWN_NAMES,
     SYNONYMS,
     WRITE_NAMES,
+    canonical,
 )
 from lance_spark.spark.options.values import json_list, json_object, shown
 from lance_spark.storage.options.base_paths import BASE_STORE_PARAMS, with_base_params
@@ -54,7 +55,7 @@ def classify(options: Mapping[str, str]) -> ClassifiedOptions:
     lower_names = {option.lower() for option in options}
     of_catalog = "provider" in lower_names
     for option, value in options.items():
-        name = SYNONYMS.get(option.lower(), option.lower())
+        name = canonical(option)
         if name == "path":
             path = value
         elif name == "paths":
@@ -100,11 +101,11 @@ def _unknown(name: str) -> str:
         near = difflib.get_close_matches(suffix.lower(), COLUMN_KEYS, 1, 0)
         return f"unknown option {name}; did you mean {column}.{near[0]}?"
     near = difflib.get_close_matches(name.lower(), known, 1, 0.5)
-    if near:
-        return f"unknown option {name}; did you mean {near[0]}?"
+    meant = f"did you mean {near[0]}? " if near else ""
+    by_likeness = difflib.get_close_matches(name.lower(), SHOWN_NAMES, len(SHOWN_NAMES), 0)
     return (
-        f"unknown option {name}; the options are {', '.join(SHOWN_NAMES)}, and settings of the "
-        "store as storage_options.<name>"
+        f"unknown option {name}; {meant}The options are, the most similar first, "
+        f"{', '.join(by_likeness)}, and settings of the store as storage_options.<name>"
     )
 
 

@@ -93,6 +93,7 @@ OVERWRITE_NAMES = (
     "replace_where",
     "partition_overwrite_mode",
     PARTITION_BY,
+    "overwrite_schema",
     *INTERNAL_NAMES,
 )
 #: Streams of upserts.
@@ -123,8 +124,11 @@ SHOWN_NAMES = tuple(
 LARGE_VAR_TYPES = "use_large_var_types"
 #: Options that have a time.
 TIME_NAMES = ("timestamp", "starting_timestamp", "ending_timestamp")
-#: Other spellings, in lower case: the names of other connectors, and Spark's camel case.
+#: Other spellings, in lower case: names of other connectors and formats, and Spark's camel case.
 SYNONYMS = {
+    "versionasof": "version",
+    "snapshot-id": "version",
+    "timestampasof": "timestamp",
     "file_format_version": "data_storage_version",
     "max_row_per_file": "max_rows_per_file",
     "asof": "timestamp",
@@ -134,6 +138,14 @@ SYNONYMS = {
         for name in (*FEED_NAMES, "streaming_query_id", *UPSERT_NAMES, *OVERWRITE_NAMES)
     },
 }
+
+
+def canonical(option: str) -> str:
+    """Return the name of an option that is given in another case or spelling."""
+    lower = option.lower()
+    return SYNONYMS.get(lower, lower)
+
+
 #: Tuning of other connectors, which changes no result, and what Spark itself adds to the options of
 #: a stream.
 IGNORED = frozenset(
@@ -148,6 +160,8 @@ ADVICE = {
     "mode": "use the method .mode() of the writer",
     "location": "use path",
     "catalog": "this source has no catalog; give the table's path",
+    "as-of-timestamp": "use timestamp, with a time such as 2026-01-31T12:00:00+01:00",
+    "as.of.instant": "use timestamp, with a time such as 2026-01-31T12:00:00+01:00",
 }
 #: Suffix of an option of one column, and the key of the field's metadata that it sets.
 COLUMN_KEYS = {

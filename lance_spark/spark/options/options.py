@@ -193,7 +193,7 @@ class ReadOptions:
     @classmethod
     def _parse(cls, options: Mapping[str, str]) -> ReadOptions:
         parts = classify(options)
-        plain = parts.plain
+        plain = _with_tag(parts.plain)
         references = [name for name in ("version", "tag", "timestamp") if name in plain]
         if len(references) > 1:
             raise InvalidOptionError(
@@ -239,6 +239,14 @@ class ReadOptions:
             storage_options=parts.storage,
             target_bases=values.target_bases(plain),
         )
+
+
+def _with_tag(plain: dict[str, str]) -> dict[str, str]:
+    """Return the options of a read with the tag, if the option version names one."""
+    version = plain.get("version", "")
+    if "tag" in plain or not any(character.isalpha() for character in version):
+        return plain
+    return {**{name: text for name, text in plain.items() if name != "version"}, "tag": version}
 
 
 def _fresh(plain: Mapping[str, str]) -> bool | None:

@@ -380,6 +380,17 @@ class OverwriteOptions:
             where_forms = tuple(given.values())
             if not all(where_forms):
                 partitions, where_forms = PartitionOverwrite(tuple(given)), ()
+        if overwrite and not flag("overwrite_schema", overwrite_options, default=True):
+            raise InvalidOptionError(
+                "option overwriteSchema must be true: an overwrite of all rows takes the "
+                "DataFrame's columns, and a partial overwrite keeps the table's; remove the option"
+            )
+        is_partial = condition is not None or (partitions is not None and partitions.is_required)
+        if is_partial and "overwrite_schema" in overwrite_options:
+            raise InvalidOptionError(
+                "option overwriteSchema applies to overwrites of all rows: a partial overwrite "
+                "keeps the table's columns; remove the option"
+            )
         merge, must_create = (
             flag("merge_schema", overwrite_options),
             flag("must_create", overwrite_options),

@@ -19,7 +19,7 @@ from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.jvm.classes import is_stack_overflow
-from lance_spark.spark.options.names import FILTER_TREE
+from lance_spark.spark.options.names import FILTER_TREE, canonical
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.quoting import has_star
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
@@ -96,7 +96,7 @@ def frame(
 def without_version(options: Mapping[str, str]) -> dict[str, str]:
     """Return options without those that select a version or a branch."""
     names = (*VERSION_OPTIONS, "branch")
-    return {name: value for name, value in options.items() if name.lower() not in names}
+    return {name: value for name, value in options.items() if canonical(name) not in names}
 
 
 def schema_of(handle: FrameSource, dataset: Dataset, columns: Sequence[str]) -> StructType:

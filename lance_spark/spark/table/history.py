@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.commits import retry_on_conflict
+from lance_spark.spark.options.names import canonical
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text, option_texts
 from lance_spark.spark.table.dataframes import without_version
@@ -391,7 +392,7 @@ class HistoryMethods(TableBase):
         """Return the table at a version that options select. Options that are None are ignored."""
         options = without_version(self.options)
         if "branch" not in version and version.get("tag") is None:
-            options |= {k: v for k, v in self.options.items() if k.lower() == "branch"}
+            options |= {k: v for k, v in self.options.items() if canonical(k) == "branch"}
         options |= option_texts(version)
         return type(self)(self.spark, self.path, options, self.alias_name)
 

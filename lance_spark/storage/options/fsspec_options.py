@@ -7,6 +7,7 @@ are accepted:
 1. A name of `option_setters`, with or without its prefix, in any case, is set where fsspec expects
    its value. The scheme selects the table: `token` is a session token on S3 and a credential on
    Google Cloud Storage.
+   Names of Hadoop (`fs.s3a.access.key`) are accepted for S3.
 2. Names with the prefix of another kind of store are ignored, so that one set of options serves
    tables on several kinds of store.
 3. Any other name reaches the file system as it is.
@@ -59,6 +60,8 @@ _FAMILIES = {
 }
 _TABLES = {"s3": S3, "azure": AZURE, "google": GOOGLE}
 #: Longer prefixes come first.
+#: The prefix of names of Hadoop's file system for S3, which `option_setters.S3A` has.
+_S3A_PREFIX = "fs.s3a."
 _PREFIXES = {"s3": ("aws_",), "azure": ("azure_storage_", "azure_"), "google": ("google_",)}
 #: All known names, with and without prefix.
 KNOWN: frozenset[str] = frozenset(
@@ -71,6 +74,7 @@ KNOWN: frozenset[str] = frozenset(
         for p in _PREFIXES[client]
         for name in table
     }
+    | {f"{_S3A_PREFIX}{name}" for name in setters.S3A}
 )
 #: Options that are also read from the environment, as packages of fsspec do not.
 VARIABLES = {
@@ -191,6 +195,8 @@ def _setter_of(family: str | None, name: str) -> OptionSetter | None:
             )
             if setter is not None:
                 return setter if setter_family == family else setters.ignore
+    if name.startswith(_S3A_PREFIX) and name in KNOWN:
+        return setters.S3A[name.removeprefix(_S3A_PREFIX)] if family == "s3" else setters.ignore
     return _TABLES[family].get(name) if family is not None else None
 
 
@@ -223,6 +229,10 @@ def _check_http(arguments: dict[str, Any], endpoint: object) -> None:
 
 
 def _complete_s3(arguments: dict[str, Any]) -> None:
+    host = arguments.pop(setters.SCHEMELESS, None)
+    if host is not None:
+        scheme = "https" if arguments.get("use_ssl", True) else "http"
+        arguments.setdefault("endpoint_url", f"{scheme}://{host}")
     region = arguments.pop(setters.REGION, None)
     client = arguments.get("client_kwargs") or {}
     if region is not None and "region_name" not in client:

@@ -26,8 +26,9 @@ _DURATION = re.compile(
     r"(?P<count>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s|sec|secs|seconds?|m|mins?|minutes?)?"
 )
 #: Internal names in the arguments, resolved by `fsspec_options`.
-ALLOW_HTTP, AZURE_ENDPOINT, AZURE_EMULATOR, AZURE_FABRIC, REGION = (
+ALLOW_HTTP, AZURE_ENDPOINT, AZURE_EMULATOR, AZURE_FABRIC, REGION, SCHEMELESS = (
     " allow_http", " azure endpoint", " azure emulator", " azure fabric", " default region",
+    " endpoint without scheme",
 )  # fmt: skip
 
 
@@ -113,6 +114,29 @@ def _virtual_hosted(target: dict[str, Any], value: str) -> None:
     into("config_kwargs", "s3", "addressing_style")(target, style)
 
 
+def _path_style(target: dict[str, Any], value: str) -> None:
+    style = "path" if parse_flag("fs.s3a.path.style.access", value) else "virtual"
+    into("config_kwargs", "s3", "addressing_style")(target, style)
+
+
+def _host_or_url(target: dict[str, Any], value: str) -> None:
+    """Set the endpoint. Hadoop takes a host, whose scheme another setting decides."""
+    target[SCHEMELESS if "://" not in value else "endpoint_url"] = value
+
+
+def _credentials_provider(target: dict[str, Any], value: str) -> None:
+    names = [name.strip().rpartition(".")[2] for name in value.split(",")]
+    if names == ["AnonymousAWSCredentialsProvider"]:
+        target["anon"] = True
+    elif not _KNOWN_PROVIDERS.issuperset(names):
+        raise InvalidOptionError(
+            "storage option fs.s3a.aws.credentials.provider names a class of Java that is not "
+            f"supported: the classes are {', '.join(sorted(_KNOWN_PROVIDERS))} and "
+            "AnonymousAWSCredentialsProvider; set aws_access_key_id and aws_secret_access_key, or "
+            "remove the option to use the credentials of the environment"
+        )
+
+
 def _unsigned(target: dict[str, Any], value: str) -> None:
     signed = not parse_flag("unsigned_payload", value)
     into("config_kwargs", "s3", "payload_signing_enabled")(target, signed)  # type: ignore[arg-type]
@@ -167,6 +191,17 @@ _CONDITIONAL_PUT = (
     "commits need the conditional put of the store; name a lock by the option commit_lock, or keep "
     "manifests in DynamoDB (s3+ddb://)"
 )
+#: Classes of Java that find credentials as s3fs does: in other options, or in the environment.
+_KNOWN_PROVIDERS = frozenset(
+    {
+        "SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider",
+        "DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider",
+        "EnvironmentVariableCredentialsProvider", "InstanceProfileCredentialsProvider",
+        "IAMInstanceCredentialsProvider", "ProfileCredentialsProvider",
+        "WebIdentityTokenFileCredentialsProvider", "WebIdentityTokenCredentialsProvider",
+        "ContainerCredentialsProvider",
+    }
+)  # fmt: skip
 _NO_PROXY = "set HTTPS_PROXY and NO_PROXY in the environment"
 
 _CLIENT: dict[str, OptionSetter] = {
@@ -241,6 +276,20 @@ S3: dict[str, OptionSetter] = {
     "connect_timeout": seconds("connect_timeout", "config_kwargs", "connect_timeout"),
     "timeout": seconds("timeout", "config_kwargs", "read_timeout"),
     "read_timeout": seconds("read_timeout", "config_kwargs", "read_timeout"),
+}
+
+#: Names of Hadoop's file system, after `fs.s3a.`. Its other settings tune classes of Java.
+S3A: dict[str, OptionSetter] = {
+    "access.key": S3["access_key_id"],
+    "secret.key": S3["secret_access_key"],
+    "session.token": S3["session_token"],
+    "endpoint": _host_or_url,
+    "endpoint.region": S3["region"],
+    "path.style.access": _path_style,
+    "connection.ssl.enabled": flag("fs.s3a.connection.ssl.enabled", "use_ssl"),
+    "requester.pays.enabled": S3["request_payer"],
+    "aws.credentials.provider": _credentials_provider,
+    "impl": ignore,
 }
 
 AZURE: dict[str, OptionSetter] = {

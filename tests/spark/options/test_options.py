@@ -12,7 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lance_spark.errors import InvalidOptionError, LanceError
 from lance_spark.spark.datasource import options_of, with_options
-from lance_spark.spark.options.names import FILTER_TREE, INTERNAL_NAMES
+from lance_spark.spark.options.names import FILTER_TREE, INTERNAL_NAMES, SHOWN_NAMES
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.options.values import with_offsets
 from lance_spark.spark.types.mapping import to_spark_schema
@@ -35,6 +35,28 @@ def test_read_options_are_typed() -> None:
     assert parsed == ReadOptions(
         path="/t.lance", version=3, columns=("id", "point.x"), batch_size=100, target_rows=5
     )
+
+
+def test_names_of_versions_in_other_formats() -> None:
+    for name in ("versionAsOf", "snapshot-id", "VERSION"):
+        assert read(**{name: "3"}).version == 3
+        assert read(**{name: "gold-2"}) == read(tag="gold-2")
+    assert read(timestampAsOf="2026-01-31") == read(timestamp="2026-01-31")
+    assert write(overwriteSchema="true").overwrite == {"overwrite_schema": "true"}
+    with pytest.raises(InvalidOptionError, match="two names and two values"):
+        read(versionAsOf="1", version="2")
+    with pytest.raises(InvalidOptionError, match="exclude each other"):
+        read(versionAsOf="1", timestampAsOf="2026-01-31")
+    with pytest.raises(InvalidOptionError, match="use timestamp, with a time such as"):
+        read(**{"as-of-timestamp": "1"})
+
+
+def test_an_unknown_option_lists_all_others_the_most_similar_first() -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        read(batchsizes="1")
+    listed = str(caught.value).partition("first, ")[2].partition(", and settings")[0].split(", ")
+    assert listed[0] == "batch_size"
+    assert set(listed) == set(SHOWN_NAMES)
 
 
 def test_column_names_with_commas_need_a_json_list() -> None:
@@ -163,6 +185,8 @@ def test_no_message_names_an_option_that_only_this_package_sets(name: str) -> No
     ],
 )
 def test_invalid_sizes_are_refused(name: str, value: str) -> None:
+    if name == "version" and any(character.isalpha() for character in value):
+        pytest.skip("names a tag")
     parse = write if name.endswith("_file") else read
     with pytest.raises(InvalidOptionError, match=f"option {name} must be a whole number") as caught:
         parse(**{name: value})

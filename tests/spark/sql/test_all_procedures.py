@@ -129,6 +129,15 @@ CASES = [
     Case("history", "table => 'walk', branch => 'side'", lambda row: row.num_rows == 30),
     Case("delete_branch", "'walk', 'side'", [("side",)], lambda t: t.branches.list(), {}),
     Case("delete_branch", "'walk', 'side', if_exists => true", [("side",)]),
+    Case(
+        *("create_tag", "'walk', 'two', version => 3, or_replace => true", [("two",)]),
+        *(lambda t: t.tags.list()["two"]["version"], 3),
+    ),
+    Case(
+        *("create_tag", "'walk', 'two', version => 4, or_replace => true", [("two",)]),
+        *(lambda t: t.tags.list()["two"]["version"], 4),
+    ),
+    Case("delete_tag", "'walk', 'two'", [("two",)]),
     Case("restore_to_tag", "'walk', 'one'", [(17,)], lambda t: t.count_rows(), 30),
     Case(
         *("restore_to_timestamp", "'walk', current_timestamp() - INTERVAL '0' SECOND", [(18,)]),
@@ -151,6 +160,14 @@ CASES = [
         *(lambda t: t.count_rows("id = 3"), 1),
     ),
     Case(
+        *("create_index", "'walk', 'j', 'zonemap', array('id'), if_not_exists => true"),
+        *(
+            lambda row: row.index_name == "j",
+            lambda t: {i["name"] for i in t.list_indices()},
+            {"i", "j"},
+        ),
+    ),
+    Case(
         *("optimize_index", "'walk', 'j', map('retrain', 'true')"),
         lambda row: row.index_name == "j",
     ),
@@ -159,7 +176,9 @@ CASES = [
         *("check_index", "table => 'walk', name => 'j'"),
         lambda *rows: all(row.is_valid for row in rows) and sum(row.num_rows for row in rows) == 22,
     ),
+    Case("optimize_indices", "'walk', array('i')", lambda row: row.version > 0),
     Case("drop_index", "'walk', 'j'", [("j", "dropped")]),
+    Case("drop_index", "'walk', 'j', if_exists => true", [("j", "not found")]),
     Case("drop_index", "'walk', 'i'", [("i", "dropped")], lambda t: t.list_indices(), []),
     # Base paths
     Case("add_bases", "'walk', bases => map('cold', 'ROOT/cold')", [(25,)]),
@@ -328,7 +347,10 @@ def test_times_do_not_depend_on_settings(catalog: TestCatalog) -> None:
     [
         ("history('wrong', nope => 1)", "UNRECOGNIZED_PARAMETER_NAME.*`nope`"),
         ("restore_to_version('wrong')", "REQUIRED_PARAMETER_NOT_FOUND.*`version`"),
-        ("create_tag('wrong', 'a', 1, 'b', true, 'c', map(), 1)", "WRONG_NUM_ARGS|TOO_MANY|params"),
+        (
+            "create_tag('wrong', 'a', 1, 'b', true, false, 'c', map(), 1)",
+            "WRONG_NUM_ARGS|TOO_MANY|params",
+        ),
         ("restore_to_version('wrong', array(1))", "(?i)type|cast"),
         ("restore_to_version('wrong', NULL)", "parameter version must not be null"),
         ("delete('wrong', NULL)", "parameter condition must not be null"),

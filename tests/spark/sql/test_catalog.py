@@ -147,6 +147,32 @@ def test_names_that_begin_with_the_name_of_the_format_and_are_known_late(spark: 
             spark.sql(query)
 
 
+def test_names_of_tags_and_branches_as_in_iceberg(catalog: TestCatalog) -> None:
+    catalog.run(
+        [
+            "CREATE TABLE CAT.named AS SELECT 1 AS id",
+            "ALTER TABLE CAT.named CREATE TAG gold",
+            "ALTER TABLE CAT.named CREATE BRANCH dev",
+            "INSERT INTO CAT.named.branch_dev VALUES (2), (3)",
+            "UPDATE CAT.named.branch_dev SET id = 4 WHERE id = 3",
+            "MERGE INTO CAT.named.branch_dev t USING (SELECT 2 AS k) ON id = k "
+            "WHEN MATCHED THEN DELETE",
+            "INSERT INTO CAT.named VALUES (5)",
+        ]
+    )
+    assert catalog.sql("SELECT id FROM CAT.named.tag_gold") == [(1,)]
+    assert catalog.sql("SELECT id FROM CAT.named.branch_dev ORDER BY id") == [(1,), (4,)]
+    assert catalog.sql("SELECT id FROM CAT.named ORDER BY id") == [(1,), (5,)]
+    assert catalog.sql("CALL CAT.system.Rollback_To_Snapshot('named', 1)") == [(3,)]
+    assert catalog.sql("SELECT id FROM table_changes('CAT.named', 2, 2)") == [(5,)]
+    assert "cannot change" in catalog.refusal("DELETE FROM CAT.named.tag_gold")
+    assert "and the statement names a version" in catalog.refusal(
+        "SELECT * FROM CAT.named.tag_gold VERSION AS OF 1"
+    )
+    assert "DROP BRANCH dev" in catalog.refusal("DROP TABLE CAT.named.branch_dev")
+    assert "TABLE_OR_VIEW_NOT_FOUND" in catalog.refusal("SELECT * FROM CAT.nothing.tag_gold")
+
+
 def test_uncache_of_names_that_begin_with_the_name_of_the_format(spark: Any) -> None:
     spark.sql("CREATE OR REPLACE TABLE lance.cached AS SELECT 1 AS id")
     spark.sql("CACHE TABLE lance.cached")

@@ -113,6 +113,40 @@ def in_namespace(root: Path, *namespace: str) -> dict[str, Any]:
             f"create_index({T}, name => 'i', method => 'btree', columns => array('a.b', 'c'), "
             "options => map('zone_size', CAST(2 AS STRING)))",
         ),
+        (
+            "CREATE INDEX IF NOT EXISTS i ON TABLE cat.db.t (a) OPTIONS (zone_size = 2)",
+            f"create_index({T}, name => 'i', method => 'BTREE', columns => array('a'), "
+            "if_not_exists => true, options => map('replace', CAST(false AS STRING), 'zone_size', "
+            "CAST(2 AS STRING)))",
+        ),
+        (
+            "CREATE INDEX i ON cat.db.t USING zonemap (a)",
+            f"create_index({T}, name => 'i', method => 'zonemap', columns => array('a'), "
+            "options => map('replace', CAST(false AS STRING)))",
+        ),
+        (
+            "ALTER TABLE cat.db.t CREATE INDEX IF NOT EXISTS i USING btree (a)",
+            f"create_index({T}, if_not_exists => true, name => 'i', method => 'btree', "
+            "columns => array('a'))",
+        ),
+        ("DROP INDEX i ON cat.db.t;", f"drop_index({T}, name => 'i')"),
+        (
+            "DROP INDEX IF EXISTS i ON TABLE cat.db.t",
+            f"drop_index({T}, name => 'i', if_exists => true)",
+        ),
+        (
+            "ALTER TABLE cat.db.t DROP INDEX IF EXISTS i",
+            f"drop_index({T}, if_exists => true, name => 'i')",
+        ),
+        (
+            "ALTER TABLE cat.db.t CREATE OR REPLACE TAG x AS OF VERSION 2",
+            f"create_tag({T}, name => 'x', or_replace => true, version => 2)",
+        ),
+        (
+            "ALTER TABLE cat.db.t REPLACE TAG x AS OF BRANCH b",
+            f"update_tag({T}, name => 'x', branch => 'b')",
+        ),
+        ("SHOW VERSIONS FROM cat.db.t", f"history({T})"),
         ("ALTER TABLE cat.db.t DROP INDEX i", f"drop_index({T}, name => 'i')"),
         ("ALTER TABLE cat.db.t OPTIMIZE INDEX i", f"optimize_index({T}, name => 'i')"),
         ("ALTER TABLE cat.db.t REFRESH INDEX i", f"refresh_index({T}, name => 'i')"),
@@ -162,6 +196,8 @@ def test_a_replacement_of_rows_becomes_an_insert() -> None:
         "ALTER TABLE cat.db.t RENAME COLUMN branch TO b",
         "DESCRIBE HISTORY t",
         "SHOW INDEXES",
+        "CREATE INDEX i ON iceberg.db.t (a)",
+        "DROP INDEX i ON t",
     ],
 )
 def test_other_statements_are_left_to_spark(statement: str) -> None:
@@ -207,6 +243,8 @@ def test_names_keep_their_characters_under_all_settings() -> None:
         ("ALTER TABLE cat.t CREATE TAG a AS OF b", "'b'", "expected VERSION, BRANCH", (1, 37)),
         ("ALTER TABLE cat.t UPDATE COLUMNS a", "end of input", "expected FROM", (1, 34)),
         ("ALTER TABLE cat.t CREATE INDEX i (a)", "'('", "expected USING", (1, 33)),
+        ("ALTER TABLE cat.t REPLACE BRANCH b", "'b'", "a branch cannot be replaced", (1, 33)),
+        ("CREATE INDEX i ON cat.t", "end of input", "expected the name of a column", (1, 23)),
         ("RESTORE cat.t TO 3", "'3'", "expected VERSION", (1, 17)),
         ("RESTORE cat.t TO TIMESTAMP AS OF ;", "';'", "expected a time", (1, 33)),
         ("REPLACE cat.t WHERE a = 1 SELECT 1", "end of input", "expected AS and a query", (1, 34)),

@@ -110,6 +110,22 @@ def test_every_name_is_understood_or_refused(scheme: str, name: str) -> None:
             {"key": "k", "secret": "s", "token": "t", "client_kwargs": {"region_name": "r"}},
         ),
         ("s3a", {"endpoint": "http://x", "allow_http": "true"}, {"endpoint_url": "http://x"}),
+        (
+            "s3a",
+            {"fs.s3a.access.key": "k", "fs.s3a.secret.key": "s", "fs.s3a.endpoint": "h:1", "fs.s3a.connection.ssl.enabled": "false"},
+            {"key": "k", "secret": "s", "endpoint_url": "http://h:1", "use_ssl": False},
+        ),
+        (
+            "s3",
+            {"fs.s3a.endpoint": "https://h", "fs.s3a.endpoint.region": "r", "fs.s3a.path.style.access": "true", "region": "r"},
+            {
+                "endpoint_url": "https://h",
+                "client_kwargs": {"region_name": "r"},
+                "config_kwargs": {"s3": {"addressing_style": "path"}},
+            },
+        ),
+        ("s3", {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}, {"anon": True}),
+        ("file", {"fs.s3a.access.key": "k"}, {}),
         ("s3", {"default_region": "d", "region": "r"}, {"client_kwargs": {"region_name": "r"}}),
         ("s3", {"default_region": "d"}, {"client_kwargs": {"region_name": "d"}}),
         ("s3", {"skip_signature": True}, {"anon": True}),

@@ -61,6 +61,7 @@ def list_procedures(arguments: Mapping[str, Any]) -> dict[str, Any]:
             {
                 "name": name,
                 "comment": _in_sql((inspect.getdoc(_function(name)) or name).split("\n\n")[0]),
+                "aliases": procedure.aliases,
                 "has_jobs": procedure.has_jobs,
                 "opens": procedure.opens,
                 "parameters": [

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from lance_spark.spark.table import ChangeResult, LanceTable
 
+#: Options of the extension of an index.
+_OF_OPTIMIZE = frozenset({"num_indices_to_merge", "retrain", "num_segments"})
+
 
 def validate(table: LanceTable) -> tuple[int]:
     """Check the table, and return the version that was checked."""
@@ -35,9 +38,15 @@ def validate(table: LanceTable) -> tuple[int]:
     return (table.dataset().version,)
 
 
-def create_tag(table: LanceTable, name: str, **options: Any) -> None:
+def create_tag(table: LanceTable, name: str, or_replace: bool = False, **options: Any) -> None:
     """Create a tag: a name for a version, which vacuum then does not remove."""
-    _create(table.dataset().tags, table.createTag, name, **options)
+    if or_replace and options.get("if_not_exists"):
+        raise InvalidInputError("or_replace and if_not_exists exclude each other: set one of them")
+    tags = table.dataset().tags
+    if or_replace and name in tags.list():
+        update_tag(table, name, options.get("version"), options.get("tag"))
+    else:
+        _create(tags, table.createTag, name, **options)
 
 
 def update_tag(
@@ -154,8 +163,12 @@ def check_index(table: LanceTable, name: str) -> Any:
     return table.checkIndex(name)
 
 
-def drop_index(table: LanceTable, name: str, **options: Any) -> tuple[str, str]:
+def drop_index(
+    table: LanceTable, name: str, if_exists: bool = False, **options: Any
+) -> tuple[str, str]:
     """Drop an index. Vacuum removes its files."""
+    if if_exists and not _has_index(table, name):
+        return name, "not found"
     table.dropIndex(name, **options)
     return name, "dropped"
 
@@ -166,9 +179,12 @@ def create_index(
     method: str,
     columns: Sequence[str],
     options: Mapping[str, str] | None = None,
+    if_not_exists: bool = False,
     **commit: Any,
 ) -> tuple[int, str]:
     """Create an index of a column, in place of an index of the same name."""
+    if if_not_exists and _has_index(table, name):
+        return _coverage(table, name)
     if len(columns) != 1:
         raise InvalidInputError(
             f"table {table.path}: an index has one column, not {len(columns)}: {list(columns)}"
@@ -182,7 +198,7 @@ def optimize_index(
     table: LanceTable, name: str, options: Mapping[str, str] | None = None, **commit: Any
 ) -> tuple[int, str]:
     """Extend an index to the rows that it does not cover, and merge its newest segments."""
-    values = _index_options(table, options, {"num_indices_to_merge", "retrain", "num_segments"})
+    values = _index_options(table, options, _OF_OPTIMIZE)
     table.optimizeIndices([name], **values, **commit)
     return _coverage(table, name)
 
@@ -194,6 +210,17 @@ def refresh_index(
     values = _index_options(table, options, {"num_segments"})
     table.optimizeIndices([name], num_indices_to_merge=0, **values, **commit)
     return _coverage(table, name)
+
+
+def optimize_indices(
+    table: LanceTable,
+    index_names: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    **commit: Any,
+) -> ChangeResult:
+    """Extend indexes to the rows that they do not cover, and merge their newest segments."""
+    values = _index_options(table, options, _OF_OPTIMIZE)
+    return table.optimizeIndices(index_names, **values, **commit)
 
 
 def register_table(catalog: Catalog, table: Mapping[str, Any], location: str) -> Any:
@@ -308,6 +335,10 @@ def _index_options(
             value = text
         values[name] = value if isinstance(value, int | float) else text
     return values
+
+
+def _has_index(table: LanceTable, name: str) -> bool:
+    return any(index["name"] == name for index in table.dataset().list_indices())
 
 
 def _coverage(table: LanceTable, name: str) -> tuple[int, str]:

@@ -150,9 +150,12 @@ class StatementCursor(TokenCursor):
             arguments.add(name, value)
 
     def _named_values(self, arguments: CallArguments) -> dict[str, str]:
-        """Read options. An option that is among the arguments already is an error."""
+        """Read options, after Spark's `OPTIONS` or the `WITH` of other connectors.
+
+        An option that is among the arguments already is an error.
+        """
         values: dict[str, str] = {}
-        if self._accept_word("WITH"):
+        if self._accept_word("WITH", "OPTIONS"):
             self._expect("(")
             while not self._accept(")"):
                 if values:

@@ -34,6 +34,7 @@ _SHOWN = {
     "TAGS": "tags",
     "BRANCH": "branches",
     "BRANCHES": "branches",
+    "VERSIONS": "history",
     "INDEX": "describe_indices",
     "INDEXES": "describe_indices",
 }
@@ -95,7 +96,9 @@ class _StatementParser(StatementCursor):
         if word in ("DESCRIBE", "DESC"):
             return self._describe()
         if word == "CREATE":
-            return self._create_like()
+            return self._create_index() if self._accept_word("INDEX") else self._create_like()
+        if word == "DROP":
+            return self._drop_index()
         if word == "ALTER":
             self._next()
             return self._alter()
@@ -212,7 +215,18 @@ class _StatementParser(StatementCursor):
 
     def _alter(self) -> str:
         arguments = self._table()
-        first, second = self._next().upper, self._next().upper
+        first = self._next().upper
+        if first == "CREATE" and self._accept_word("OR"):
+            self._expect_word("REPLACE")
+            first = "CREATE OR REPLACE"
+        second = self._next().upper
+        if second == "BRANCH" and first.endswith("REPLACE"):
+            raise self._error(
+                "a branch cannot be replaced, because that would lose its versions; use DROP "
+                "BRANCH and CREATE BRANCH, or another name"
+            )
+        if second == "TAG" and first.endswith("REPLACE"):
+            return self._replaced_tag(first == "REPLACE", arguments)
         if second == "COLUMNS" and first in ("ADD", "UPDATE"):
             return self._columns_from(first == "ADD", arguments)
         if second in ("TAG", "BRANCH") and first in ("CREATE", "DROP"):
@@ -246,7 +260,20 @@ class _StatementParser(StatementCursor):
             self._expect_word("EXISTS")
             arguments.add("if_not_exists" if is_new else "if_exists", "true")
         arguments.add("name", literal(self._identifier(f"the name of a {category.lower()}")))
-        if is_new and self._accept_word("AS"):
+        if is_new:
+            self._as_of(arguments)
+        return self._call(f"{'create' if is_new else 'delete'}_{category.lower()}", arguments)
+
+    def _replaced_tag(self, must_exist: bool, arguments: CallArguments) -> str:
+        arguments.add("name", literal(self._identifier("the name of a tag")))
+        if not must_exist:
+            arguments.add("or_replace", "true")
+        self._as_of(arguments)
+        return self._call("update_tag" if must_exist else "create_tag", arguments)
+
+    def _as_of(self, arguments: CallArguments) -> None:
+        """Read the version, tag or branch that a tag or branch is created from, if one is named."""
+        if self._accept_word("AS"):
             self._expect_word("OF")
             if self._accept_word("TAG"):
                 arguments.add("tag", literal(self._identifier("the name of a tag")))
@@ -258,15 +285,58 @@ class _StatementParser(StatementCursor):
                 arguments.add("version", self._value())
             else:
                 raise self._error("expected VERSION, BRANCH or TAG")
-        return self._call(f"{'create' if is_new else 'delete'}_{category.lower()}", arguments)
+
+    def _create_index(self) -> str:
+        """Rewrite Spark's `CREATE INDEX i ON t (column)`, which does not replace an index."""
+        if_not_exists = self._accept_word("IF")
+        if if_not_exists:
+            self._expect_words("NOT", "EXISTS")
+        name = self._identifier("the name of an index")
+        self._expect_word("ON")
+        self._accept_word("TABLE")
+        arguments = self._table()
+        arguments.add("name", literal(name))
+        method = "BTREE"
+        if self._accept_word("USING"):
+            method = self._identifier("the type of an index")
+        arguments.add("method", literal(method))
+        arguments.add_names("columns", self._names())
+        if if_not_exists:
+            arguments.add("if_not_exists", "true")
+        options = self._named_values(arguments)
+        self._add_options(arguments, {"replace": "false", **options})
+        return self._call("create_index", arguments)
+
+    def _drop_index(self) -> str:
+        """Rewrite Spark's `DROP INDEX i ON t`."""
+        self._expect_word("INDEX")
+        if_exists = self._accept_word("IF")
+        if if_exists:
+            self._expect_word("EXISTS")
+        name = self._identifier("the name of an index")
+        self._expect_word("ON")
+        self._accept_word("TABLE")
+        arguments = self._table()
+        arguments.add("name", literal(name))
+        if if_exists:
+            arguments.add("if_exists", "true")
+        return self._call("drop_index", arguments)
 
     def _index_statement(self, first: str, arguments: CallArguments) -> str:
+        if first in ("CREATE", "DROP") and self._accept_word("IF"):
+            if first == "CREATE":
+                self._expect_word("NOT")
+            self._expect_word("EXISTS")
+            arguments.add("if_not_exists" if first == "CREATE" else "if_exists", "true")
         arguments.add("name", literal(self._identifier("the name of an index")))
         if first == "CREATE":
             self._expect_word("USING")
             arguments.add("method", literal(self._identifier("the type of an index")))
             arguments.add_names("columns", self._names())
         if first != "DROP" and (options := self._named_values(arguments)):
-            pairs = [f"{literal(name)}, CAST({value} AS STRING)" for name, value in options.items()]
-            arguments.add("options", f"map({', '.join(pairs)})")
+            self._add_options(arguments, options)
         return self._call(f"{first.lower()}_index", arguments)
+
+    def _add_options(self, arguments: CallArguments, options: Mapping[str, str]) -> None:
+        pairs = [f"{literal(name)}, CAST({value} AS STRING)" for name, value in options.items()]
+        arguments.add("options", f"map({', '.join(pairs)})")

@@ -52,6 +52,8 @@ class Procedure:
     condition : str or None
         The optional parameter that chooses rows. A call without it chooses all rows. A call that
         gives null is refused, as null may be the result of an expression, such as a concatenation.
+    aliases : tuple of str
+        Names of the same procedure in other formats.
     """
 
     required: Mapping[str, str] = field(default_factory=dict)
@@ -60,6 +62,7 @@ class Procedure:
     has_jobs: bool = False
     opens: bool = True
     condition: str | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> dict[str, tuple[str, bool]]:
@@ -120,6 +123,8 @@ COMMENTS: Mapping[str, str] = {
     "names": "Names of columns, or dotted paths of children of structs.",
     "location": "Path of the table.",
     "if_not_exists": "Whether to change nothing, instead of failing, if the name exists already.",
+    "or_replace": "Whether a tag of the name moves, if it exists already.",
+    "index_names": "Names of indexes; by default all that this release can create.",
     "if_exists": "Whether to change nothing, instead of failing, if the name does not exist.",
     "commit_message": "Stored in the transaction.",
     "transaction_properties": "Stored in the transaction.",
@@ -152,12 +157,18 @@ PROCEDURES: Mapping[str, Procedure] = {
     # History
     "history": Procedure({}, {"limit": "int"}, HISTORY_COLUMNS),
     "detail": Procedure(result=DETAIL_COLUMNS),
-    "restore_to_version": Procedure({"version": "long"}, _CHANGE),
-    "restore_to_timestamp": Procedure({"timestamp": "timestamp_ltz"}, _CHANGE),
-    "restore_to_tag": Procedure({"tag": "string"}, _CHANGE),
+    "restore_to_version": Procedure(
+        {"version": "long"}, _CHANGE, aliases=("rollback_to_version", "rollback_to_snapshot")
+    ),
+    "restore_to_timestamp": Procedure(
+        {"timestamp": "timestamp_ltz"}, _CHANGE, aliases=("rollback_to_timestamp",)
+    ),
+    "restore_to_tag": Procedure({"tag": "string"}, _CHANGE, aliases=("rollback_to_tag",)),
     "tags": Procedure(result=TAG_COLUMNS),
     "create_tag": Procedure(
-        {"name": "string"}, {**_REFERENCE, "if_not_exists": "boolean"}, result=_NAME
+        {"name": "string"},
+        {**_REFERENCE, "if_not_exists": "boolean", "or_replace": "boolean"},
+        result=_NAME,
     ),
     "update_tag": Procedure({"name": "string"}, _REFERENCE, result=_NAME),
     "delete_tag": Procedure({"name": "string"}, {"if_exists": "boolean"}, result=_NAME),
@@ -230,15 +241,20 @@ PROCEDURES: Mapping[str, Procedure] = {
     # Indexes
     "describe_indices": Procedure(result=INDEX_COLUMNS),
     "check_index": Procedure(_INDEX, result=CHECK_COLUMNS, has_jobs=True),
-    "drop_index": Procedure(_INDEX, _COMMIT, "index_name string, status string"),
+    "drop_index": Procedure(
+        _INDEX, {**_COMMIT, "if_exists": "boolean"}, "index_name string, status string"
+    ),
     "create_index": Procedure(
         {**_INDEX, "method": "string", "columns": "array<string>"},
-        _INDEX_OPTIONS,
+        {**_INDEX_OPTIONS, "if_not_exists": "boolean"},
         _COVERAGE,
         has_jobs=True,
     ),
     "optimize_index": Procedure(_INDEX, _INDEX_OPTIONS, _COVERAGE, has_jobs=True),
     "refresh_index": Procedure(_INDEX, _INDEX_OPTIONS, _COVERAGE, has_jobs=True),
+    "optimize_indices": Procedure(
+        {}, {"index_names": "array<string>", **_INDEX_OPTIONS}, has_jobs=True
+    ),
     # MemWAL
     "initialize_mem_wal": Procedure(
         {},

@@ -68,7 +68,7 @@ public class NamedTable
       new HashSet(
           Arrays.asList(
               new Object[] {
-                "version", "timestamp", "asof", "branch", "tag", "columns", "blob_handling",
+                "version", "versionasof", "snapshot-id", "timestamp", "timestampasof", "asof", "branch", "tag", "columns", "blob_handling",
                 "full_text_query", "fulltextquery", "nearest",
                 "with_row_id", "with_row_address", "readchangefeed", "read_change_feed",
                 "endingversion", "ending_version", "endingtimestamp", "ending_timestamp"

@@ -8,8 +8,10 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.parser.ParseException;
@@ -27,18 +29,41 @@ import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import scala.Option;
 import scala.Tuple3;
+import scala.collection.Iterator;
 import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
-/** The table function lance_changes: inserted, updated and deleted rows of a table. */
+/**
+ * The table function lance_changes: inserted, updated and deleted rows of a table. Delta calls it
+ * table_changes.
+ */
 public class ChangesFunction extends AbstractFunction1 {
   private static final String NAME = "lance_changes";
+  private static final String OF_DELTA = "table_changes";
 
   /** Returns the function as extensions of sessions register it. */
   static Tuple3 description() {
-    ExpressionInfo info = new ExpressionInfo(ChangesFunction.class.getName(), NAME);
-    return new Tuple3(new FunctionIdentifier(NAME), info, new ChangesFunction());
+    return description(NAME);
+  }
+
+  private static Tuple3 description(String name) {
+    ExpressionInfo info = new ExpressionInfo(ChangesFunction.class.getName(), name);
+    return new Tuple3(new FunctionIdentifier(name), info, new ChangesFunction());
+  }
+
+  /** Adds the function by Delta's name to a session, which keeps a function that it has. */
+  static void addTo(SparkSession session) {
+    TableFunctionRegistry registry = session.sessionState().tableFunctionRegistry();
+    for (Iterator i = registry.listFunction().iterator(); i.hasNext(); ) {
+      if (OF_DELTA.equals(((FunctionIdentifier) i.next()).funcName())) {
+        return;
+      }
+    }
+    // Extensions know how each version of Spark names their functions.
+    SparkSessionExtensions extensions = new SparkSessionExtensions();
+    extensions.injectTableFunction(description(OF_DELTA));
+    extensions.registerTableFunctions(registry);
   }
 
   /** Returns the relation of a call. */

@@ -21,7 +21,7 @@ final class Procedures {
     if (namespace.length == 1 && NAMESPACE[0].equals(namespace[0])) {
       for (Iterator i = all().iterator(); i.hasNext(); ) {
         Map description = (Map) i.next();
-        if (identifier.name().equalsIgnoreCase((String) description.get("name"))) {
+        if (isNamed(description, identifier.name())) {
           return new LanceProcedure(catalog, description);
         }
       }
@@ -33,6 +33,17 @@ final class Procedures {
             + catalog.name()
             + " are in its namespace system: "
             + String.join(", ", names(catalog)));
+  }
+
+  private static boolean isNamed(Map description, String name) {
+    List names = new ArrayList((List) description.get("aliases"));
+    names.add(description.get("name"));
+    for (int i = 0; i < names.size(); i++) {
+      if (name.equalsIgnoreCase((String) names.get(i))) {
+        return true;
+      }
+    }
+    return false;
   }
 
   static Identifier[] list(LanceCatalog catalog, String[] namespace) {

@@ -70,6 +70,7 @@ public class Extension extends AbstractFunction1 {
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
       ReplacedRowsRule.addTo((SparkSession) session);
+      ChangesFunction.addTo((SparkSession) session);
       TablesBeforeFiles.addTo((SparkSession) session);
       RandomValuesRule.addTo((SparkSession) session);
       NewTableRule.addTo((SparkSession) session);
@@ -168,6 +169,7 @@ public class Extension extends AbstractFunction1 {
     public Object apply(Object session) {
       try {
         VectorFunctions.addTo((SparkSession) session);
+        ChangesFunction.addTo((SparkSession) session);
       } catch (Exception e) {
         Log.leftToSpark("functions", e);
       } catch (LinkageError e) {

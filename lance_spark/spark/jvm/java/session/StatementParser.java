@@ -35,9 +35,10 @@ public class StatementParser implements InvocationHandler {
           SPACE
               + "*+(?:OPTIMIZE|VACUUM|RESTORE"
               + ("|REPLACE(?!" + SPACE + "++TABLE\\b)")
-              + ("|SHOW" + SPACE + "++(?:TAGS?|BRANCH|BRANCHES|INDEX|INDEXES)")
+              + ("|SHOW" + SPACE + "++(?:TAGS?|BRANCH|BRANCHES|VERSIONS|INDEX|INDEXES)")
               + ("|DESC(?:RIBE)?" + SPACE + "++(?:HISTORY|DETAIL)")
               + ("|CREATE" + SPACE + "++TABLE(?=.*\\bLIKE\\b)")
+              + ("|(?:CREATE|DROP)" + SPACE + "++INDEX")
               + ("|ALTER" + SPACE + "++TABLE(?=.*\\b(?:FROM|TAG|BRANCH|INDEX|UNENFORCED)\\b)")
               + ")\\b.*",
           Pattern.CASE_INSENSITIVE | Pattern.DOTALL);
