@@ -48,7 +48,7 @@ def test_cuts(dataset: Any) -> None:
         .to_batches()
     )
     assert blob_bytes(batch, described).tolist() == [size or 0 for size in SIZES]
-    without = dataset._select(["id"])
+    without = dataset._select(["id"], None)
     (whole,) = cut_by_bytes(table.paths, fragments, without, addresses, None)
     assert (whole.start, whole.stop) == (0, len(SIZES))
 
