@@ -66,10 +66,10 @@ def bytes_at(
         Columns that will be read, and maybe computed columns.
     """
     fields = tuple(filter(_loads_blobs, schema.fields))
-    versions = [file.version for fragment in fragments for file in fragment.files[:1]]
-    if not fields or not versions or not len(addresses):
+    if not fields or not len(addresses):
         return np.zeros(len(addresses), np.int64)
-    described = described_schema(Schema(fields), versions[0])
+    version = next(file.version for fragment in fragments for file in fragment.files)
+    described = described_schema(Schema(fields), version)
     taken = take_addresses(paths, fragments, described, addresses, open_files)
     (rows,) = taken.combine_chunks().to_batches()
     return blob_bytes(rows, described)

@@ -1,5 +1,5 @@
-"""2 GiB of large blobs through an executor of 512 MiB, both ways: `make test-long`; its name
-keeps it out of `make test`.
+"""2 GiB of large blobs through an executor of 512 MiB: written, read, copied and changed by `make
+test-long`; its name keeps it out of `make test`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from lance_spark import LanceTable
 from tests.spark.conftest import ROOT
 
 VALUE, COUNT = 5 << 20, 410
@@ -110,12 +111,23 @@ def test_a_column_that_is_larger_than_the_executor(cluster: Any, tmp_path: Path)
         frame.write.format("lance").option("b.lance.encoding", "blob").mode("append").save(path)
     written = time.perf_counter()
     with watched() as reading:
-        result = cluster.read.format("lance").option("blob_handling", "all_binary").load(path)
+        result = cluster.read.format("lance").load(path)
         sums = result.agg(F.sum(F.length("b")), F.count("b"), F.sum("id")).first()
     read = time.perf_counter()
     print(f"write {written - started:.0f} s {writing}, read {read - written:.0f} s {reading}")
     assert tuple(sums) == (VALUE * COUNT, COUNT, COUNT * (COUNT - 1) // 2)
-    for peaks in (writing, reading):
+    copied = str(tmp_path / "copy.lance")
+    with watched() as copying:
+        result.where("id < 200").write.format("lance").save(copied)
+    table = LanceTable.forPath(cluster, copied)
+    with watched() as changing:
+        table.addColumns({"n": F.length("b")})
+        assert table.update("length(b) > 3", {"n": "n + 1"}).num_updated_rows == 200
+        source = cluster.range(100, 300).toDF("k")
+        merge = table.merge(source, "id = k").whenMatchedUpdate("length(b) > 3", {"n": "0"})
+        assert merge.execute().num_updated_rows == 100
+    print(f"copy {copying}, change {changing}")
+    for peaks in (writing, reading, copying, changing):
         assert 0 < peaks["python"] < WORKER_MIB, peaks
         assert 0 < peaks["java"] < JAVA_MIB, peaks
     dataset = lance.dataset(path)

@@ -23,6 +23,7 @@ from lance_spark.file.blobs.fields import Handling, handled, input_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.row_reader import BATCH_ROWS, RowBatch, RowReader, splice
+from lance_spark.scan.blob_sizes import cut_by_bytes
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
@@ -231,6 +232,19 @@ class AddressReader:
         """Return the number of rows to read at once from the fragment of an address."""
         return max(self._reader(address >> OFFSET_BITS).window_rows(), 1)
 
+    def parts(self, addresses: UInt64Array) -> Iterator[slice]:
+        """Yield slices of addresses of live rows whose blobs fit into memory together."""
+        schema = Schema(self._fields)
+        has_blobs = any(field.has_blobs for field in schema.fields)
+        # `read` raises the error of an address without a row.
+        if not has_blobs or not all(map(self._has_row, addresses.tolist())):
+            yield slice(0, len(addresses))
+            return
+        version = self._table.manifest.data_storage_version
+        read = handled(schema, Handling.BINARY, version)
+        fragments = list(self._fragments.values())
+        yield from cut_by_bytes(self._table.paths, fragments, read, addresses, None)
+
     def read(self, addresses: UInt64Array) -> RowBatch:
         """Return rows in the order of their addresses.
 
@@ -261,6 +275,10 @@ class AddressReader:
             np.concatenate([part.created for part in parts])[inverse],
             np.concatenate([part.updated for part in parts])[inverse],
         )
+
+    def _has_row(self, address: int) -> bool:
+        fragment = self._fragments.get(address >> OFFSET_BITS)
+        return fragment is not None and address - first_address(fragment) < fragment.physical_rows
 
     def _read(self, number: int, offsets: Offsets) -> RowBatch:
         reader = self._reader(number)

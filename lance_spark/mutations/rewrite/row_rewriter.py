@@ -237,16 +237,23 @@ class RowRewriter:
         step = _BATCH_ROWS
         if source.has_others:
             step = min(step, source.reader.window_rows(int(addresses[0])))
-        for position in range(0, len(addresses), step):
-            part = values.slice(position, step)
+        for position, count in self._steps(source, addresses, step):
+            part = values.slice(position, count)
             new = dict(zip(part.schema.names, part.columns, strict=True))
             lineage: tuple[UInt64Array, ...] = ()
             if source.has_others or self._stable:
-                rows = source.reader.read(addresses[position : position + step])
+                rows = source.reader.read(addresses[position : position + count])
                 new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
                 lineage = (rows.row_ids, rows.created)
             columns = [new[name] for name in names]
             moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
+
+    @staticmethod
+    def _steps(source: _Source, addresses: UInt64Array, step: int) -> Iterator[tuple[int, int]]:
+        """Yield the first row and the number of rows of each step."""
+        for start in range(0, len(addresses), step):
+            for part in source.reader.parts(addresses[start : start + step]):
+                yield start + part.start, part.stop - part.start
 
     def _add(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
