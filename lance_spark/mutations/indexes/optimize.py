@@ -8,6 +8,7 @@ read again. Retrained indexes are written again from all rows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +153,17 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{table.store.display}: index {name!r} not found; the indexes are "
                 f"{', '.join(sorted(by_name)) or 'none'}"
             )
-        if can_extend(by_name[name][0]):
+        newer = [part for part in by_name[name] if not indexes.has_known_version(part)]
+        if newer:
+            message = (
+                f"{table.store.display}: index {name!r} has segments of version "
+                f"{newer[0].index_version}, which this release does not read, so that it is not "
+                "extended; use a newer release, or create the index again"
+            )
+            if request.names is not None:
+                raise UnsupportedFeatureError(message)
+            _LOG.warning("%s", message)
+        elif can_extend(by_name[name][0]):
             extension = _extension(table, request, by_name[name], narrowed, fragments, moved)
             extensions += [] if extension is None else [extension]
         elif request.names is not None:
