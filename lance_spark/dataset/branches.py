@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from lance_spark.dataset.error_paths import names_table
 from lance_spark.errors import InvalidInputError
-from lance_spark.table.open import OpenTable
+from lance_spark.table.open import OpenTable, check_newest_writable
 from lance_spark.table.refs.branch_store import Branch, read_branches
 
 # Named outside of the class because `Branches.list` hides the built-in there.
@@ -87,6 +87,8 @@ class Branches:
             The branch does not exist.
         InvalidInputError
             The branch has tags, or other branches were made from it.
+        UnsupportedFeatureError
+            The table has features that this release cannot write.
         UncertainCommitError
             The store failed, and it is unknown whether the branch still exists; or the branch is
             deleted, but not all of its files are.
@@ -94,6 +96,7 @@ class Branches:
         """
         from lance_spark.table.refs.branches import delete_branch
 
+        check_newest_writable(self._table)
         delete_branch(self._table.main, branch)
 
     def replace_metadata(self, branch: str, metadata: Mapping[str, str]) -> None:
@@ -106,6 +109,7 @@ class Branches:
         """
         from lance_spark.table.refs.branches import replace_branch_metadata
 
+        check_newest_writable(self._table)
         replace_branch_metadata(self._table.main, branch, metadata)
 
 

@@ -9,7 +9,7 @@ from typing import TypedDict
 from lance_spark.dataset.error_paths import names_table
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable, Reference, resolve_version
+from lance_spark.table.open import OpenTable, Reference, check_newest_writable, resolve_version
 from lance_spark.table.refs import tag_store
 
 
@@ -161,7 +161,7 @@ class Tags:
     def _check_writable(self) -> None:
         # pylance does not check this. But tags decide what cleanup keeps, so only a client that may
         # write may change them.
-        self._table.manifest.check_writable(self._table.store.display)
+        check_newest_writable(self._table)
 
     def _manifest_of(self, branch: str | None, version: int) -> Manifest | None:
         """Return the manifest of a version if it is the open one."""

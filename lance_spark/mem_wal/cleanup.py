@@ -79,6 +79,7 @@ def clean_mem_wal(table: OpenTable, older_than: timedelta = DEFAULT_GRACE) -> Me
     if older_than < timedelta():
         raise InvalidInputError(f"older_than must not be negative, but is {older_than}")
     mem_wal_of(table)
+    table.manifest.check_writable(table.store.display)
     cutoff = time.time() - older_than.total_seconds()
     staged = [info for info in table.store.list_tree(STAGED) if _is_old(info, cutoff)]
     table.store.delete([info.path for info in staged])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -225,6 +226,22 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
             # Another client committed, and cleanup removed this version, since the listing.
             newest = None
     return read_manifest(store, versions.latest(store))
+
+
+def check_newest_writable(table: OpenTable) -> None:
+    """Raise an error if this release cannot write the open version, or the newest of its branch.
+
+    For changes that commit no version, such as those of tags: the open version can be older than
+    the feature that the table needs.
+
+    Raises
+    ------
+    UnsupportedFeatureError, TableNotFoundError, StorageError
+    """
+    table.manifest.check_writable(table.store.display)
+    # A damaged version says nothing of features. The other versions stay usable.
+    with suppress(CorruptTableError):
+        read_latest(table.store).check_writable(table.store.display)
 
 
 def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:

@@ -163,6 +163,8 @@ class RemapTask(_SegmentTask):
 
 def is_rewritten(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment gets the new addresses of rows when a compaction is committed."""
+    if not indexes.has_known_version(index):
+        return False
     index_type = indexes.type_of_files(index)
     if index_type == "INVERTED":
         # Imported late: few tables have such an index.

@@ -457,6 +457,7 @@ def _needs_reuse(manifest: Manifest) -> bool:
     # Zones of moved rows do not exist any more, whether or not the moves are recorded.
     return any(
         not (indexes.is_system(index) or indexes.is_zoned(index))
+        and indexes.has_known_version(index)
         and (has_reuse or not is_rewritten(index))
         for index in section.indices
     )

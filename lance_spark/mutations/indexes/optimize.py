@@ -182,6 +182,7 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
             )
         if can_extend(by_name[name][0]):
             try:
+                _check_known(table, by_name[name])
                 extension = _extension(table, request, by_name[name], narrowed, fragments, moved)
             except (UnsupportedError, InvalidInputError) as error:
                 if request.names is not None:
@@ -195,6 +196,16 @@ def plan_extensions(table: OpenTable, request: OptimizeRequest) -> list[Extensio
                 f"{indexes.type_of_index(by_name[name][0])} cannot be extended by this release"
             )
     return extensions
+
+
+def _check_known(table: OpenTable, segments: Sequence[table_pb2.IndexMetadata]) -> None:
+    for segment in segments:
+        if not indexes.has_known_version(segment):
+            raise UnsupportedFeatureError(
+                f"{table.store.display}: index {segment.name!r} has segments of version "
+                f"{segment.index_version}, which this release does not read, so that it is not "
+                "extended; use a newer release, or create the index again"
+            )
 
 
 def _warn(name: str, reason: str) -> None:

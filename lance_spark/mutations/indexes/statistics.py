@@ -55,7 +55,9 @@ def _of_segment(
     table: OpenTable, index: IndexDescription, segment: table_pb2.IndexMetadata
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"index_type": index.index_type, "uuid": indexes.uuid_of(segment)}
-    if indexes.type_of_index(segment) != VECTOR or not segment.files:
+    if indexes.type_of_index(segment) != VECTOR or not (
+        segment.files and indexes.has_known_version(segment)
+    ):
         return result
     opened = open_segment(IndexFiles(table.paths, segment))
     if opened is None:

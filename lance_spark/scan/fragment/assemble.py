@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lance_spark.encoding.nulls import nulls
+from lance_spark.errors import CorruptTableError
 from lance_spark.file.schema.field import Field
 from lance_spark.table.fragments.fragment import Fragment
 
@@ -35,27 +36,48 @@ class FieldPart:
     field: Field
 
 
-def files_of(fragment: Fragment) -> dict[int, int]:
-    """Return the number of the data file that holds each field, by field id.
+class FilesOfFields(dict[int, int]):
+    """The number of the data file that holds each field, by field id.
 
-    If several files name a field, the last file holds it.
+    Attributes
+    ----------
+    repeated : dict of int to str
+        What is wrong with fields that several files name, by field id. Files before version 2.1 may
+        all name a struct whose children they share.
     """
-    return {
-        field_id: number
-        for number, file in enumerate(fragment.files)
-        for field_id in file.fields
-        if field_id >= 0
-    }
+
+    __slots__ = ("repeated",)
+
+    def __init__(self) -> None:
+        self.repeated: dict[int, str] = {}
 
 
-def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
+def files_of(fragment: Fragment) -> FilesOfFields:
+    """Return the data file of each field. If several files name a struct, it is the last one."""
+    file_of = FilesOfFields()
+    for number, file in enumerate(fragment.files):
+        known = [field_id for field_id in file.fields if field_id >= 0]
+        if not number:
+            file_of.update(dict.fromkeys(known, 0))
+            continue
+        for field_id in known:
+            if file_of.setdefault(field_id, number) != number:
+                names = f"{fragment.files[file_of[field_id]].path} and {file.path}"
+                file_of.repeated[field_id] = (
+                    f"{fragment.name}: field id {field_id} is in two data files, {names}"
+                )
+                file_of[field_id] = number
+    return file_of
+
+
+def locate(field: Field, file_of: FilesOfFields) -> list[FieldPart]:
     """Find the files that hold a top-level field.
 
     Parameters
     ----------
     field : Field
         The field as the reader wants it.
-    file_of : mapping of int to int
+    file_of : FilesOfFields
         Data file number for each field id that some file names.
 
     Returns
@@ -63,7 +85,15 @@ def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
     list of FieldPart
         In file order; empty if no file holds any of it. If no file holds a wanted child of a
         struct, a part may have another child instead, which shows where the struct is null.
+
+    Raises
+    ------
+    CorruptTableError
+        Two files hold a leaf of the field: nothing says which values are right.
     """
+    for leaf in _leaves(field) if file_of.repeated else ():
+        if leaf.id in file_of.repeated:
+            raise CorruptTableError(file_of.repeated[leaf.id])
     field = _with_witness(field, file_of)
     files = sorted({file_of[f.id] for f in _leaves(field) if f.id in file_of})
     if not files and field.id in file_of:

@@ -32,7 +32,7 @@ class FragmentFiles:
     ----------
     physical_rows : int
         Rows of the fragment, deleted rows included.
-    file_of : dict of int to int
+    file_of : FilesOfFields
         Number of the data file that holds a field, by the field's id.
     meta : RowMeta
     overlays : Overlays or None

@@ -55,7 +55,7 @@ from lance_spark.table.indexes import sections as indexes
 
 KIND = "BTREE"
 #: Supported versions of the index.
-VERSIONS = (0, 1)
+VERSIONS = indexes.READ_VERSIONS["BTREE"]
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 VALUES, IDS = "values", "ids"
 DATA_COLUMNS = [VALUES, IDS]

@@ -41,7 +41,7 @@ from lance_spark.scan.predicates.json_paths import (
 from lance_spark.table.indexes import sections as indexes
 
 KIND = "JSON"
-VERSIONS = (0,)
+VERSIONS = indexes.READ_VERSIONS["JSON"]
 TYPE_URL = "/lance.index.pb.JsonIndexDetails"
 #: Targets that scans use.
 SEARCHED_TARGETS = ("BTREE", "BITMAP", "NGRAM", "ZONEMAP", "BLOOMFILTER")

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lance_spark.scan.indexes import bitmap, btree_search, label_list, ngram, rtree
 from lance_spark.scan.indexes.files import IndexFiles
 from lance_spark.scan.indexes.row_sets import Answer
+from lance_spark.table.indexes.sections import READ_VERSIONS
 
 #: Searches a segment.
 #:
@@ -42,9 +43,9 @@ class IndexType:
 
 #: By the name of the type, in the order in which a column's indexes are asked.
 SEARCHED: Mapping[str, IndexType] = {
-    "BTREE": IndexType((0, 1), btree_search.OPS, btree_search.search),
-    "BITMAP": IndexType((0,), bitmap.OPS, bitmap.search),
-    "LABEL_LIST": IndexType((0, 1), label_list.OPS, label_list.search),
-    "NGRAM": IndexType((0,), ngram.OPS, ngram.search),
-    "RTREE": IndexType((0,), rtree.OPS, rtree.search),
+    "BTREE": IndexType(READ_VERSIONS["BTREE"], btree_search.OPS, btree_search.search),
+    "BITMAP": IndexType(READ_VERSIONS["BITMAP"], bitmap.OPS, bitmap.search),
+    "LABEL_LIST": IndexType(READ_VERSIONS["LABEL_LIST"], label_list.OPS, label_list.search),
+    "NGRAM": IndexType(READ_VERSIONS["NGRAM"], ngram.OPS, ngram.search),
+    "RTREE": IndexType(READ_VERSIONS["RTREE"], rtree.OPS, rtree.search),
 }

@@ -35,13 +35,14 @@ from lance_spark.scan.indexes.zoned.bloom_filter import (
 from lance_spark.scan.pruning.overlaid_rows import value_fields
 from lance_spark.scan.pruning.zone_places import INDEX_ERRORS, PlacedZones, ZonePlacer
 from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.paths import TablePaths
 
 _LOG = logging.getLogger(__name__)
 
 KIND = "BLOOMFILTER"
 #: Supported versions of the index.
-VERSIONS = (0,)
+VERSIONS = indexes.READ_VERSIONS["BLOOMFILTER"]
 OPS = frozenset({"==", "in", "is_null"})
 #: A set of more values is not looked up: most zones seem to have one of them.
 _MAX_VALUES = 1000

@@ -53,7 +53,7 @@ from lance_spark.table.paths import TablePaths
 
 KIND = "ZONEMAP"
 #: Supported versions of the index.
-VERSIONS = (0,)
+VERSIONS = indexes.READ_VERSIONS["ZONEMAP"]
 OPS = frozenset({"==", "!=", "<", "<=", ">", ">=", "between", "in", "is_null", "is_not_null"})
 _COLUMNS = (*BOUND_COLUMNS, *COUNT_COLUMNS, *PLACE_COLUMNS)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import operator
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 
 from google.protobuf.message import DecodeError
@@ -46,21 +46,36 @@ _MAX_FRAGMENTS = 2**23
 #: Names of segments that hold records of the table instead of an index of a column.
 SYSTEM_NAMES = frozenset({FRAGMENT_REUSE, MEM_WAL})
 
+#: By the name of the message, in lower case: type URLs are compared without case.
 _TYPES = {
-    "BTreeIndexDetails": "BTREE",
-    "BitmapIndexDetails": "BITMAP",
-    "LabelListIndexDetails": "LABEL_LIST",
-    "NGramIndexDetails": "NGRAM",
-    "ZoneMapIndexDetails": "ZONEMAP",
-    "BloomFilterIndexDetails": "BLOOMFILTER",
-    "InvertedIndexDetails": "INVERTED",
-    "VectorIndexDetails": "VECTOR",
-    "JsonIndexDetails": "JSON",
-    "RTreeIndexDetails": "RTREE",
-    "FMIndexDetails": "FM",
-    "MinHashLshIndexDetails": "MINHASH_LSH",
-    "FragmentReuseIndexDetails": "FRAGMENT_REUSE",
-    "MemWalIndexDetails": "MEM_WAL",
+    "btreeindexdetails": "BTREE",
+    "bitmapindexdetails": "BITMAP",
+    "labellistindexdetails": "LABEL_LIST",
+    "ngramindexdetails": "NGRAM",
+    "zonemapindexdetails": "ZONEMAP",
+    "bloomfilterindexdetails": "BLOOMFILTER",
+    "invertedindexdetails": "INVERTED",
+    "vectorindexdetails": "VECTOR",
+    "jsonindexdetails": "JSON",
+    "rtreeindexdetails": "RTREE",
+    "fmindexdetails": "FM",
+    "minhashlshindexdetails": "MINHASH_LSH",
+    "fragmentreuseindexdetails": "FRAGMENT_REUSE",
+    "memwalindexdetails": "MEM_WAL",
+}
+#: The index versions that this release reads, by the type of index. Segments of other versions stay
+#: as they are: they are not read, and not written again, and cover no new fragment.
+READ_VERSIONS: Mapping[str, tuple[int, ...]] = {
+    "BTREE": (0, 1),
+    "BITMAP": (0,),
+    "LABEL_LIST": (0, 1),
+    "NGRAM": (0,),
+    "ZONEMAP": (0,),
+    "BLOOMFILTER": (0,),
+    "INVERTED": (0, 1, 2, 3),
+    "VECTOR": (0, 1, 2),
+    "JSON": (0,),
+    "RTREE": (0,),
 }
 #: Index types that hold row addresses even in tables with stable row ids, and cannot be remapped.
 _ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
@@ -170,7 +185,13 @@ def uuid_of(index: table_pb2.IndexMetadata) -> str:
 def type_of_index(index: table_pb2.IndexMetadata) -> str:
     """Return the type of an index, such as ``BTREE``; the name in its type URL, if unknown."""
     name = index.index_details.type_url.rsplit("/", 1)[-1].rsplit(".", 1)[-1]
-    return _TYPES.get(name, name or "UNKNOWN")
+    return _TYPES.get(name.lower(), name or "UNKNOWN")
+
+
+def has_known_version(index: table_pb2.IndexMetadata) -> bool:
+    """Return whether this release reads the version of a segment, if it knows the type at all."""
+    versions = READ_VERSIONS.get(type_of_index(index))
+    return versions is None or index.index_version in versions
 
 
 def type_of_files(index: table_pb2.IndexMetadata) -> str:

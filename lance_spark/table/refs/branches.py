@@ -45,7 +45,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.open import OpenTable, check_newest_writable, read_latest
 from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.branch_store import BRANCHES, Branch, check_same, read_branches
@@ -83,6 +83,7 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     """
     main = source.main
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
+    check_newest_writable(source)
     if main.exists(path):
         raise _exists(main, name)
     parent = None if source.branch is None else BRANCHES.read(main, source.branch)

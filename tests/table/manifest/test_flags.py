@@ -164,3 +164,32 @@ def test_missing_max_allocated_field_id(tmp_path: Path) -> None:
     patch(path, raise_flags(0, 1 << 15))
     with pytest.raises(CorruptTableError, match="max_allocated_field_id is missing"):
         open_dataset(str(path)).update_config({"a": "1"})
+
+
+def test_an_unknown_writer_flag_stops_changes_that_commit_no_version(tmp_path: Path) -> None:
+    """Also through an older version, which does not have the flag."""
+    path = tmp_path / "t"
+    write_dataset(pa.table({"i": [1]}), path)
+    dataset = write_dataset(pa.table({"i": [2]}), path, mode="append")
+    dataset.tags.create("t", 1)
+    dataset.create_branch("b")
+    old = open_dataset(path, version=1)
+
+    def add_flag(manifest: table_pb2.Manifest) -> None:
+        manifest.writer_feature_flags |= 1 << 20
+
+    patch(path, add_flag)
+    for opened in (old, open_dataset(path)):
+        for change in (
+            lambda opened=opened: opened.tags.create("u", 1),
+            lambda opened=opened: opened.tags.update("t", 2),
+            lambda opened=opened: opened.tags.replace_metadata("t", {"a": "b"}),
+            lambda opened=opened: opened.tags.delete("t"),
+            lambda opened=opened: opened.create_branch("c"),
+            lambda opened=opened: opened.branches.replace_metadata("b", {"a": "b"}),
+            lambda opened=opened: opened.branches.delete("b"),
+        ):
+            with pytest.raises(UnsupportedFeatureError):
+                change()
+    assert list(old.tags.list()) == ["t"]
+    assert list(old.branches.list()) == ["b"]

@@ -21,6 +21,7 @@ from lance_spark.scan.indexes.files import IndexFiles, number_in
 from lance_spark.scan.text.files.postings import FIXED, VARINT, PostingFormat
 from lance_spark.scan.text.files.tokens import ARROW, FST
 from lance_spark.scan.text.parameters import TextParameters
+from lance_spark.table.indexes import sections as indexes
 
 METADATA_FILE = "metadata.lance"
 #: Files that only the first format has.
@@ -30,7 +31,7 @@ FIRST_FORMAT = 0
 DELETED_FRAGMENTS = "deleted_fragments"
 #: Versions of the index. They are those of its format, or 0 if segments with token dictionaries in
 #: the form `arrow` were merged; the files record their format.
-VERSIONS = (0, 1, 2, 3)
+VERSIONS = indexes.READ_VERSIONS["INVERTED"]
 _MAX_PARTS = 1 << 16
 
 _T = TypeVar("_T")

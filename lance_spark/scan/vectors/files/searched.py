@@ -24,7 +24,7 @@ from lance_spark.table.paths import TablePaths
 _LOG = logging.getLogger(__name__)
 
 #: Versions of segments that are searched.
-VERSIONS = (0, 1, 2)
+VERSIONS = indexes.READ_VERSIONS["VECTOR"]
 
 
 @dataclass(frozen=True, slots=True)
