@@ -63,6 +63,7 @@ catalog/
     NewTable                a table that a statement creates or replaces together with its rows
     OverwriteBuilder, NamedWriteInfo        writes to them
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
+    StreamedTextRule        columns of char(n) in streams of tables by name
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON
     CachedTables            makes Spark read its cached tables again after a change

@@ -41,6 +41,7 @@ public class Extension extends AbstractFunction1 {
     target.injectTableFunction(ChangesFunction.description());
     SearchFunction.addTo(target);
     target.injectCheckRule(new FunctionsOfSession());
+    target.injectResolutionRule(new StreamedTextOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -66,6 +67,7 @@ public class Extension extends AbstractFunction1 {
       StatementParser.addTo((SparkSession) session);
       SearchFunction.addTo((SparkSession) session);
       VectorFunctions.addTo((SparkSession) session);
+      addRule((SparkSession) session, "extendedResolutionRules", new StreamedTextRule());
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -136,6 +138,12 @@ public class Extension extends AbstractFunction1 {
   static class NoCheck extends AbstractFunction1 {
     public Object apply(Object plan) {
       return BoxedUnit.UNIT;
+    }
+  }
+
+  public static class StreamedTextOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new StreamedTextRule();
     }
   }
 
