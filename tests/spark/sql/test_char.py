@@ -9,6 +9,7 @@ import pytest
 
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.versions import SPARK
 
 NAME = "padded"
 _SOURCE = "SELECT 'ab' AS k, 7 AS n UNION ALL SELECT 'zz', 8"
@@ -43,6 +44,8 @@ def test_writes_pad_and_check(spark: Any, catalog: TestCatalog) -> None:
 
 @pytest.mark.parametrize("inserts_only", [False, True])
 def test_keys_of_merges_meet(spark: Any, catalog: TestCatalog, inserts_only: bool) -> None:
+    if inserts_only and SPARK < (4, 1):
+        pytest.skip("Spark 4.0 fails to plan an insert of a query into char(n)")
     spark.sql(_SOURCE).createOrReplaceTempView("padded_source")
     expected = [("ab  ", "ab", 1 if inserts_only else 7), ("cd  ", "cd", 2), ("zz  ", "zz", 8)]
     matched = "" if inserts_only else "WHEN MATCHED THEN UPDATE SET id = s.n"

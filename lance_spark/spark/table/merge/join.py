@@ -202,14 +202,20 @@ class Join:
         from pyspark.sql import DataFrame
 
         spark = self.handle.spark
-        columns = (text_limit(field.to_arrow()) for field in self.dataset._table.schema.fields)
-        if is_connect(spark) or not any(limit is not None and limit[2] for limit in columns):
+        fields = self.dataset._table.schema.fields
+        limits = ((field.name, text_limit(field.to_arrow())) for field in fields)
+        padded = [name for name, limit in limits if limit is not None and limit[2]]
+        if is_connect(spark) or not padded:
             return rows
         conditions = conditions_class(spark)
         if conditions is None:
             return rows
         owner = conditions.getClassLoader().loadClass(f"{PACKAGE}.CharComparisons")
-        return DataFrame(call_static(spark, owner, "ofJoin", rows._jdf), spark)
+        jvm: Any = spark.sparkContext._jvm
+        given = jvm.java.util.HashMap()
+        for name, value in (("rows", rows._jdf), ("names", padded), ("mark", ADDRESS)):
+            given.put(name, value)
+        return DataFrame(call_static(spark, owner, "ofJoin", given), spark)
 
     def _apply_kind(
         self, rows: DataFrame, row_kind: Rows, names: Sequence[str], added: list[str]

@@ -29,7 +29,9 @@ import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.CharType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -331,6 +333,18 @@ public class NamedTable
   /** Returns whether a change of rows can record the primary keys that it inserts. */
   boolean canRecordKeys() {
     return hasKey && hasAddresses();
+  }
+
+  /** Returns the names of columns of char(n), whose values Spark pads. */
+  Set paddedColumns() {
+    Set names = new HashSet();
+    StructField[] fields = declared.fields();
+    for (int i = 0; i < fields.length; i++) {
+      if (fields[i].dataType() instanceof CharType) {
+        names.add(fields[i].name());
+      }
+    }
+    return names;
   }
 
   /** Returns whether the table has no column of its own with the name of the addresses. */

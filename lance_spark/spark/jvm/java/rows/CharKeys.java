@@ -1,17 +1,64 @@
 package org.lancespark;
 
+import java.util.HashSet;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Product;
+import scala.collection.Iterator;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
 
 /** Changes the comparisons of keys of char(n) in each MERGE (CharComparisons). */
 public final class CharKeys extends Rule {
   public TreeNode apply(TreeNode plan) {
-    return (TreeNode) ((LogicalPlan) plan).transform(new Statements());
+    return (TreeNode) ((LogicalPlan) plan).transform(new Statements()).transform(new Merges());
+  }
+
+  /** The statements in Spark 4.0, which makes a join of a MERGE later. */
+  static class Merges extends Replacing {
+    public boolean isDefinedAt(Object node) {
+      return node instanceof MergeIntoTable
+          && ((LogicalPlan) Versions.field((Product) node, "targetTable")).resolved()
+          && !condition(node).fastEquals(condition(node).transform(trimming(node)));
+    }
+
+    private static Expression condition(Object node) {
+      return (Expression) Versions.field((Product) node, "mergeCondition");
+    }
+
+    private static CharComparisons.Trimming trimming(Object node) {
+      LogicalPlan target = (LogicalPlan) Versions.field((Product) node, "targetTable");
+      Set ids = new HashSet();
+      for (Iterator i = target.collectLeaves().iterator(); i.hasNext(); ) {
+        Object leaf = i.next();
+        if (leaf instanceof DataSourceV2Relation
+            && ((DataSourceV2Relation) leaf).table() instanceof NamedTable) {
+          NamedTable table = (NamedTable) ((DataSourceV2Relation) leaf).table();
+          ids.addAll(CharComparisons.ids(target, table.paddedColumns()));
+        }
+      }
+      return new CharComparisons.Trimming(ids);
+    }
+
+    Object replaced(Object node) {
+      try {
+        return Versions.copy(
+            (Product) node,
+            new String[] {"mergeCondition"},
+            new Object[] {condition(node).transform(trimming(node))});
+      } catch (ReflectiveOperationException e) {
+        throw new IllegalStateException(e);
+      }
+    }
   }
 
   /** The statements: Spark has made a join of a MERGE. */
@@ -37,7 +84,13 @@ public final class CharKeys extends Rule {
           node instanceof WriteDelta
               ? RowChangeRule.changeOf(Versions.field((WriteDelta) node, "table")).table
               : SourceKeys.written(node);
-      return (LogicalPlan) query(node).transform(new Joins(new SourceKeys(table)));
+      Set names = ((NamedTable) table).paddedColumns();
+      if (names.isEmpty()) {
+        return query(node);
+      }
+      Set ids = new HashSet();
+      query(node).foreach(new Sides(new SourceKeys(table), names, ids));
+      return (LogicalPlan) query(node).transform(new CharComparisons(ids));
     }
 
     Object replaced(Object node) {
@@ -50,16 +103,26 @@ public final class CharKeys extends Rule {
     }
   }
 
-  /** The joins of the table of a statement. */
-  static class Joins extends CharComparisons {
+  /** Collects the columns of char(n) on the sides of joins that are the table. */
+  static class Sides extends AbstractFunction1 {
     private final SourceKeys keys;
+    private final Set names;
+    private final Set ids;
 
-    Joins(SourceKeys keys) {
+    Sides(SourceKeys keys, Set names, Set ids) {
       this.keys = keys;
+      this.names = names;
+      this.ids = ids;
     }
 
-    public boolean isDefinedAt(Object node) {
-      return super.isDefinedAt(node) && keys.joins(node);
+    public Object apply(Object node) {
+      for (int i = 0; node instanceof Join && i < 2; i++) {
+        LogicalPlan side = (LogicalPlan) ((Join) node).children().apply(i);
+        if (keys.reads(side)) {
+          ids.addAll(CharComparisons.ids(side, names));
+        }
+      }
+      return BoxedUnit.UNIT;
     }
   }
 }

@@ -125,9 +125,9 @@ final class SourceKeys extends Replacing {
     return drops && relation(side(join, isLeft)) != null;
   }
 
-  /** Returns whether a side of a join is the table. */
-  boolean joins(Object join) {
-    return relation(side(join, true)) != null || relation(side(join, false)) != null;
+  /** Returns whether a plan has the rows of the table. */
+  boolean reads(LogicalPlan plan) {
+    return relation(plan) != null;
   }
 
   private static LogicalPlan side(Object join, boolean isLeft) {

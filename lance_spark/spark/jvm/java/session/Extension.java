@@ -43,6 +43,7 @@ public class Extension extends AbstractFunction1 {
     target.injectCheckRule(new FunctionsOfSession());
     target.injectResolutionRule(new ReplacedRowsOfSession());
     target.injectPostHocResolutionRule(new RandomValuesOfSession());
+    target.injectResolutionRule(new StreamedTextOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -74,6 +75,7 @@ public class Extension extends AbstractFunction1 {
       TablesBeforeFiles.addTo((SparkSession) session);
       RandomValuesRule.addTo((SparkSession) session);
       NewTableRule.addTo((SparkSession) session);
+      addRule((SparkSession) session, "extendedResolutionRules", new StreamedTextRule());
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -194,6 +196,12 @@ public class Extension extends AbstractFunction1 {
   public static class RandomValuesOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new RandomValuesRule();
+    }
+  }
+
+  public static class StreamedTextOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new StreamedTextRule();
     }
   }
 
