@@ -33,8 +33,8 @@ from lance_spark.scan.row_size import estimate_row_bytes, fixed_width
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
 #: small enough for a worker's memory.
 WINDOW_BYTES = 8 * 1024 * 1024
-#: A window of more columns has more bytes, up to `_WIDE_WINDOW_BYTES`, because each column of it has
-#: a fixed cost.
+#: A window of more columns has more bytes, up to `_WIDE_WINDOW_BYTES`: each column has a fixed cost
+#: in each window.
 _MANY_COLUMNS = 64
 _WIDE_WINDOW_BYTES = 64 * 1024 * 1024
 #: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
