@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import lance
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.storage import local
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange
@@ -65,6 +67,18 @@ def test_batches_have_a_size_limit(tmp_path: Path) -> None:
         assert max(sizes) <= 17 * MIB
         assert np.mean(sizes[:-1]) > 4 * MIB
     assert [batch.num_rows for batch in dataset.to_batches(["id"])] == [20_000]
+
+
+def test_a_window_of_many_columns_has_more_rows(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(1).integers(0, 1 << 62, 20_000)
+    table = pa.table({f"c{number}": numbers for number in range(400)})
+    dataset = lance_spark.write_dataset(table, tmp_path / "t")
+    (fragment,) = dataset.fragments
+    for columns, least, most in ((64, 7, 8), (128, 15, 16), (400, 45, 50)):
+        schema = dataset._select(table.column_names[:columns], None)
+        with closing(FragmentReader(dataset._table.paths, fragment, schema)) as reader:
+            assert least * MIB <= reader.window_rows() * columns * 8 <= most * MIB
+            assert 8 * columns <= reader.row_bytes() < 9 * columns
 
 
 def test_long_items_of_dictionaries(tmp_path: Path) -> None:

@@ -34,6 +34,10 @@ from lance_spark.scan.row_size import estimate_row_bytes, fixed_width
 #: Decoded bytes that a window aims at. Large enough that a decoder's fixed cost per call vanishes,
 #: small enough for a worker's memory.
 WINDOW_BYTES = 8 * 1024 * 1024
+#: A window of more columns has more bytes, up to `_WIDE_WINDOW_BYTES`: each column has a fixed cost
+#: in each window.
+_MANY_COLUMNS = 64
+_WIDE_WINDOW_BYTES = 64 * 1024 * 1024
 #: Most rows of a window. Narrow columns would have too many chunks in a window otherwise.
 MAX_WINDOW_ROWS = 512 * 1024
 #: On a remote store, a window is larger by this factor: its requests run side by side.
@@ -197,12 +201,16 @@ class ColumnReader:
         return loader, BlobDescriptors.of(array, loader.name)
 
     def window_rows(self) -> int:
-        """Return the rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row."""
+        """Return the rows of a window: its bytes over the estimated decoded bytes of a row."""
         if self._window_rows is None:
-            rows = self._rows_of_window()
+            estimate = max(estimate_row_bytes(self.arrow, self.stored_row_bytes()), 1.0)
+            full_pages = self._rows_of_full_pages()
+            rows = min(int(WINDOW_BYTES / estimate), full_pages)
             max_rows = MAX_WINDOW_ROWS
             if not self._files.paths.store.is_local:
                 rows, max_rows = rows * _REMOTE_WINDOWS, _MAX_REMOTE_ROWS
+            many = min(WINDOW_BYTES * len(self.fields) / _MANY_COLUMNS, _WIDE_WINDOW_BYTES)
+            rows = max(rows, min(int(many / estimate), full_pages))
             if rows >= ALIGNMENT * 2:
                 rows -= rows % ALIGNMENT
             self._window_rows = min(max(rows, 1), max_rows)
@@ -210,7 +218,8 @@ class ColumnReader:
 
     def row_bytes(self) -> float:
         """Return about how many decoded bytes a row has; at least one."""
-        return WINDOW_BYTES / max(self._rows_of_window(), 1)
+        estimate = estimate_row_bytes(self.arrow, self.stored_row_bytes())
+        return max(estimate, WINDOW_BYTES / max(self._rows_of_full_pages(), 1), 1.0)
 
     def stored_row_bytes(self) -> Sequence[float | None]:
         """Return the stored bytes of a row for each column; None where no data file holds it."""
@@ -266,10 +275,6 @@ class ColumnReader:
             ]
             row_bytes.append(sum(sizes) / rows if sizes else None)
         return row_bytes
-
-    def _rows_of_window(self) -> int:
-        row_bytes = estimate_row_bytes(self.arrow, self.stored_row_bytes())
-        return min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_of_full_pages())
 
     def _rows_of_full_pages(self) -> int:
         """Return the rows of as many full pages as a window has.
