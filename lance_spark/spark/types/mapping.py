@@ -182,10 +182,39 @@ def batch_schema(schema: spark.StructType) -> pa.Schema:
 
     for field in schema:
         _refuse_foreign(field.dataType, field.name)
+    schema = spark.StructType([_with_nulls(field) for field in schema])
     # Until Spark 4.1 timestamps are UTC by default; from 4.2 on the zone must be given.
     if "timezone" in (to_arrow_schema.__kwdefaults__ or ()):
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+def _with_nulls(field: spark.StructField) -> spark.StructField:
+    """Return a field of which each part that only has nulls is nullable, as Arrow requires.
+
+    Spark's type of `array()` has elements that are void and must not be null, and `map()` has such
+    keys, in whose place are strings: Arrow has no maps whose keys are null.
+    """
+    dtype = _arrow_like(field.dataType)
+    if dtype is field.dataType:
+        return field
+    return spark.StructField(field.name, dtype, field.nullable, field.metadata)
+
+
+def _arrow_like(dtype: spark.DataType) -> spark.DataType:
+    if "void" not in dtype.simpleString() or isinstance(dtype, spark.UserDefinedType):
+        return dtype
+    if isinstance(dtype, spark.ArrayType):
+        element = _arrow_like(dtype.elementType)
+        return spark.ArrayType(element, dtype.containsNull or element == spark.NullType())
+    if isinstance(dtype, spark.MapType):
+        key, value = _arrow_like(dtype.keyType), _arrow_like(dtype.valueType)
+        if key == spark.NullType():
+            key = spark.StringType()
+        return spark.MapType(key, value, dtype.valueContainsNull or value == spark.NullType())
+    if isinstance(dtype, spark.StructType):
+        return spark.StructType([_with_nulls(field) for field in dtype])
+    return dtype
 
 
 def to_arrow_schema(
@@ -358,7 +387,8 @@ def _arrow_field(
 
 
 def _child(name: str, dtype: spark.DataType, arrow: pa.DataType, nullable: bool) -> pa.Field:
-    return pa.field(name, arrow, nullable, record(dtype) or None)
+    # Arrow has no field of nulls that must not be null: `array()` has such elements, and no value.
+    return pa.field(name, arrow, nullable or pa.types.is_null(arrow), record(dtype) or None)
 
 
 def _arrow_type(
@@ -393,6 +423,9 @@ def _arrow_type(
     if isinstance(data_type, spark.MapType):
         inner = {LARGE_STRING: "true", LARGE_BINARY: "true"} if large else {}
         key_type = _arrow_type(data_type.keyType, f"{column}.key", inner, large)
+        if pa.types.is_null(key_type):
+            # `map()` has no entries. Arrow has no maps whose keys are null.
+            key_type = pa.string()
         if isinstance(data_type.valueType, spark.ArrayType):
             inner_value = {key: marks[key] for key in (VECTOR_SIZE, FLOAT16) if key in marks}
         else:
