@@ -17,6 +17,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.field import Field
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_bytes, select_fragments
+from lance_spark.spark.catalog.column_fields import DEFAULT
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.options.names import FILTER_TREE
 from lance_spark.spark.quoting import has_star
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.file.schema.schema import Schema
 
 #: Options of a read that select a version.
 VERSION_OPTIONS = ("version", "tag", "timestamp")
@@ -296,6 +298,25 @@ def cast_to(value: Column, field: Field) -> Column:
     if field.is_blob:
         return value
     return value.cast(spark_type_of(field.to_arrow()))
+
+
+def default_of(field: Field) -> Column | None:
+    """Return the value of a column in rows that give it none; None if that is null."""
+    text = field.metadata.get(DEFAULT.decode())
+    if text is None:
+        return None
+    return cast_to(to_column(text.decode(), f"default of column {field.name}"), field)
+
+
+def with_defaults(source: DataFrame, schema: Schema) -> DataFrame:
+    """Return new rows with the defaults of the columns that they leave out."""
+    given = {name.lower() for name in source.columns}
+    defaults = {
+        field.name: value
+        for field in schema.fields
+        if field.name.lower() not in given and (value := default_of(field)) is not None
+    }
+    return source.withColumns(defaults) if defaults else source
 
 
 def ranges(numbers: Collection[int]) -> str:
