@@ -22,6 +22,7 @@ from lance_spark.spark.jvm.classes import is_stack_overflow
 from lance_spark.spark.options.names import FILTER_TREE, canonical
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.quoting import has_star
+from lance_spark.spark.types.field_metadata import DEFAULT
 from lance_spark.spark.types.mapping import spark_type_of, to_spark_schema
 from lance_spark.spark.types.recorded import text_limit
 from lance_spark.table.rows.index import OFFSET_BITS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.file.schema.schema import Schema
 
 #: Options of a read that select a version.
 VERSION_OPTIONS = ("version", "tag", "timestamp")
@@ -317,6 +319,25 @@ def cast_to(value: Column, field: Field) -> Column:
     # The table has padded values of char(n).
     length = limit[1]
     return F.when(F.length(cast) < length, F.rpad(cast, length, " ")).otherwise(cast)
+
+
+def default_of(field: Field) -> Column | None:
+    """Return the value of a column in rows that give it none; None if that is null."""
+    text = field.metadata.get(DEFAULT)
+    if text is None:
+        return None
+    return cast_to(to_column(text.decode(), f"default of column {field.name}"), field)
+
+
+def with_defaults(source: DataFrame, schema: Schema) -> DataFrame:
+    """Return new rows with the defaults of the columns that they leave out."""
+    given = {name.lower() for name in source.columns}
+    defaults = {
+        field.name: value
+        for field in schema.fields
+        if field.name.lower() not in given and (value := default_of(field)) is not None
+    }
+    return source.withColumns(defaults) if defaults else source
 
 
 def ranges(numbers: Collection[int]) -> str:

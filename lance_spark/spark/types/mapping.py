@@ -200,10 +200,39 @@ def batch_schema(schema: spark.StructType) -> pa.Schema:
 
     for field in schema:
         _refuse_foreign(field.dataType, field.name)
+    schema = spark.StructType([_with_nulls(field) for field in schema])
     # Until Spark 4.1 timestamps are UTC by default; from 4.2 on the zone must be given.
     if "timezone" in (to_arrow_schema.__kwdefaults__ or ()):
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+def _with_nulls(field: spark.StructField) -> spark.StructField:
+    """Return a field of which each part that only has nulls is nullable, as Arrow requires.
+
+    Spark's type of `array()` has elements that are void and must not be null, and `map()` has such
+    keys, in whose place are strings: Arrow has no maps whose keys are null.
+    """
+    dtype = _arrow_like(field.dataType)
+    if dtype is field.dataType:
+        return field
+    return spark.StructField(field.name, dtype, field.nullable, field.metadata)
+
+
+def _arrow_like(dtype: spark.DataType) -> spark.DataType:
+    if "void" not in dtype.simpleString() or isinstance(dtype, spark.UserDefinedType):
+        return dtype
+    if isinstance(dtype, spark.ArrayType):
+        element = _arrow_like(dtype.elementType)
+        return spark.ArrayType(element, dtype.containsNull or element == spark.NullType())
+    if isinstance(dtype, spark.MapType):
+        key, value = _arrow_like(dtype.keyType), _arrow_like(dtype.valueType)
+        if key == spark.NullType():
+            key = spark.StringType()
+        return spark.MapType(key, value, dtype.valueContainsNull or value == spark.NullType())
+    if isinstance(dtype, spark.StructType):
+        return spark.StructType([_with_nulls(field) for field in dtype])
+    return dtype
 
 
 def to_arrow_schema(
@@ -421,6 +450,10 @@ def _child(
 ) -> pa.Field:
     """Return the field of the elements of a list, or of the keys or values of a map."""
     arrow = _arrow_type(dtype, column, marks, large)
+    if pa.types.is_null(arrow):
+        # The elements of `array()` and the entries of `map()`, of which there are none. Arrow has
+        # neither fields of nulls that must not be null nor maps whose keys are nulls.
+        arrow, nullable = (pa.string(), False) if name == "key" else (arrow, True)
     return _with_metadata(pa.field(name, arrow, nullable), dtype, marks)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, ParseException
@@ -132,3 +134,51 @@ def test_a_table_is_not_replaced_in_part_by_save_as_table(catalog: TestCatalog) 
     assert "Traceback" not in text
     assert "\n" not in text
     assert catalog.pylance("whole").version == 1
+
+
+@pytest.mark.parametrize("table", ["made.raced", "made.space.raced"])
+def test_one_of_several_statements_creates_a_table(catalog: TestCatalog, table: str) -> None:
+    """The others get Spark's error, or succeed if they say IF NOT EXISTS."""
+    table = table.replace("made", NAME)
+    catalog.sql("CREATE NAMESPACE IF NOT EXISTS CAT.space")
+    statements = {
+        "CREATE TABLE {}": "(id BIGINT)",
+        "CREATE TABLE {}s": "AS SELECT id FROM range(3)",
+        "CREATE TABLE IF NOT EXISTS {}i": "AS SELECT id FROM range(3)",
+    }
+
+    def run(statement: str) -> str | None:
+        try:
+            catalog.spark.sql(statement)
+        except AnalysisException as error:
+            return str(error.getCondition())
+        return None
+
+    for create, rest in statements.items():
+        with ThreadPoolExecutor(3) as threads:
+            conditions = list(threads.map(run, [f"{create.format(table)} {rest}"] * 3))
+        name = create.format(table).split()[-1]
+        assert catalog.spark.table(name).count() == (0 if "BIGINT" in rest else 3)
+        if "NOT EXISTS" in create:
+            assert conditions == [None] * 3
+        else:
+            assert sorted(conditions, key=str) == [None, *["TABLE_OR_VIEW_ALREADY_EXISTS"] * 2]
+
+
+def test_columns_of_empty_arrays_and_maps(catalog: TestCatalog) -> None:
+    """Spark's types of `array()` and `map()` are void, and must not be null."""
+    spark, path = catalog.spark, str(catalog.root / "empty_path.lance")
+    frame = spark.range(2).selectExpr(
+        "id", "array() AS a", "map() AS m", "named_struct('a', array(array()), 'm', map()) AS s"
+    )
+    frame.write.format("lance").save(path)
+    frame.writeTo(f"{NAME}.empty_name").create()
+    catalog.sql("CREATE TABLE CAT.empty_typed (id BIGINT, a ARRAY<STRING>, m MAP<INT, STRING>)")
+    frame.select("id", "a", "m").writeTo(f"{NAME}.empty_typed").append()
+    empty = {"a": [], "m": [], "s": {"a": [[]], "m": []}}
+    for name in ("empty_path", "empty_name"):
+        assert [row | {"id": 0} for row in catalog.rows(name)] == [{"id": 0, **empty}] * 2
+        assert [row.m for row in spark.table(f"{NAME}.{name}").collect()] == [{}, {}]
+    assert [row["m"] for row in catalog.rows("empty_typed")] == [[], []]
+    described = spark.read.format("lance").load(path).drop("s").schema.simpleString()
+    assert described == "struct<id:bigint,a:array<void>,m:map<string,void>>"

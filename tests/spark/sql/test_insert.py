@@ -264,3 +264,31 @@ def test_streams(catalog: TestCatalog, tmp_path: Any) -> None:
     )
     query.awaitTermination()
     assert sorted(row["id"] for row in catalog.rows("s2")) == [0, 1, 2, 3]
+
+
+def test_lance_table_inserts_defaults_of_columns_that_are_left_out(catalog: TestCatalog) -> None:
+    """As SQL does, also for columns that must not be null."""
+    from lance_spark import LanceTable
+
+    spark = catalog.spark
+    catalog.sql(
+        "CREATE TABLE CAT.left_out (id BIGINT NOT NULL, k STRING NOT NULL DEFAULT 'd' || 'k', "
+        "n INT DEFAULT 7, p STRING)"
+    )
+    table = LanceTable.forPath(spark, str(catalog.root / "left_out.lance")).alias("t")
+    new = spark.range(1).alias("s")
+    table.merge(new, "t.id = s.id").whenNotMatchedInsertAll().execute()
+    insert = table.merge(new, "t.id = s.id - 1").whenNotMatchedInsert(values={"id": "s.id + 1"})
+    insert.execute()
+    table.replaceWhere(spark.range(2, 3).selectExpr("id AS ID", "9 AS n"), "id = 2")
+    spark.sql(
+        f"MERGE INTO {NAME}.left_out t USING (SELECT 3L AS id) AS s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+    )
+    rows = sorted(catalog.rows("left_out"), key=lambda row: row["id"])
+    assert [tuple(row.values()) for row in rows] == [
+        (0, "dk", 7, None),
+        (1, "dk", 7, None),
+        (2, "dk", 9, None),
+        (3, "dk", 7, None),
+    ]

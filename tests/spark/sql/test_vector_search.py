@@ -11,6 +11,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import IllegalArgumentException
 
 import lance_spark
 from lance_spark.errors import InvalidInputError
@@ -62,6 +63,10 @@ def test_vector_search(catalog: TestCatalog) -> None:
     assert list(rows[0].asDict()) == ["id", "text", "v", "_distance"]
     distances = whole["_distance"].to_pylist()[:3]
     assert [row._distance for row in rows] == pytest.approx(distances, rel=1e-4)
+    of_row = "(SELECT v FROM vectors.t WHERE id = 7)"
+    assert searched_ids(f"'vectors.t', {of_row}, (SELECT 1), vector_column => 'v'") == [7]
+    with pytest.raises(IllegalArgumentException, match="must return one row, not several"):
+        searched_ids("'vectors.t', (SELECT v FROM vectors.t), 1, vector_column => 'v'")
     path = catalog.root / "t.lance"
     assert (
         searched_ids(f"'{path}', {VECTOR}, vector_column => 'v', num_results => 4, offset => 2")

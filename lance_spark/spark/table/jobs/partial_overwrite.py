@@ -38,6 +38,7 @@ from lance_spark.spark.table.dataframes import (
     named_columns,
     text_of,
     to_column,
+    with_defaults,
 )
 from lance_spark.spark.table.jobs.find_rows import STEP, select_rows
 from lance_spark.spark.write.input import BackgroundWriter, InputConverter
@@ -136,6 +137,7 @@ def replace_where(
     """Replace rows of a version, once; see `LanceTable.replaceWhere`."""
     table = dataset._table
     check_rows_changeable(table, data_files=True)
+    source = with_defaults(source, table.schema)
     names = map_columns(source.columns, dataset.schema, table.store.display)
     schema = partial_schema(table, names)
     check_file_types(schema, table.manifest.data_storage_version)

@@ -25,7 +25,7 @@ from lance_spark.mutations.columns.assignments import name_parts
 from lance_spark.scan.fragment.row_meta import META_FIELDS
 from lance_spark.spark.job import parallelism
 from lance_spark.spark.read.projection import find_exactly, finder
-from lance_spark.spark.table.dataframes import is_named, to_column
+from lance_spark.spark.table.dataframes import default_of, is_named, to_column
 from lance_spark.spark.table.merge.clauses import (
     TARGET,
     Action,
@@ -259,6 +259,9 @@ def _clause_values(
                 raise InvalidInputError(f"{label}: column {column!r} gets two values")
             columns[column] = to_column(value, f"{label}: {name}")
     if clause.action is Action.INSERT:
+        for field in schema.fields:
+            if field.name not in columns and (default := default_of(field)) is not None:
+                columns[field.name] = default
         missing = [
             field.name
             for field in schema.fields

@@ -258,8 +258,24 @@ public class LanceCatalog extends NamespaceCatalog
       Map properties) {
     StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
     TableName table = new TableName(identifier.namespace(), identifier.name());
-    Map staged = stageAt(mode, table, schema, partitions, properties);
-    return new NewTable(this, table, schema, properties, staged);
+    try {
+      Map staged = stageAt(mode, table, schema, partitions, properties);
+      return new NewTable(this, table, schema, properties, staged);
+    } catch (Exception e) {
+      if (e instanceof TableAlreadyExistsException) {
+        return overtaken((TableAlreadyExistsException) e, table, schema, properties);
+      }
+      throw Errors.rethrow(e);
+    }
+  }
+
+  private StagedTable overtaken(
+      TableAlreadyExistsException error, TableName table, StructType schema, Map properties) {
+    try {
+      return NewTable.overtaken(error, this, table, schema, properties);
+    } catch (TableAlreadyExistsException e) {
+      throw Errors.rethrow(e);
+    }
   }
 
   Map stageAt(

@@ -99,7 +99,10 @@ final class ColumnBuilder {
     if (type instanceof ArrayType) {
       types = new DataType[] {((ArrayType) type).elementType()};
     } else if (type instanceof MapType) {
-      types = new DataType[] {((MapType) type).keyType(), ((MapType) type).valueType()};
+      DataType key = ((MapType) type).keyType();
+      // Arrow has no maps whose keys are null. `map()`, which has such a type, has no keys.
+      key = key instanceof NullType ? DataTypes.StringType : key;
+      types = new DataType[] {key, ((MapType) type).valueType()};
     } else if (type instanceof StructType) {
       StructField[] fields = ((StructType) type).fields();
       types = new DataType[fields.length];

@@ -129,7 +129,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
               + "; name the columns, or correct LOCATION");
     }
     if (paths.tableExists(path)) {
-      Errors.raisePathExists(path.name());
+      throw exists(identifier, path);
     }
     Table registered = register(identifier, columns, properties);
     try {
@@ -181,10 +181,29 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
   public StagedTable stageCreate(
       Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
-    if (tableExists(identifier)) {
-      throw new TableAlreadyExistsException(identifier);
+    try {
+      if (tableExists(identifier)) {
+        throw new TableAlreadyExistsException(identifier);
+      }
+      return stage(identifier, columns, partitions, properties, false);
+    } catch (Exception e) {
+      if (e instanceof TableAlreadyExistsException) {
+        StructType schema = CatalogV2Util.v2ColumnsToStructType(columns);
+        TableName shown = new TableName(identifier.namespace(), identifier.name());
+        return NewTable.overtaken(
+            (TableAlreadyExistsException) e, paths, shown, schema, properties);
+      }
+      throw Errors.rethrow(e);
     }
-    return stage(identifier, columns, partitions, properties, false);
+  }
+
+  /** Returns the error of a new table whose path has one, or whose name another client just took. */
+  private RuntimeException exists(Identifier identifier, TableName path) {
+    if (tableExists(identifier)) {
+      return Errors.rethrow(new TableAlreadyExistsException(identifier));
+    }
+    Errors.raisePathExists(path.name());
+    return null;
   }
 
   public StagedTable stageReplace(
@@ -221,7 +240,7 @@ public class LanceSessionCatalog extends DelegatingCatalogExtension
       TableName path = replaces ? path(identifier, entry) : newPath(identifier, properties);
       if (!replaces) {
         if (paths.tableExists(path)) {
-          Errors.raisePathExists(path.name());
+          throw exists(identifier, path);
         }
         register(identifier, columns, properties);
       }

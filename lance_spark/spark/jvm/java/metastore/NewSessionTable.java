@@ -29,6 +29,10 @@ public class NewSessionTable extends NewTable {
     this.path = path;
   }
 
+  Identifier shown() {
+    return entry;
+  }
+
   public void abortStagedChanges() {
     super.abortStagedChanges();
     if (created != null) {

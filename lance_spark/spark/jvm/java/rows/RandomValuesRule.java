@@ -2,6 +2,7 @@ package org.lancespark;
 
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.sql.catalyst.analysis.RewriteMergeIntoTable$;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -10,12 +11,14 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Option;
 import scala.Product;
 import scala.collection.Iterator;
@@ -46,18 +49,40 @@ public class RandomValuesRule extends Rule {
     return (TreeNode) ((LogicalPlan) plan).resolveOperators(new Replacement());
   }
 
+  /** Makes Spark's plan of a MERGE, which Spark 4.0 does after the rules of extensions. */
+  private static Object planned(MergeIntoTable merge) {
+    for (Iterator i = merge.targetTable().collectLeaves().iterator(); i.hasNext(); ) {
+      Object leaf = i.next();
+      if (leaf instanceof DataSourceV2Relation
+          && ((DataSourceV2Relation) leaf).table() instanceof NamedTable) {
+        return RewriteMergeIntoTable$.MODULE$.apply((LogicalPlan) merge);
+      }
+    }
+    return merge;
+  }
+
+  private static boolean isDelta(Object node) {
+    return node instanceof WriteDelta
+        && RowChangeRule.changeOf(Versions.field((WriteDelta) node, "table")) != null
+        && (readsSourceAgain((WriteDelta) node) || isRandom(query(node)));
+  }
+
   static void addTo(SparkSession session) {
     Extension.addRule(session, "postHocResolutionRules", new RandomValuesRule());
   }
 
   static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
-      return node instanceof WriteDelta
-          && RowChangeRule.changeOf(Versions.field((WriteDelta) node, "table")) != null
-          && (readsSourceAgain((WriteDelta) node) || isRandom(query(node)));
+      return isDelta(node) || node instanceof MergeIntoTable && isRandom(node);
     }
 
     Object replaced(Object node) {
+      if (node instanceof MergeIntoTable) {
+        node = planned((MergeIntoTable) node);
+        if (!isDelta(node)) {
+          return node;
+        }
+      }
       WriteDelta delta = (WriteDelta) node;
       try {
         Object query = isRandom(query(delta)) ? computed((MergeRows) query(delta)) : query(delta);
@@ -85,9 +110,9 @@ public class RandomValuesRule extends Rule {
     return filter.isDefined() && !((Expression) filter.get()).deterministic();
   }
 
-  private static boolean isRandom(Object query) {
-    if (query instanceof MergeRows) {
-      for (Iterator i = ((MergeRows) query).expressions().iterator(); i.hasNext(); ) {
+  private static boolean isRandom(Object plan) {
+    if (plan instanceof MergeRows || plan instanceof MergeIntoTable) {
+      for (Iterator i = ((LogicalPlan) plan).expressions().iterator(); i.hasNext(); ) {
         if (!((Expression) i.next()).deterministic()) {
           return true;
         }

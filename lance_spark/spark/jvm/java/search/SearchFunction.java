@@ -11,12 +11,16 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
+import org.apache.spark.sql.catalyst.expressions.ScalarSubquery;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.ArrayType;
@@ -164,7 +168,8 @@ public class SearchFunction extends AbstractFunction1 {
   }
 
   /** Returns the value of an argument, for JSON. */
-  private Object valueOf(Expression expression) {
+  private Object valueOf(Expression given) {
+    Expression expression = (Expression) given.transformUp(new Subqueries(name));
     Object value;
     try {
       value = expression.eval(InternalRow.empty());
@@ -173,6 +178,37 @@ public class SearchFunction extends AbstractFunction1 {
           name + ": an argument must be a constant, not " + expression);
     }
     return plain(value, value instanceof ArrayData ? expression.dataType() : null);
+  }
+
+  /** Replaces scalar subqueries by their values: the search is planned for a constant. */
+  static class Subqueries extends Replacing {
+    private final String function;
+
+    Subqueries(String function) {
+      this.function = function;
+    }
+
+    public boolean isDefinedAt(Object node) {
+      return node instanceof ScalarSubquery && ((ScalarSubquery) node).outerAttrs().isEmpty();
+    }
+
+    Object replaced(Object node) {
+      ScalarSubquery subquery = (ScalarSubquery) node;
+      QueryExecution query =
+          Dataset$.MODULE$.ofRows(SparkSession.active(), subquery.plan()).queryExecution();
+      InternalRow[] rows =
+          (InternalRow[])
+              SQLExecution.withNewExecutionId(
+                  query,
+                  Option.apply("argument of " + function),
+                  new KeptSource.Take(query.executedPlan(), 2));
+      if (rows.length > 1) {
+        throw new IllegalArgumentException(
+            function + ": a subquery that is an argument must return one row, not several");
+      }
+      DataType type = subquery.dataType();
+      return new Literal(rows.length == 0 ? null : rows[0].get(0, type), type);
+    }
   }
 
   private static Object plain(Object value, DataType type) {

@@ -36,17 +36,22 @@ public class PathWriteBuilder implements SupportsTruncate {
   }
 
   public Write build() {
-    return new PathWrite(python.build(), shortErrors);
+    return new PathWrite(this, python.build());
+  }
+
+  /** Returns the write of a batch query. */
+  BatchWrite batch(BatchWrite python, WriteCounts counts) {
+    return new PathBatch(python, counts, shortErrors);
   }
 
   public static class PathWrite implements Write {
+    private final PathWriteBuilder builder;
     private final Write python;
-    private final boolean shortErrors;
     private final WriteCounts counts = new WriteCounts();
 
-    PathWrite(Write python, boolean shortErrors) {
+    PathWrite(PathWriteBuilder builder, Write python) {
+      this.builder = builder;
       this.python = python;
-      this.shortErrors = shortErrors;
     }
 
     public String description() {
@@ -54,7 +59,7 @@ public class PathWriteBuilder implements SupportsTruncate {
     }
 
     public BatchWrite toBatch() {
-      return new PathBatch(python.toBatch(), counts, shortErrors);
+      return builder.batch(python.toBatch(), counts);
     }
 
     public StreamingWrite toStreaming() {
