@@ -20,6 +20,7 @@ from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options.names import COLUMN_KEYS, SYNONYMS
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.sort_order import KEY as SORTED_BY
 
 COMMENT = "comment"
 LOCATION = "location"
@@ -63,7 +64,7 @@ def is_column_option(name: str) -> bool:
 
 def is_config(name: str) -> bool:
     """Return whether a property is stored as configuration, and not as metadata."""
-    return name.startswith("lance.")
+    return name.startswith("lance.") or name == SORTED_BY
 
 
 def of_table(dataset: Dataset, schema: pa.Schema) -> dict[str, str]:
