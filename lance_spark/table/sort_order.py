@@ -40,8 +40,10 @@ from itertools import takewhile
 
 from lance_spark.proto import table_pb2
 
-#: Key of the configuration.
-KEY = "lance.spark.sorted_by"
+#: Key of the configuration. The specification keeps keys with the prefix "lance." to itself.
+KEY = "lance_spark.sorted_by"
+#: The key of early releases, which is read, and removed where the other one is written.
+OLD_KEY = "lance.spark.sorted_by"
 _PARTS = {"columns", "fragments", "sha256"}
 
 
@@ -72,9 +74,10 @@ def record(manifest: table_pb2.Manifest, columns: Sequence[SortedColumn]) -> Non
         The message under construction, with all fragments.
     """
     hashed = _hash_of(manifest.fragments, columns) if columns else None
+    for key in (KEY, OLD_KEY):
+        if key in manifest.config:
+            del manifest.config[key]
     if hashed is None:
-        if KEY in manifest.config:
-            del manifest.config[KEY]
         return
     value = {
         "columns": [asdict(column) for column in columns],
@@ -86,10 +89,11 @@ def record(manifest: table_pb2.Manifest, columns: Sequence[SortedColumn]) -> Non
 
 def order_of(manifest: table_pb2.Manifest) -> tuple[SortedColumn, ...]:
     """Return the columns by which the rows of a version are sorted; empty if that is unknown."""
-    if KEY not in manifest.config:
+    key = KEY if KEY in manifest.config else OLD_KEY
+    if key not in manifest.config:
         return ()
     try:
-        value = json.loads(manifest.config[KEY])
+        value = json.loads(manifest.config[key])
         columns = tuple(SortedColumn(**column) for column in value["columns"])
         if value.keys() != _PARTS or value["fragments"] != len(manifest.fragments):
             return ()
@@ -113,7 +117,8 @@ def keep(base: table_pb2.Manifest, manifest: table_pb2.Manifest) -> None:
     manifest : table_pb2.Manifest
         The message of the next version under construction, complete but for the order.
     """
-    if KEY not in manifest.config or len(manifest.fragments) >= len(base.fragments):
+    is_recorded = KEY in manifest.config or OLD_KEY in manifest.config
+    if not is_recorded or len(manifest.fragments) >= len(base.fragments):
         return
     columns = order_of(base)
     if not columns:

@@ -78,7 +78,14 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 _NAMES: dict[pa.DataType, str] = {dtype: name for name, dtype in _PLAIN.items()}
 #: Strings with no Arrow type of their own.
-_ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.string()}
+_ALIASES: dict[str, pa.DataType] = {
+    "blob": pa.large_binary(),
+    "json": pa.string(),
+    # As the specification has them; no client writes them.
+    **{f"timestamp:{unit}": pa.timestamp(unit) for unit in _UNITS},
+    **{f"time:{unit}": pa.time32(unit) for unit in ("s", "ms")},
+    **{f"time:{unit}": pa.time64(unit) for unit in ("us", "ns")},
+}
 
 
 def logical_type(dtype: pa.DataType, name: str) -> str:

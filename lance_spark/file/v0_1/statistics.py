@@ -157,10 +157,19 @@ def _read(
     if bounds[0] != bounds[-1]:
         raise CorruptFileError(f"min_value is {bounds[0]}, max_value is {bounds[-1]}")
     table = footer.statistics.page_table_position
-    pages = read_pages(tail, table, 0, 1, [part.id for part in parts.values()])
+    # The table has a row for each entry of `fields`. Early files do not list them.
+    listed = list(footer.statistics.fields)
+    try:
+        rows = {part.id: listed.index(part.id) if listed else part.id for part in parts.values()}
+    except ValueError:
+        raise CorruptFileError(
+            f"the page table has rows for the fields {listed}, and none for one of "
+            f"{sorted(part.id for part in parts.values())}"
+        ) from None
+    pages = read_pages(tail, table, 0, 1, rows.values())
     counts = np.array([footer.num_batches], np.int64)
     plans = [
-        open_field(Node(part.arrow_field, pages[part.id]), counts, source.size).read(
+        open_field(Node(part.arrow_field, pages[rows[part.id]]), counts, source.size).read(
             range(footer.num_batches)
         )
         for part in parts.values()

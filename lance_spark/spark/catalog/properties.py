@@ -30,6 +30,7 @@ from lance_spark.spark.types.field_metadata import JSON_MARK
 from lance_spark.spark.types.mapping import to_spark_schema
 from lance_spark.spark.write import new_table
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.sort_order import KEY as SORTED_BY
 
 COMMENT = "comment"
 LOCATION = "location"
@@ -123,7 +124,7 @@ def check_partition_columns(properties: Mapping[str, str], schema: pa.Schema, ta
 
 def is_config(name: str) -> bool:
     """Return whether a property is stored as configuration, and not as metadata."""
-    return name.startswith("lance.")
+    return name.startswith("lance.") or name == SORTED_BY
 
 
 def of_table(dataset: Dataset) -> dict[str, str]:

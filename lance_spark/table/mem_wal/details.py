@@ -157,9 +157,10 @@ def encode(details: MemWalDetails) -> bytes:
     message = table_pb2.MemWalIndexDetails()
     message.CopyFrom(details.message)
     message.num_shards = details.num_shards
-    message.ClearField("sharding_specs")
-    for spec in details.sharding_specs:
-        message.sharding_specs.append(_spec_message(spec))
+    # Fields that this release does not know stay in specs that did not change.
+    if tuple(map(_spec, message.sharding_specs)) != details.sharding_specs:
+        message.ClearField("sharding_specs")
+        message.sharding_specs.extend(map(_spec_message, details.sharding_specs))
     message.ClearField("maintained_indexes")
     message.maintained_indexes.extend(details.maintained_indexes)
     message.maintain_all_indexes = details.maintain_all_indexes

@@ -3,6 +3,7 @@
 | suffix | content |
 | --- | --- |
 | `.arrow` | Arrow IPC file: one batch, one column `row_id: uint32 not null`, offsets in any order |
+|  | int32, as the specification has it, is read, too; no client writes it |
 | `.bin` | 32-bit Roaring bitmap, portable serialisation |
 
 A file always holds all deleted rows of its fragment. Files of fewer than 5,000 rows are Arrow
@@ -128,11 +129,14 @@ def decode_arrow(data: Bytes, name: str, max_rows: int = MAX_PHYSICAL_ROWS) -> O
         raise CorruptFileError(f"{name}: column row_id has {column.null_count} nulls, not 0")
     if len(column) > max_rows:
         raise CorruptFileError(f"{name}: the file deletes {len(column)} rows of {max_rows}")
-    return distinct(column.to_numpy()).astype(np.int64)
+    offsets = distinct(column.to_numpy()).astype(np.int64)
+    if len(offsets) and offsets[0] < 0:
+        raise CorruptFileError(f"{name}: the file deletes row {offsets[0]}, which does not exist")
+    return offsets
 
 
 def _check_types(types: Sequence[pa.DataType], name: str) -> None:
-    if list(types) != [pa.uint32()]:
+    if list(types) not in ([pa.uint32()], [pa.int32()]):
         raise CorruptFileError(
             f"{name}: a deletion file must have one column of type uint32, this one has "
             f"{[str(dtype) for dtype in types]}"
