@@ -32,7 +32,8 @@ def test_writes_keep_the_metadata_of_columns(spark: Any, tmp_path: Path) -> None
     assert (lance.dataset(path).schema.field("k").metadata or {})[b"unit"] == b"m"
     spark.range(1).selectExpr("id AS k", "id").write.format("lance").mode("append").save(path)
     assert written("k") == METADATA
-    more = spark.range(1).select("id", F.col("id").alias("new", metadata=METADATA))
+    more = spark.range(1).selectExpr("id AS k", "id", "id AS new")
+    more = more.withMetadata("new", METADATA)
     more.write.format("lance").mode("append").option("mergeSchema", True).save(path)
     table = LanceTable.forPath(spark, path)
     table.addColumns({"computed": F.col("id").alias("computed", metadata=METADATA)})

@@ -59,6 +59,15 @@ def test_show_and_describe_statements(catalog: TestCatalog) -> None:
         assert "[NOT_SUPPORTED_COMMAND_FOR_V2_TABLE]" in catalog.refusal(statement)
 
 
+def test_methods_of_the_catalog_in_the_root(catalog: TestCatalog, settings: Any) -> None:
+    catalog.sql("CREATE TABLE CAT.of_root AS SELECT 1 AS id")
+    catalog.sql(f"USE {catalog.name}")
+    # The session of the tests generates no code, and Spark then fails to make objects of rows.
+    frame = catalog.spark._jsparkSession.catalog().listTables().toDF()
+    assert [row.getString(0) for row in frame.collect()] == ["of_root"]
+    catalog.sql("DROP TABLE CAT.of_root")
+
+
 def test_tables_that_are_not_found(catalog: TestCatalog) -> None:
     for statement in "SELECT * FROM CAT.db.no", "DROP TABLE CAT.db.no", "SELECT * FROM CAT.no.t":
         assert "[TABLE_OR_VIEW_NOT_FOUND]" in catalog.refusal(statement)
