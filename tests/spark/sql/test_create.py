@@ -66,6 +66,31 @@ def test_a_query_makes_one_version(catalog: TestCatalog) -> None:
     assert dataset.metadata == {"a": "b"}
 
 
+def test_a_table_of_a_query_has_the_metadata_of_its_columns(catalog: TestCatalog) -> None:
+    """As over Parquet: comments and defaults are copied, and columns may be null."""
+    columns = (
+        "(a INT DEFAULT 5 COMMENT 'x', b STRING, m MAP<STRING, STRUCT<q: INT COMMENT 'mq'>>, "
+        "l ARRAY<STRUCT<c: ARRAY<STRUCT<d: INT COMMENT 'deep'>>>>)"
+    )
+    shown = []
+    for prefix, form in (("spark_catalog.default.", "parquet"), ("CAT.", "lance")):
+        source, copy, again = (f"{prefix}{name}_of_meta" for name in ("source", "copy", "again"))
+        catalog.run(
+            [
+                f"CREATE TABLE {source} {columns} USING {form}",
+                f"CREATE TABLE {copy} USING {form} AS SELECT * FROM {source}",
+                f"INSERT INTO {copy} (b) VALUES ('y')",
+            ]
+        )
+        frame = catalog.spark.table(copy.replace("CAT", catalog.name))
+        frame.write.format(form).saveAsTable(again.replace("CAT", catalog.name))
+        ((text,),) = catalog.sql(f"SHOW CREATE TABLE {again}")
+        shown.append((text.partition("(")[2].partition("\nUSING")[0], frame.first()[:2]))
+        catalog.run([f"DROP TABLE {name}" for name in (source, copy, again)])
+    assert shown[1] == shown[0]
+    assert shown[0][1] == (5, "y")
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
