@@ -1,10 +1,13 @@
-"""Type checks of the arguments of public functions, derived from their annotations.
+r"""Type checks of the arguments of public functions, derived from their annotations.
 
 | annotation | accepted values |
 | --- | --- |
 | `int` | whole numbers, also of numpy, but not `bool` |
 | `float` | numbers, but not `bool` |
 | `str`, `bool` | values of that type |
+| `str \| Column`, `str \| DataType`, `str \| os.PathLike[str]` | values of one of the types |
+| `DataFrame`, `StructType \| list[StructField]` | values of these types |
+| `Mapping[str, str \| Column]` | mappings whose keys are strings |
 | `Mapping[...]` | mappings |
 | `Sequence[str]` | iterables of strings, but not a string |
 | `Sequence[...]`, `Collection[...]`, `Iterable[...]` | iterables, but not a string |
@@ -17,6 +20,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
@@ -49,11 +53,47 @@ def _is_list_of_strings(value: object) -> bool:
     )
 
 
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | os.PathLike)
+
+
+def _is_of_spark(value: object, name: str) -> bool:
+    """Return whether a value is of a class of pyspark, which this module does not import."""
+    return any(
+        owner.__name__ == name and owner.__module__.startswith("pyspark.")
+        for owner in type(value).__mro__
+    )
+
+
+def _is_expression(value: object) -> bool:
+    return isinstance(value, str) or _is_of_spark(value, "Column")
+
+
+def _is_type(value: object) -> bool:
+    return isinstance(value, str) or _is_of_spark(value, "DataType")
+
+
+def _has_names(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def _are_fields(value: object) -> bool:
+    return _is_of_spark(value, "StructType") or (
+        isinstance(value, list) and all(_is_of_spark(field, "StructField") for field in value)
+    )
+
+
 _CHECKS: dict[str, tuple[_Check, str]] = {
     "int": (_is_integer, "a whole number"),
     "float": (_is_number, "a number"),
     "str": (lambda value: isinstance(value, str), "a string"),
     "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "str | Column": (_is_expression, "a text in SQL or a Column"),
+    "str | DataType": (_is_type, "a type or its text"),
+    "str | os.PathLike[str]": (_is_path, "a path"),
+    "DataFrame": (lambda value: _is_of_spark(value, "DataFrame"), "a DataFrame"),
+    "StructType | list[StructField]": (_are_fields, "a schema or a list of its fields"),
+    "Mapping[str, str | Column]": (_has_names, "a mapping from names of columns to expressions"),
     "Mapping": (lambda value: isinstance(value, Mapping), "a mapping"),
     "Sequence[str]": (_is_list_of_strings, "a list of names"),
     "Sequence": (_is_list, "a list"),
@@ -228,7 +268,6 @@ def _check_of(parameter: inspect.Parameter) -> tuple[_Check, str] | None:
         inspect.Parameter.VAR_KEYWORD,
     ):
         return None
-    # Of the unions, only "... | None" has an entry.
     name = parameter.annotation.removesuffix(" | None")
     if name in _CHECKS:
         return _CHECKS[name]

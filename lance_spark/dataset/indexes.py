@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lance_spark.arguments import Refusals, takes_keywords
 from lance_spark.dataset.history import HistoryMethods
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.spelling import spelled
 from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class IndexMethods(HistoryMethods):
             del options["format_version"]
         config = config_of(index_type, options)
         request = IndexRequest(
-            column=column,
+            column=spelled(self._table.schema.to_arrow(), column),
             index_type=config.index_type,
             name=name,
             replace=replace,

@@ -309,10 +309,22 @@ def _missing_module(python: str, path: str | None) -> str:
 
 
 def _advice() -> str:
+    if "lance_spark" in sys.modules and _is_of_archive(sys.modules["lance_spark"].__file__):
+        # The interpreter may be the right one: the workers on the driver get no such files.
+        return (
+            "The package of this program is a file of --py-files, which these workers do not get: "
+            "pass an environment that has the package by --archives, and set PYSPARK_PYTHON to its "
+            "Python, or install lance-spark"
+        )
     return (
         "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
         f"package, such as {sys.executable}, or install lance-spark there"
     )
+
+
+def _is_of_archive(file: str | None) -> bool:
+    """Return whether a module comes from an archive, or from a folder of Spark's files."""
+    return file is not None and (".zip/" in file or ".egg/" in file or "/userFiles-" in file)
 
 
 def redact(spark: SparkSession) -> None:

@@ -65,9 +65,10 @@ NO_PATH = (
     "created without columns, by CREATE TABLE t USING lance LOCATION '...'"
 )
 NO_PATH_ON_WRITE = (
-    "option path is missing: on INSERT, Spark does not pass the location of a table of its catalog "
-    'to a Python data source. Write with df.write.format("lance").mode("append").save(path), or '
-    "INSERT into a view made by CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...')"
+    "option path is missing: set it to the folder or URI of the table, as in "
+    'df.write.format("lance").mode("append").save("/data/t.lance"). For a table of a catalog, use '
+    "saveAsTable, insertInto or writeTo, in a session with lance_spark.enable: without it, Spark "
+    "does not pass the location of a table of its catalog"
 )
 
 

@@ -80,6 +80,33 @@ class LanceTable(
         return table
 
     @classmethod
+    def forName(cls, spark: SparkSession, tableOrViewName: str, **options: Any) -> Self:  # noqa: N802, N803 - as DeltaTable has it
+        """Return the table with a name, in a catalog of a session that `enable` has extended.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        tableOrViewName : str
+            Name of a table in SQL, such as ``lance.db.t``. Views are not tables.
+        **options
+            As of `forPath`, beside the settings of the catalog for its stores.
+
+        Raises
+        ------
+        TableNotFoundError
+            No catalog of Lance tables has the name.
+        VersionNotFoundError, InvalidOptionError, StorageError
+
+        Examples
+        --------
+        >>> LanceTable.forName(spark, "lance.db.flights").history()  # doctest: +SKIP
+        """
+        from lance_spark.spark.table.named import path_and_settings
+
+        path, settings = path_and_settings(spark, tableOrViewName)
+        return cls.forPath(spark, path, **{**settings, **options})
+
+    @classmethod
     def isLanceTable(cls, spark: SparkSession, path: str, **options: Any) -> bool:  # noqa: N802 - as DeltaTable has it
         """Return whether a path holds a Lance table; see `forPath`.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.file.schema.spelling import spelled
 from lance_spark.mutations.commits import retry_on_conflict
 from lance_spark.mutations.rows.conditions import RowAddressGuard
 from lance_spark.spark.job import Job
@@ -169,6 +170,15 @@ class TableBase:
             )
             job.committed(manifest)
         return result
+
+    def _spelled(self, dataset: Dataset, *paths: str) -> list[str]:
+        """Return paths of columns as the table spells them, by the case sensitivity of Spark."""
+        schema = dataset._stored_schema()
+        exact = self._is_case_sensitive()
+        return [spelled(schema, path, exact=exact) for path in paths]
+
+    def _is_case_sensitive(self) -> bool:
+        return str(self.spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
     def _data_frame(self, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
         return self.spark.createDataFrame(list(rows), schema)

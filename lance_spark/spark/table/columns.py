@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.spark.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
@@ -164,7 +165,14 @@ class ColumnMethods(TableBase):
             return self._change(
                 "add columns",
                 lambda job, dataset: add_from(
-                    self, job, dataset, computation, source, keys, required, metadata, commit
+                    self,
+                    job,
+                    dataset,
+                    computation,
+                    *self._keyed(dataset, source, keys),
+                    required,
+                    metadata,
+                    commit,
                 ),
                 commit,
                 keys,
@@ -213,7 +221,9 @@ class ColumnMethods(TableBase):
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._change(
             "update columns",
-            lambda job, dataset: update_from(self, job, dataset, source, keys, commit),
+            lambda job, dataset: update_from(
+                self, job, dataset, *self._keyed(dataset, source, keys), commit
+            ),
             commit,
             keys,
         )
@@ -234,7 +244,10 @@ class ColumnMethods(TableBase):
         from lance_spark.mutations.columns.drop import drop_columns
 
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
-        return ChangeResult(drop_columns(self._writable("drop columns"), names, commit).version)
+        table = self._writable("drop columns")
+        return ChangeResult(
+            drop_columns(table, self._spelled(Dataset(table), *names), commit).version
+        )
 
     def renameColumn(  # noqa: N802 - Spark's habit
         self,
@@ -332,14 +345,28 @@ class ColumnMethods(TableBase):
         from lance_spark.mutations.columns.alter import reorder_columns
 
         commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        table = self._writable("reorder columns")
         return ChangeResult(
-            reorder_columns(self._writable("reorder columns"), names, commit).version
+            reorder_columns(table, self._spelled(Dataset(table), *names), commit).version
         )
+
+    def _keyed(
+        self, dataset: Dataset, source: DataFrame, keys: Sequence[str]
+    ) -> tuple[DataFrame, list[str]]:
+        """Return a DataFrame and its key with the names of the table's columns."""
+        names = self._spelled(dataset, *keys)
+        if self._is_case_sensitive():
+            return source, names
+        by_lower = {name.lower(): name for name in names}
+        columns = [by_lower.get(name.lower(), name) for name in source.columns]
+        return (source if columns == source.columns else source.toDF(*columns)), names
 
     def _alter(self, alteration: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
         from lance_spark.mutations.columns.alter import alter_columns
 
         table = self._writable("alter column")
+        (path,) = self._spelled(Dataset(table), alteration["path"])
+        alteration = {**alteration, "path": path}
         with Job(self.spark, table, "alter column") as job:
             runner = job.runner("cast values")
             altered = alter_columns(table, [alteration], options, runner)

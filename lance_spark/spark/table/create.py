@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableExistsError, UnsupportedError
 from lance_spark.file.schema.keys import PRIMARY_KEY
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types.field_metadata import COMMENT, LARGE_BINARY, LARGE_STRING, VECTOR_SIZE
 from lance_spark.spark.types.mapping import to_arrow_schema
+from lance_spark.storage.uri import parse_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +69,7 @@ def spark_type(dtype: str | DataType, column: str) -> DataType:
         raise InvalidInputError(f"column {column!r}: {dtype!r} is not a type: {first}") from None
 
 
+@names_table_by(lambda builder: parse_uri(builder._path).display if builder._path else "new table")
 class TableBuilder:
     """Builder of a table without rows; returned by `LanceTable.create` and similar methods.
 

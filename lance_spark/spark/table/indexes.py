@@ -124,8 +124,9 @@ class IndexMethods(TableBase):
             count = num_segments or default_segments(
                 dataset._table, config.index_type, parallelism(self.spark)
             )
+            (path,) = self._spelled(dataset, column)
             request = IndexRequest(
-                column=column,
+                column=path,
                 index_type=config.index_type,
                 name=name,
                 replace=replace,

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
 import lance_spark
+from lance_spark.errors import InvalidInputError, TableNotFoundError
+from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
 from tests.support.spark.settings import LOCAL, restored
 
@@ -169,6 +172,55 @@ def test_names_of_tags_and_branches_as_in_iceberg(catalog: TestCatalog) -> None:
     )
     assert "DROP BRANCH dev" in catalog.refusal("DROP TABLE CAT.named.branch_dev")
     assert "TABLE_OR_VIEW_NOT_FOUND" in catalog.refusal("SELECT * FROM CAT.nothing.tag_gold")
+
+
+def test_names_of_columns_in_another_case(catalog: TestCatalog) -> None:
+    spark = catalog.spark
+    catalog.run(
+        [
+            "CREATE TABLE CAT.cased (userId BIGINT NOT NULL, Word STRING, s STRUCT<Kid: INT>)",
+            "INSERT INTO CAT.cased VALUES (1, 'a', struct(1))",
+            "CREATE INDEX i ON CAT.cased (USERID)",
+            "ALTER TABLE CAT.cased SET UNENFORCED PRIMARY KEY (USERID)",
+        ]
+    )
+    table = LanceTable.forName(spark, f"{catalog.name}.cased")
+    assert table.indexes().head()["fields"] == ["userId"]
+    table.addColumnsFrom(spark.sql("SELECT 1L AS USERID, 5 AS z"), "userid")
+    table.createIndex("WORD", "BITMAP")
+    table.alterColumn("S.KID", dataType="long")
+    table.reorderColumns("WORD")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        for change in (lambda: table.dropColumns("Z"), lambda: table.renameColumn("WORD", "w")):
+            with pytest.raises(InvalidInputError, match="no field"):
+                change()
+        assert "no field 'Z'" in catalog.refusal(
+            "CALL CAT.system.drop_columns('cased', array('Z'))"
+        )
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    catalog.sql("CALL CAT.system.drop_columns('cased', array('Z'))")
+    table.renameColumn("WORD", "w")
+    schema = catalog.pylance("cased").schema
+    assert (schema.names, schema.field("s").type) == (
+        ["w", "userId", "s"],
+        pa.struct([pa.field("Kid", pa.int64())]),
+    )
+    ours = lance_spark.open_dataset(str(catalog.root / "cased.lance"))
+    ours = ours.create_scalar_index("USERID", "BTREE", replace=True)
+    assert [list(index.field_names) for index in ours.describe_indices()][-1] == ["userId"]
+
+
+def test_a_table_by_its_name(catalog: TestCatalog) -> None:
+    spark = catalog.spark
+    catalog.run(["CREATE NAMESPACE CAT.space", "CREATE TABLE CAT.space.`a b` AS SELECT 1 AS id"])
+    table = LanceTable.forName(spark, f"{catalog.name}.space.`a b`")
+    assert table.toDF().collect() == [(1,)]
+    spark.range(1).createOrReplaceTempView("a_view")
+    for name in (f"{catalog.name}.nothing", "a_view", "not a name"):
+        with pytest.raises(TableNotFoundError, match="is not the name of a Lance table"):
+            LanceTable.forName(spark, name)
 
 
 def test_uncache_of_names_that_begin_with_the_name_of_the_format(spark: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from lance_spark.errors import LanceError
+from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.table import LanceTable
 from tests.support.spark.messages import refusal
@@ -187,3 +187,34 @@ def test_writes(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
     name = next(reversed(options)).lower().replace("_", "")
     assert name in line.lower().replace("_", "") or "base path 'none'" in line
     assert files_below(tmp_path) == before
+
+
+def test_values_of_wrong_classes(spark: Any, tmp_path: Path) -> None:
+    new_table(tmp_path)
+    table = LanceTable.forPath(spark, str(tmp_path))
+    source = spark.range(1).withColumnRenamed("id", "k")
+    merge = table.merge(source, "id = k")
+
+    def builder() -> Any:
+        return LanceTable.create(spark).location(str(tmp_path / "new"))
+
+    for call in (
+        lambda: table.update(None, {1: "1"}),  # type: ignore[dict-item]
+        lambda: table.update(condition=1, set={"id": "1"}),  # type: ignore[arg-type]
+        lambda: merge.whenMatchedUpdate(set={1: "1"}),  # type: ignore[dict-item]
+        lambda: table.merge(1, "id = k"),  # type: ignore[arg-type]
+        lambda: table.clone(10),  # type: ignore[arg-type]
+        lambda: builder().addColumn("a", 1),
+        lambda: builder().addColumn(1, "int"),
+        lambda: builder().addColumn("a", "int", comment=1),
+        lambda: builder().addColumns([1]),
+        lambda: builder().property(1, "1"),
+    ):
+        with pytest.raises(InvalidInputError, match=" must be "):
+            call()
+
+
+def test_a_write_without_a_path(spark: Any) -> None:
+    line = refusal(lambda: spark.range(1).write.format("lance").save())
+    assert 'mode("append").save("/data/t.lance")' in line
+    assert "INSERT" not in line

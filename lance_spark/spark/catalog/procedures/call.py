@@ -50,6 +50,12 @@ class Result:
 class ResultTable(LanceTable):
     """A table whose methods return their rows without a Spark job."""
 
+    #: Whether names in another case are other names; of the session of the statement.
+    is_case_sensitive = False
+
+    def _is_case_sensitive(self) -> bool:
+        return self.is_case_sensitive
+
     def _data_frame(self, rows: Sequence[tuple[Any, ...]], schema: str) -> Any:
         return Result(rows, schema)
 
@@ -114,7 +120,8 @@ def call_procedure(arguments: Mapping[str, Any]) -> dict[str, Any]:
     elif procedure.has_jobs:
         with driving_session(arguments["driver"]) as spark:
             try:
-                result = _run(name, procedure, _opened(catalog, table, spark, values), values)
+                opened = _opened(catalog, table, spark, values)
+                result = _run(name, procedure, opened, values)
             except PySparkException as error:
                 raise LanceError(f"procedure {name}: {_first_line(error)}") from error
             except java_error() as error:
@@ -172,7 +179,9 @@ def _opened(
     options = {**options_of(catalog.describe(table)), **given}
     if "branch" in values:
         options["branch"] = values.pop("branch")
-    return ResultTable.forPath(spark, options.pop("path"), **options)
+    opened = ResultTable.forPath(spark, options.pop("path"), **options)
+    opened.is_case_sensitive = bool(table.get("case_sensitive"))
+    return opened
 
 
 def _run(name: str, procedure: Procedure, table: ResultTable, values: Mapping[str, Any]) -> Result:

@@ -11,6 +11,7 @@ import org.apache.spark.sql.connector.catalog.procedures.BoundProcedure;
 import org.apache.spark.sql.connector.catalog.procedures.ProcedureParameter;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.connector.read.LocalScan;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 
 /** A procedure of a catalog. Python describes it and runs it. */
@@ -59,6 +60,7 @@ public class LanceProcedure implements UnboundProcedure {
     }
     Map arguments = catalog.ofProcedure(name());
     arguments.put("values", values);
+    arguments.put("case_sensitive", Boolean.valueOf(SQLConf.get().caseSensitiveAnalysis()));
     boolean hasJobs = Boolean.TRUE.equals(description.get("has_jobs"));
     Map reply =
         hasJobs
