@@ -3,7 +3,8 @@
 | property | stored as |
 | --- | --- |
 | `enable_stable_row_ids`, `data_storage_version` (or `file_format_version`) | option of the write |
-| `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column |
+| `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column, |
+| | or metadata of the table until there is such a column |
 | starts with `lance.` | configuration of the table (`LanceDataset.config` of pylance) |
 | all others, and `comment` | metadata of the table |
 """
@@ -11,9 +12,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
@@ -80,6 +82,30 @@ def of_table(dataset: Dataset) -> dict[str, str]:
     }
 
 
+def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the options of new columns that properties of the table have set before.
+
+    Parameters
+    ----------
+    stored : mapping of str to str
+        Metadata of the table.
+    names : iterable of str
+
+    Returns
+    -------
+    dict
+        Field metadata as of `WriteOptions.column_metadata`.
+    """
+    options = {name: value for name, value in stored.items() if is_column_option(name)}
+    if not options:
+        return {}
+    from lance_spark.spark.options.classified import classify
+
+    wanted = {name.lower() for name in names}
+    columns = classify(options).columns
+    return {path: keys for path, keys in columns.items() if path.partition(".")[0] in wanted}
+
+
 def check_changeable(name: str) -> None:
     """Refuse to set or remove a property that a table has from its creation.
 
@@ -96,9 +122,18 @@ def check_changeable(name: str) -> None:
 
 def _column_options(schema: pa.Schema) -> Iterator[tuple[str, str]]:
     for field in to_spark_schema(schema):
-        for key, value in field.metadata.items():
-            option = _COLUMN_OPTIONS.get(key)
-            if option == "lance.encoding":
-                yield f"{field.name}.{option}", "blob"
-            elif option is not None:
-                yield f"{field.name}.{option}", str(value)
+        yield from _options_of(field, field.name)
+
+
+def _options_of(field: StructField, path: str) -> Iterator[tuple[str, str]]:
+    for key, value in field.metadata.items():
+        option = _COLUMN_OPTIONS.get(key)
+        if option == "lance.encoding":
+            yield f"{path}.{option}", "blob"
+        elif option is not None:
+            yield f"{path}.{option}", str(value)
+    dtype = field.dataType
+    while isinstance(dtype, ArrayType):
+        dtype, path = dtype.elementType, f"{path}.element"
+    for child in dtype if isinstance(dtype, StructType) else ():
+        yield from _options_of(child, f"{path}.{child.name}")
