@@ -118,7 +118,7 @@ def test_a_column_that_is_larger_than_the_executor(cluster: Any, tmp_path: Path)
     assert tuple(sums) == (VALUE * COUNT, COUNT, COUNT * (COUNT - 1) // 2)
     copied = str(tmp_path / "copy.lance")
     with watched() as copying:
-        result.where("id < 200").write.format("lance").save(copied)
+        result.where("id < 200").write.format("lance").mode("append").save(copied)
     table = LanceTable.forPath(cluster, copied)
     with watched() as changing:
         table.addColumns({"n": F.length("b")})

@@ -42,6 +42,7 @@ from lance_spark.spark.catalog.names import Catalog
 from lance_spark.spark.catalog.tables import loaded
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.pushdown.filter_trees import literal
+from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.field_metadata import COMMENT, DEFAULT
 from lance_spark.table.commit.options import CommitOptions
 
@@ -169,21 +170,31 @@ class _Statement:
         options_by_column: dict[str, dict[str, str]] = {}
         for change in self._of(_SET):
             name = change["property"]
-            if properties.is_column_option(name):
+            if properties.is_column_option(name) and not self._is_of_new_column(name):
                 parsed = WriteOptions.parse({"path": self._name, name: change["value"]})
                 for column, options in parsed.column_metadata.items():
-                    path = path_of(self._table.schema, [column])
+                    path = path_of(self._table.schema, column.split("."))
                     options_by_column.setdefault(path, {}).update(options)
         return options_by_column
+
+    def _is_of_new_column(self, name: str) -> bool:
+        """Return whether a property is an option of a column that the table does not have yet."""
+        column = name.partition(".")[0]
+        return properties.is_column_option(name) and find(self._table.schema.names, column) < 0
 
     def _metadata(self) -> Callable[[], OpenTable] | None:
         config: dict[str, str | None] = {}
         metadata: dict[str, str | None] = {}
         for change in self._of(_SET, _UNSET):
             name = change["property"]
-            if change["op"] == _SET and properties.is_column_option(name):
+            if self._is_of_new_column(name):
+                if change["op"] == _SET:
+                    # Refuses a wrong value.
+                    WriteOptions.parse({"path": self._name, name: change["value"]})
+            elif change["op"] == _SET and properties.is_column_option(name):
                 continue
-            properties.check_changeable(name)
+            else:
+                properties.check_changeable(name)
             target = config if properties.is_config(name) else metadata
             target[properties.stored_name(name)] = change.get("value")
             if change["op"] == _SET:
@@ -254,7 +265,9 @@ class _Statement:
             column.metadata[COMMENT] = change["comment"]
         if change.get("default") is not None:
             column = with_default(column, change["default"])
-        return table_schema(StructType([column])).field(0)
+        known = properties.of_new_columns(self._table.manifest.table_metadata, [column.name])
+        options = known if len(change["column"]) == 1 else {}
+        return table_schema(StructType([column]), options).field(0)
 
     def _value(self, change: Change, field: pa.Field) -> pa.Scalar:
         """Return the value of a new column in the existing rows."""

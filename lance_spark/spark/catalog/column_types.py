@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from lance_spark.errors import InvalidInputError, InvalidOptionError, UnsupportedError
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.spark.options.names import COLUMN_KEYS
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.mapping import to_arrow_schema, to_spark_schema
 from lance_spark.spark.types.recorded import CHAR_VARCHAR, with_char_varchar
@@ -87,10 +88,18 @@ def type_with(schema: Schema, column: str, options: Mapping[str, str]) -> pa.Dat
     InvalidOptionError
         The options change more than the type in Arrow.
     """
-    old = schema.field(column).to_arrow()
+    field = schema.field(column)
+    if any(node.is_blob for node in field.walk()):
+        if options == {COLUMN_KEYS["lance.encoding"]: "true"}:
+            return None
+        raise InvalidOptionError(
+            f"options of the column {column} cannot be changed: it holds blobs; set them when the "
+            "table is created"
+        )
+    old = field.to_arrow()
     read = to_spark_schema(pa.schema([old]))
     (same,) = to_arrow_schema(read)
-    (new,) = to_arrow_schema(read, {column.lower(): options})
+    (new,) = to_arrow_schema(read, {old.name.lower(): options})
     if (new.metadata or {}).keys() != (same.metadata or {}).keys():
         # Other options make a blob or a JSON column, or set hints of encodings for new files.
         raise InvalidOptionError(

@@ -59,8 +59,9 @@ def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     arguments : mapping
-        ``properties`` of the statement; properties of the ``source``, and its number of
-        ``constraints``; ``keeps_format``: whether the new table has the format of the source.
+        ``properties`` of the statement; properties of the ``source``, its ``columns`` and its
+        number of ``constraints``; ``keeps_format``: whether the new table has the format of the
+        source.
     """
     if arguments["constraints"]:
         raise UnsupportedError(
@@ -73,7 +74,14 @@ def like_properties(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if arguments["keeps_format"] and provider is not None:
         copied[properties.PROVIDER] = provider
     if provider == "lance":
-        copied |= {n: value for n, value in source.items() if properties.is_write_option(n)}
+        # The source can have options of columns that it does not have yet.
+        columns = {column.lower() for column in arguments["columns"]}
+        copied |= {
+            name: value
+            for name, value in source.items()
+            if properties.is_write_option(name)
+            and (not properties.is_column_option(name) or name.lower().split(".")[0] in columns)
+        }
     combined = {**copied, **arguments["properties"]}
     if combined.get(properties.PROVIDER, "lance").lower() != "lance":
         combined = dict(arguments["properties"])

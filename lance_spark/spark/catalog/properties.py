@@ -3,7 +3,8 @@
 | property | stored as |
 | --- | --- |
 | `enable_stable_row_ids`, `data_storage_version` (or `file_format_version`) | option of the write |
-| `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column |
+| `COLUMN.arrow.*`, `COLUMN.lance.*`, such as `e.arrow.fixed-size-list.size` | type of the column, |
+| | or metadata of the table until there is such a column |
 | `partitionBy`: columns of partitions | metadata of the table |
 | starts with `lance.` | configuration of the table (`LanceDataset.config` of pylance) |
 | `collation`, which `DEFAULT COLLATION` sets | metadata of the table: `spark.sql.collation` |
@@ -13,9 +14,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidOptionError
@@ -151,6 +153,30 @@ def of_place(entry: TableEntry) -> dict[str, str]:
     return {name: "true" for name, is_so in names.items() if is_so}
 
 
+def of_new_columns(stored: Mapping[str, str], names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the options of new columns that properties of the table have set before.
+
+    Parameters
+    ----------
+    stored : mapping of str to str
+        Metadata of the table.
+    names : iterable of str
+
+    Returns
+    -------
+    dict
+        Field metadata as of `WriteOptions.column_metadata`.
+    """
+    options = {name: value for name, value in stored.items() if is_column_option(name)}
+    if not options:
+        return {}
+    from lance_spark.spark.options.classified import classify
+
+    wanted = {name.lower() for name in names}
+    columns = classify(options).columns
+    return {path: keys for path, keys in columns.items() if path.partition(".")[0] in wanted}
+
+
 def check_changeable(name: str) -> None:
     """Refuse to set or remove a property that a table has from its creation.
 
@@ -167,11 +193,20 @@ def check_changeable(name: str) -> None:
 
 def _column_options(schema: pa.Schema) -> Iterator[tuple[str, str]]:
     for field in to_spark_schema(schema):
-        if field.metadata.get(EXTENSION_NAME) == ARROW_JSON:
-            yield f"{field.name}.{JSON_MARK}", "true"
-        for key, value in field.metadata.items():
-            option = _COLUMN_OPTIONS.get(key)
-            if option == "lance.encoding":
-                yield f"{field.name}.{option}", "blob"
-            elif option is not None:
-                yield f"{field.name}.{option}", str(value)
+        yield from _options_of(field, field.name)
+
+
+def _options_of(field: StructField, path: str) -> Iterator[tuple[str, str]]:
+    if field.metadata.get(EXTENSION_NAME) == ARROW_JSON:
+        yield f"{path}.{JSON_MARK}", "true"
+    for key, value in field.metadata.items():
+        option = _COLUMN_OPTIONS.get(key)
+        if option == "lance.encoding":
+            yield f"{path}.{option}", "blob"
+        elif option is not None:
+            yield f"{path}.{option}", str(value)
+    dtype = field.dataType
+    while isinstance(dtype, ArrayType):
+        dtype, path = dtype.elementType, f"{path}.element"
+    for child in dtype if isinstance(dtype, StructType) else ():
+        yield from _options_of(child, f"{path}.{child.name}")

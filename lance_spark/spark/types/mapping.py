@@ -14,7 +14,7 @@ the other metadata of fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -56,6 +56,16 @@ _BLOB_PREFIX = b"lance-encoding:blob"
 _DESCRIPTOR = "lance.blob.descriptor"
 
 MAX_PRECISION = 38
+
+
+class _Options(NamedTuple):
+    """Metadata from options of a field, and of the fields below it by their paths."""
+
+    own: Mapping[str, str]
+    below: Mapping[str, Mapping[str, str]]
+
+
+_NO_OPTIONS = _Options({}, {})
 
 _FROM_ARROW: dict[pa.DataType, spark.DataType] = {
     pa.null(): spark.NullType(),
@@ -246,7 +256,8 @@ def to_arrow_schema(
     Parameters
     ----------
     column_metadata : mapping, optional
-        Field metadata from options of the write, by column in lower case.
+        Field metadata from options of the write, by column in lower case, or by the path of a field
+        with dots; items of arrays are called ``element``.
     large_var_types : bool
         Whether strings and binary values have 64-bit offsets.
 
@@ -259,7 +270,7 @@ def to_arrow_schema(
     SchemaMismatchError
         Two columns have the same name, or a name is not valid in Lance.
     """
-    extra = dict(column_metadata or {})
+    extra = _by_child(column_metadata or {})
     check_names([field.name for field in schema], "the DataFrame")
     lower = [field.name.lower() for field in schema]
     for name in extra:
@@ -274,11 +285,38 @@ def to_arrow_schema(
                 f"an option sets metadata of the column {name}, but the DataFrame {problem}"
             )
     fields = [
-        _arrow_field(field, field.name, large_var_types, extra.get(field.name.lower()))
+        _arrow_field(field, field.name, large_var_types, extra.get(field.name.lower(), _NO_OPTIONS))
         for field in schema
     ]
     metadata = field_metadata.schema_metadata(field.metadata or {} for field in schema)
     return field_metadata.without_wrong_keys(pa.schema(fields, metadata or None))
+
+
+def _by_child(options: Mapping[str, Mapping[str, str]]) -> dict[str, _Options]:
+    """Return options by the first names of their paths."""
+    below: dict[str, dict[str, Mapping[str, str]]] = {}
+    own: dict[str, Mapping[str, str]] = {}
+    for path, metadata in options.items():
+        name, dot, rest = path.partition(".")
+        if dot:
+            below.setdefault(name, {})[rest] = metadata
+        else:
+            own[name] = metadata
+    return {name: _Options(own.get(name, {}), below.get(name, {})) for name in (*own, *below)}
+
+
+def _children_of(options: _Options, names: list[str], column: str) -> dict[str, _Options]:
+    """Return the options of the children of a column, of whose children these are the names."""
+    children = _by_child(options.below)
+    lower = [name.lower() for name in names]
+    for name in children:
+        if lower.count(name) != 1:
+            problem = f"it has {', '.join(names)}" if names else "its type has no fields"
+            raise InvalidOptionError(
+                f"an option sets metadata of {column}.{name}, which is not a field of {column}: "
+                f"{problem}"
+            )
+    return children
 
 
 def check_names(names: list[str], owner: str) -> None:
@@ -416,23 +454,24 @@ def _with_marked_items(arrow: pa.DataType, marks: Mapping[str, bytes]) -> pa.Dat
 
 
 def _arrow_field(
-    field: spark.StructField, column: str, large: bool, extra: Mapping[str, str] | None = None
+    field: spark.StructField, column: str, large: bool, options: _Options = _NO_OPTIONS
 ) -> pa.Field:
-    marks = {**(field.metadata or {}), **(extra or {})}
+    extra = options.own
+    marks = {**(field.metadata or {}), **extra}
     if large:
         marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
     dtype = with_char_varchar(field)
-    arrow = _arrow_type(dtype, column, marks, large)
+    arrow = _arrow_type(dtype, column, marks, large, options)
     # Metadata of a field can be outdated after a change of its type; options are deliberate.
-    for key in MARKERS & set(extra or ()):
+    for key in MARKERS & set(extra):
         if str(marks[key]).lower() != "false" and arrow.equals(
-            _arrow_type(dtype, column, {**marks, key: None}, large)
+            _arrow_type(dtype, column, {**marks, key: None}, large, options)
         ):
             raise InvalidOptionError(
                 f"option {column}.{key} does not apply to the column, whose type is "
                 f"{field.dataType.simpleString()}"
             )
-    if _is_set(extra or {}, JSON) and not isinstance(field.dataType, spark.StringType):
+    if _is_set(extra, JSON) and not isinstance(field.dataType, spark.StringType):
         raise InvalidOptionError(
             f"option {column}.{JSON} does not apply to the column, whose type is "
             f"{field.dataType.simpleString()}"
@@ -447,9 +486,10 @@ def _child(
     nullable: bool,
     marks: Mapping[str, Any],
     large: bool,
+    options: _Options = _NO_OPTIONS,
 ) -> pa.Field:
     """Return the field of the elements of a list, or of the keys or values of a map."""
-    arrow = _arrow_type(dtype, column, marks, large)
+    arrow = _arrow_type(dtype, column, marks, large, options)
     if pa.types.is_null(arrow):
         # The elements of `array()` and the entries of `map()`, of which there are none. Arrow has
         # neither fields of nulls that must not be null nor maps whose keys are nulls.
@@ -478,10 +518,16 @@ def _with_metadata(field: pa.Field, dtype: spark.DataType, marks: Mapping[str, A
 
 
 def _arrow_type(
-    data_type: spark.DataType, column: str, marks: Mapping[str, Any], large: bool
+    data_type: spark.DataType,
+    column: str,
+    marks: Mapping[str, Any],
+    large: bool,
+    options: _Options = _NO_OPTIONS,
 ) -> pa.DataType:
     if isinstance(data_type, spark.UserDefinedType):
-        return _arrow_type(data_type.sqlType(), column, marks, large)
+        return _arrow_type(data_type.sqlType(), column, marks, large, options)
+    if not isinstance(data_type, (spark.ArrayType, spark.StructType)):
+        _children_of(options, [], column)
     if isinstance(data_type, spark.FloatType) and _is_set(marks, FLOAT16):
         return pa.float16()
     if isinstance(data_type, (spark.StringType, spark.CharType, spark.VarcharType)):
@@ -495,14 +541,9 @@ def _arrow_type(
         return pa.decimal128(data_type.precision, data_type.scale)
     if isinstance(data_type, spark.ArrayType):
         inner = {key: marks[key] for key in _OF_ELEMENTS if key in marks}
-        item = _child(
-            "item",
-            data_type.elementType,
-            f"{column}.element",
-            data_type.containsNull,
-            {**inner, **field_metadata.children(marks, "element")},
-            large,
-        )
+        of_items = {**inner, **field_metadata.children(marks, "element")}
+        child = _children_of(options, ["element"], column).get("element", _NO_OPTIONS)
+        item = _item(data_type, f"{column}.element", of_items, large, child)
         size = _size(marks, VECTOR_SIZE, column)
         return pa.list_(item) if size is None else pa.list_(item, size)
     if isinstance(data_type, spark.StructType):
@@ -516,7 +557,15 @@ def _arrow_type(
             raise SchemaMismatchError(
                 f"column {column} has two fields with the same name; rename one"
             )
-        return pa.struct([_arrow_field(f, f"{column}.{f.name}", large) for f in data_type])
+        children = _children_of(options, names, column)
+        return pa.struct(
+            [
+                _arrow_field(
+                    f, f"{column}.{f.name}", large, children.get(f.name.lower(), _NO_OPTIONS)
+                )
+                for f in data_type
+            ]
+        )
     if isinstance(data_type, spark.MapType):
         inner = {LARGE_STRING: "true", LARGE_BINARY: "true"} if large else {}
         of_keys = {**inner, **field_metadata.children(marks, "key")}
@@ -543,6 +592,16 @@ def _arrow_type(
         f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; "
         "cast or drop the column"
     )
+
+
+def _item(
+    array: spark.ArrayType, column: str, marks: Mapping[str, Any], large: bool, options: _Options
+) -> pa.Field:
+    """Return the field of the items of an array."""
+    if not options.own:
+        return _child("item", array.elementType, column, array.containsNull, marks, large, options)
+    element = spark.StructField("item", array.elementType, array.containsNull, dict(marks))
+    return _arrow_field(element, column, large, options)
 
 
 def _refuse_foreign(data_type: spark.DataType, column: str) -> None:

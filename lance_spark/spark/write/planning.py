@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -81,6 +82,9 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
                 "insertInto to replace the rows that meet the condition"
             )
         return _new_table_writer(options, schema, effect.new_table, effect.rows_read)
+    existing = _existing(options) if effect.merge_schema else None
+    if existing is not None:
+        options = _with_known_options(options, existing, schema.names)
     data_schema = to_arrow_schema(
         schema, options.column_metadata, large_var_types=options.large_var_types
     )
@@ -89,7 +93,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
     if effect.must_create:
         job = _begin(options, columns, "create")
     elif effect.merge_schema:
-        job = _begin_merge(options, columns)
+        job = _begin_merge(options, columns, existing)
     elif effect.replaces_rows:
         job = _begin_replacing_rows(options, columns, effect.rows_read)
     else:
@@ -202,12 +206,25 @@ def _new_table_writer(
     return LanceWriter(job, arrow.names, options.commit_message)
 
 
-def _begin_merge(options: WriteOptions, columns: _Columns) -> WriteJob:
+def _with_known_options(
+    options: WriteOptions, dataset: Dataset, names: Sequence[str]
+) -> WriteOptions:
+    """Return options of a write with those of new columns that the table knows."""
+    from lance_spark.spark.catalog.properties import of_new_columns
+
+    new = [name for name in names if find(dataset.schema.names, name) < 0]
+    known = of_new_columns(dataset.metadata, new)
+    return replace(options, column_metadata={**known, **options.column_metadata})
+
+
+def _begin_merge(options: WriteOptions, columns: _Columns, dataset: Dataset | None) -> WriteJob:
     """Plan an append of a DataFrame that may have new columns."""
     from lance_spark.mutations.merge_schema import begin_merging_write
 
-    table = existing_schema(options)
-    target = columns.data_schema if table is None else columns.target(table, merge=True)
+    target = columns.data_schema
+    if dataset is not None:
+        table = input_schema(dataset._table.schema)
+        target = columns.target(table, merge=True)
     return begin_merging_write(options.path, target, **write_arguments(options))
 
 

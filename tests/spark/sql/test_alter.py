@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.versions import SPARK
 
 NAME = "altered"
 
@@ -233,10 +234,59 @@ def test_properties(table: TestCatalog) -> None:
     assert dataset.metadata == {"b": "2", "comment": "a table"}
 
 
+def test_properties_of_columns_that_are_added_later(catalog: TestCatalog) -> None:
+    """pylance reads blobs and vectors, in columns and in fields of structs and arrays."""
+    nested = "s STRUCT<v: ARRAY<FLOAT>, b: BINARY>, a ARRAY<STRUCT<v: ARRAY<FLOAT>, b: BINARY>>"
+    new = "b.lance.encoding' = 'blob', 'v.arrow.fixed-size-list.size' = '2"
+    catalog.run(
+        [
+            f"CREATE TABLE CAT.later (id INT, {nested}) TBLPROPERTIES "
+            "('s.v.arrow.fixed-size-list.size' = '2', 'S.b.lance.encoding' = 'blob', "
+            "'a.element.v.arrow.fixed-size-list.size' = '2', 'a.element.b.lance.encoding' = 'blob')",
+            "INSERT INTO CAT.later SELECT 1, s, array(s) FROM "
+            "(SELECT named_struct('v', array(1f, 2f), 'b', X'01') AS s)",
+            f"ALTER TABLE CAT.later SET TBLPROPERTIES ('{new}', 'c.lance.encoding' = 'blob')",
+            "CREATE OR REPLACE TEMP VIEW added AS "
+            "SELECT _rowaddr, X'02' AS b, array(3f, 4f) AS v FROM CAT.later",
+            "ALTER TABLE CAT.later ADD COLUMNS b, v FROM added",
+            "ALTER TABLE CAT.later SET TBLPROPERTIES ('b.lance.encoding' = 'blob')",
+            "ALTER TABLE CAT.later ADD COLUMNS (c BINARY)",
+            "ALTER TABLE CAT.later UNSET TBLPROPERTIES ('gone.lance.encoding')",
+        ]
+    )
+    dataset = catalog.pylance("later")
+    item = {"v": [1.0, 2.0], "b": b"\x01"}
+    row = {"id": 1, "s": item, "a": [item], "b": b"\x02", "v": [3.0, 4.0], "c": None}
+    assert dataset.to_table(blob_handling="all_binary").to_pylist() == [row]
+    schema, vector = dataset.schema, pa.list_(pa.float32(), 2)
+    for parent in (schema, schema.field("s").type, schema.field("a").type.value_type):
+        assert parent.field("v").type == vector
+        assert "blob" in str(parent.field("b").type)
+    assert "blob" in str(schema.field("c").type)
+    if SPARK >= (4, 2):
+        catalog.run(
+            [
+                "ALTER TABLE CAT.later SET TBLPROPERTIES ('d.lance.encoding' = 'blob')",
+                "CREATE TABLE CAT.alike LIKE CAT.later",
+            ]
+        )
+        assert catalog.pylance("alike").schema.types == schema.types
+    for column, problem in {
+        "s.w": "s.w, which is not a field of s",
+        "i.v": "has no fields",
+    }.items():
+        refusal = catalog.refusal(
+            "CREATE TABLE CAT.wrong (i INT, s STRUCT<v: INT>) "
+            f"TBLPROPERTIES ('{column}.lance.encoding' = 'blob')"
+        )
+        assert problem in refusal
+
+
 REFUSED = {
     "SET TBLPROPERTIES ('data_storage_version' = '2.0')": "property data_storage_version cannot be changed",
     "SET TBLPROPERTIES ('name.lance.encoding' = 'blob')": "options of the column name cannot be changed",
-    "SET TBLPROPERTIES ('nope.arrow.float16' = 'true')": "column nope was not found",
+    "SET TBLPROPERTIES ('nope.lance.encoding' = 'zip')": "nope.lance.encoding must be blob",
+    "SET TBLPROPERTIES ('s.nope.arrow.float16' = 'true')": "column s.nope was not found",
     "ADD COLUMN l.element.z INT": "structs inside arrays and maps cannot get new fields",
     "ADD COLUMN s.z INT FIRST": "FIRST and AFTER apply to columns",
     "ADD COLUMN a INT NOT NULL": "column 'a' must not be null",

@@ -27,6 +27,7 @@ from lance_spark.mutations.columns.add import with_new_ids
 from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
+from lance_spark.spark.catalog.properties import of_new_columns
 from lance_spark.spark.job import Job
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import snapshot_of
@@ -286,7 +287,9 @@ def _new_schema(
     """Return the new columns with their ids. The first column of `types` is the address."""
     from pyspark.sql.types import StructType
 
-    arrow = to_arrow_schema(StructType(types.fields[1:]), metadata)
+    columns = StructType(types.fields[1:])
+    known = of_new_columns(table.manifest.table_metadata, columns.names)
+    arrow = to_arrow_schema(columns, {**known, **metadata})
     return with_new_ids(table, pa.schema([field.with_nullable(nullable) for field in arrow]))
 
 

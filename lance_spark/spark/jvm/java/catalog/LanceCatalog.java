@@ -176,6 +176,7 @@ public class LanceCatalog extends NamespaceCatalog
     arguments.put("source", source.properties());
     arguments.put("constraints", Integer.valueOf(info.constraints().length));
     arguments.put("keeps_format", Boolean.valueOf(keepsFormat));
+    arguments.put("columns", CatalogV2Util.v2ColumnsToStructType(info.columns()).fieldNames());
     return (Map) call("like_properties", arguments, new String[0]).get("properties");
   }
   since 4.2 */
