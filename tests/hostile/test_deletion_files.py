@@ -77,3 +77,9 @@ def test_columns_of_other_types_are_refused() -> None:
         CorruptFileError, match=r"one column of type uint32, this one has \['int64'\]"
     ):
         decoded(data)
+
+
+def test_signed_offsets_are_read_as_the_specification_has_them() -> None:
+    assert decoded(ipc(pa.array([3, 1], pa.int32()))) == [1, 3]
+    with pytest.raises(CorruptFileError, match="the file deletes row -1, which does not exist"):
+        decoded(ipc(pa.array([-1, 1], pa.int32())))

@@ -114,13 +114,27 @@ def test_types_that_pylance_refuses_are_refused_by_column_name(dtype, tmp_path) 
         lance.write_dataset(pa.schema([("col", dtype)]).empty_table(), str(tmp_path / "t"))
 
 
+def test_names_of_the_specification_are_read() -> None:
+    """Other clients write and read only the longer ones."""
+    names = {
+        "time:s": pa.time32("s"),
+        "time:ms": pa.time32("ms"),
+        "time:us": pa.time64("us"),
+        "time:ns": pa.time64("ns"),
+        "timestamp:ms": pa.timestamp("ms"),
+    }
+    for text, dtype in names.items():
+        assert arrow_type(text, (), "col") == dtype
+        assert logical_type(dtype, "col") != text
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "", "int128", "INT8", "fixed_size_list", "fixed_size_list:float", "fixed_size_list:float:0",
         "fixed_size_list:float:-1", "fixed_size_list:float:99999999999", "fixed_size_list:nope:4",
         "fixed_size_list:list:4", "fixed_size_binary:", "fixed_size_binary:-1",
-        "fixed_size_binary:4294967296", "timestamp", "timestamp:us", "timestamp:us:",
+        "fixed_size_binary:4294967296", "timestamp", "time:h", "timestamp:us:",
         "timestamp:h:-",
         "decimal:128:10", "decimal:128:0:0", "decimal:128:39:0", "decimal:64:3:0",
         "decimal:128:x:0",

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lance_spark.errors import (
+    CorruptFileError,
     InvalidInputError,
 )
 from lance_spark.file.v0_1.reader import LegacyFileReader
@@ -152,6 +153,24 @@ def test_missing_statistics_rule_nothing_out(
     for op, value, ranges in (("<", 1_000, below), (">", 2_000, above)):
         rows = candidate_ranges(reader, number, op, value)
         assert (None if rows is None else list(rows)) == ranges
+
+
+def test_the_page_table_has_a_row_for_each_entry_of_fields(file_of: FileOf) -> None:
+    data = file_of(pa.table({"i": np.arange(2_048)}), "0.1").read_bytes()
+    metadata, _ = parts(data)
+    statistics = metadata.statistics
+    for child in statistics.schema:
+        child.id += 5
+        child.parent_id += 5 if child.parent_id >= 0 else 0
+    statistics.fields[:] = [number + 5 for number in statistics.fields]
+    reader, _ = opened(with_metadata(data, metadata))
+    rows = candidate_ranges(reader, field(reader, "i"), "<", 1_000)
+    assert rows is not None
+    assert list(rows) == [range(1_024)]
+    statistics.fields[:] = [number + 100 for number in statistics.fields]
+    reader, _ = opened(with_metadata(data, metadata))
+    with pytest.raises(CorruptFileError, match="the page table has rows for the fields"):
+        candidate_ranges(reader, field(reader, "i"), "<", 1_000)
 
 
 OPS: dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
