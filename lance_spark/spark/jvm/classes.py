@@ -82,6 +82,7 @@ changes/
 search/
     SearchFunction          the table functions lance_search, lance_vector_search and others
     SearchTable             what they search
+    LateralSearchRule, LateralTable         LATERAL lance_vector_search
     NearestJoinRule         joins with APPROX NEAREST BY, which Spark has since 4.2
 procedures/
     Procedures, LanceProcedure, Parameter   procedures, as Python describes them

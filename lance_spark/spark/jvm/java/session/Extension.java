@@ -43,6 +43,7 @@ public class Extension extends AbstractFunction1 {
     target.injectCheckRule(new FunctionsOfSession());
     target.injectResolutionRule(new ReplacedRowsOfSession());
     target.injectPostHocResolutionRule(new RandomValuesOfSession());
+    target.injectPostHocResolutionRule(new LateralSearchOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -69,6 +70,7 @@ public class Extension extends AbstractFunction1 {
       VectorFunctions.addTo((SparkSession) session);
       ReplacedRowsRule.addTo((SparkSession) session);
       RandomValuesRule.addTo((SparkSession) session);
+      LateralSearchRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -150,6 +152,12 @@ public class Extension extends AbstractFunction1 {
   public static class RandomValuesOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new RandomValuesRule();
+    }
+  }
+
+  public static class LateralSearchOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new LateralSearchRule();
     }
   }
 
