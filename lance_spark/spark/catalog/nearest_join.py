@@ -37,7 +37,8 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
     arguments : mapping
         ``options`` of the table, with its path; ``column`` of vectors, and ``columns`` of the
         result; ``k``, ``metric`` and ``how``, as `LanceTable.nearestJoin` has them; ``settings``
-        of the session (`approximate_settings`); and ``driver`` of the call. The call is given the
+        of the session (`approximate_settings`); ``nearest``, other arguments of the search, and its
+        ``filter``, if it has them; and ``driver`` of the call. The call is given the
         queries, whose last column has the vectors.
 
     Raises
@@ -79,8 +80,12 @@ def join_nearest(arguments: Mapping[str, Any]) -> dict[str, Any]:
             aliases={name: f"found{n}" for n, name in enumerate(arguments["columns"])},
             metric=arguments["metric"],
             blob_handling=parsed.blob_handling,
-            nprobes=settings.get("nprobes"),
-            refine_factor=settings.get("refine_factor"),
+            filter=arguments.get("filter"),
+            **{
+                "nprobes": settings.get("nprobes"),
+                "refine_factor": settings.get("refine_factor"),
+                **arguments.get("nearest", {}),
+            },
         )
         give_back(spark, driver, joined._jdf)
     return {}

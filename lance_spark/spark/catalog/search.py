@@ -38,6 +38,11 @@ DEFAULT_LIMIT = 10
 DEFAULT_COLUMN = "vector"
 _MAX_ROWS = 2**31 - 1
 _FUNCTIONS = {"search": TEXT, "vector_search": VECTORS, "hybrid_search": HYBRID}
+#: Arguments of a search by one vector.
+_NOT_OF_ROWS = (
+    *("offset", "fast_search", "with_row_id", "with_row_address", "fresh"),
+    *("lower_bound", "upper_bound"),
+)
 #: Arguments that are keys of `nearest` in pylance.
 _OF_NEAREST = ("nprobes", "minimum_nprobes", "maximum_nprobes", "ef", "refine_factor")
 
@@ -49,14 +54,15 @@ def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     arguments : mapping
         The name of the table; ``function``, the name of the function; and its arguments as
-        ``positional``, a list, and ``named``.
+        ``positional``, a list, and ``named``; ``is_lateral``: whether the vector depends on other
+        rows, with which Spark joins the search.
 
     Returns
     -------
     dict
         ``searches``: one or two mappings with ``schema`` and ``options`` of the read, ``steps``
         (`search_steps`) and ``alias``; ``join``, the condition of a full outer join of two; and
-        ``steps`` after that.
+        ``steps`` after that. ``join_arguments`` are the arguments of `nearest_join.join_nearest`.
 
     Raises
     ------
@@ -67,6 +73,8 @@ def load_search(arguments: Mapping[str, Any]) -> dict[str, Any]:
     values = values_of(signature, function, arguments["positional"], arguments["named"])
     options = _table_options(function, arguments, values)
     search = _Search(function, signature, values, options)
+    if arguments.get("is_lateral"):
+        return search.of_rows(options)
     return search.both() if signature is HYBRID else search.single()
 
 
@@ -104,6 +112,50 @@ class _Search:
         if self._offset:
             search["steps"].append(("offset", self._offset))
         return {"searches": [search], "steps": self._last(self._values.get("filter"), added)}
+
+    def of_rows(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the reply of a search by the vectors of other rows.
+
+        Parameters
+        ----------
+        options : mapping
+            Options of the table alone.
+        """
+        from lance_spark.scan.vectors.columns import VectorType
+        from lance_spark.spark.read.reader import open_table
+
+        values = self._values
+        for name in _NOT_OF_ROWS:
+            if values.get(name):
+                raise InvalidInputError(
+                    f"{self._function}: {name} applies to searches by one vector, not by the "
+                    "vectors of other rows; remove it"
+                )
+        if not self._is_prefilter and "filter" in values:
+            raise InvalidInputError(
+                f"{self._function}: prefilter must be true in a search by the vectors of other "
+                "rows; put the condition into WHERE"
+            )
+        column = values.get("vector_column", DEFAULT_COLUMN)
+        table = open_table(ReadOptions.parse(options))._table
+        dimension = VectorType.of(table.schema.path(column)).dimension
+        # The columns of a search do not depend on the vector.
+        self._values = {**values, "query_vector": [0] * dimension}
+        reply = self.single()
+        names = self._columns or reply["searches"][0]["names"]
+        nearest = {name: values[name] for name in _OF_NEAREST if name in values}
+        if values.get("bypass_vector_index"):
+            nearest["use_index"] = False
+        join = {
+            "options": dict(options),
+            "column": column,
+            "columns": [name for name in names if name not in (DISTANCE.name, ROW_ID.name)],
+            "k": self._limit,
+            "metric": values.get("distance_type"),
+            "nearest": nearest,
+            "filter": values.get("filter"),
+        }
+        return {**reply, "join_arguments": join}
 
     def both(self) -> dict[str, Any]:
         """Return the reply of a hybrid search."""

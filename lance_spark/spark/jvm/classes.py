@@ -87,6 +87,7 @@ changes/
 search/
     SearchFunction          the table functions lance_search, lance_vector_search and others
     SearchTable             what they search
+    LateralSearchRule, LateralTable         LATERAL lance_vector_search
     NearestJoinRule         joins with APPROX NEAREST BY, which Spark has since 4.2
 rows/
     CharKeys, CharComparisons               merges by keys of char(n)

@@ -201,3 +201,49 @@ def test_wrong_calls(spark: Any, catalog: TestCatalog) -> None:
     for values, says in (([1.0], "returned 1 numbers for 2 rows"), (["x", "y"], "a number")):
         with pytest.raises(InvalidInputError, match=says):
             Rerank(lambda _, given=values: given, ("id",))(rows)
+
+
+def test_lateral_search_by_the_vectors_of_rows(catalog: TestCatalog) -> None:
+    """As a search for each row: of all rows, of rows without a vector, with other columns."""
+    table = catalog.pylance("t")
+    queries = table.to_table(columns=["id", "v"], filter="id IN (3, 50, 77)").to_pylist()
+    expected = {
+        (row["id"], found, None if found % 2 else found)
+        for row in queries
+        for found in table.to_table(columns=["id"], nearest={"column": "v", "q": row["v"], "k": 4})[
+            "id"
+        ].to_pylist()
+    }
+    call = "lance_vector_search('vectors.t', u.v, 4, vector_column => 'v')"
+    rows = catalog.sql(
+        f"SELECT u.id, r.id, r.even FROM vectors.t AS u, LATERAL (SELECT id, "
+        f"if(id % 2 = 0, id, NULL) AS even FROM {call}) AS r WHERE u.id IN (3, 50, 77)"
+    )
+    assert set(map(tuple, rows)) == expected
+    assert len(rows) == len(expected)
+    rows = catalog.sql(
+        "SELECT u.id, r.* FROM (SELECT id, if(id = 3, v, NULL) AS v FROM vectors.t WHERE id < 4) AS "
+        "u LEFT JOIN LATERAL lance_vector_search('vectors.t', u.v, 1, vector_column => 'v', columns "
+        "=> array('id'), filter => 'id != 3', nprobes => 2) AS r"
+    )
+    (other,) = nearest_others(table, 3)
+    assert sorted((row[0], row[1]) for row in rows if row[0] == 3) == [(3, other)]
+    assert sorted((row[0], row[1], row[2]) for row in rows if row[0] < 3) == [
+        (0, None, None),
+        (1, None, None),
+        (2, None, None),
+    ]
+    for statement, message in (
+        (f"SELECT * FROM vectors.t u, LATERAL (SELECT count(*) FROM {call}) r", "LATERAL lance"),
+        (f"SELECT (SELECT max(id) FROM {call}) FROM vectors.t AS u", "LATERAL lance"),
+    ):
+        assert message in catalog.refusal(statement)
+
+
+def nearest_others(table: Any, row: int) -> list[int]:
+    """Return the id of the row nearest to another one."""
+    (vector,) = table.to_table(columns=["v"], filter=f"id = {row}")["v"].to_pylist()
+    search = {"column": "v", "q": vector, "k": 1}
+    found = table.to_table(columns=["id"], nearest=search, filter=f"id != {row}", prefilter=True)
+    ids: list[int] = found["id"].to_pylist()
+    return ids

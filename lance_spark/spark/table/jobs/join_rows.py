@@ -75,7 +75,7 @@ def keys_of(vectors: Vectors) -> Keys:
     -------
     int64 array of shape (vectors, 2)
     """
-    data = np.ascontiguousarray(vectors).view(np.uint8).reshape(len(vectors), -1)
+    data = np.ascontiguousarray(vectors).view(np.uint8)
     if padding := -data.shape[1] % 4:
         data = np.pad(data, ((0, 0), (0, padding)))
     words = np.ascontiguousarray(data).view("<u4")

@@ -174,7 +174,7 @@ public class NearestJoinRule extends Rule {
   }
 
   /** Returns queries whose columns have distinct names, and their vectors as the last column. */
-  private static LogicalPlan renamed(LogicalPlan queries, Expression vector) {
+  static LogicalPlan renamed(LogicalPlan queries, Expression vector) {
     List columns = new ArrayList();
     for (Iterator i = queries.output().iterator(); i.hasNext(); ) {
       columns.add(named((Expression) i.next(), "query" + columns.size()));

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -9,11 +10,14 @@ import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.TableFunctionRegistry;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
+import org.apache.spark.sql.catalyst.expressions.OuterReference;
 import org.apache.spark.sql.catalyst.expressions.ScalarSubquery;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.Dataset;
@@ -41,6 +45,10 @@ import scala.runtime.AbstractFunction1;
 public class SearchFunction extends AbstractFunction1 {
   private static final String[] SHORT_NAMES = {"search", "vector_search", "hybrid_search"};
   private static final String PREFIX = "lance_";
+  private static final String VECTOR = "query_vector";
+
+  /** Stands for a vector of each row before LATERAL. */
+  private static final List ANY_VECTOR = Arrays.asList(new Object[] {Integer.valueOf(0)});
 
   private final String name;
 
@@ -92,16 +100,22 @@ public class SearchFunction extends AbstractFunction1 {
     List given = new ArrayList(CollectionConverters.asJava((Seq) expressions));
     List positional = new ArrayList();
     Map named = new LinkedHashMap();
+    Expression vector = null;
     for (int i = 0; i < given.size(); i++) {
       Expression expression = (Expression) given.get(i);
       if (expression instanceof NamedArgumentExpression) {
         NamedArgumentExpression argument = (NamedArgumentExpression) expression;
-        if (named.put(argument.key(), valueOf(argument.value())) != null) {
+        boolean isVector = isVectorOfRow(argument.value(), argument.key().equals(VECTOR));
+        vector = isVector ? argument.value() : vector;
+        Object value = isVector ? ANY_VECTOR : valueOf(argument.value());
+        if (named.put(argument.key(), value) != null) {
           throw new IllegalArgumentException(
               name + ": argument " + argument.key() + " is given twice; remove one");
         }
       } else if (named.isEmpty()) {
-        positional.add(valueOf(expression));
+        boolean isVector = isVectorOfRow(expression, i == 1);
+        vector = isVector ? expression : vector;
+        positional.add(isVector ? ANY_VECTOR : valueOf(expression));
       } else {
         throw new IllegalArgumentException(
             name + ": arguments without names must precede arguments with names");
@@ -112,11 +126,19 @@ public class SearchFunction extends AbstractFunction1 {
     arguments.put("function", name);
     arguments.put("positional", positional);
     arguments.put("named", named);
+    arguments.put("is_lateral", Boolean.valueOf(vector != null));
     Map reply = PythonCall.reply("load_search", arguments);
     if (reply.containsKey("error")) {
       throw new IllegalArgumentException((String) ((Map) reply.get("error")).get("message"));
     }
     List searches = (List) reply.get("searches");
+    if (vector != null) {
+      Map search = (Map) searches.get(0);
+      SearchTable table =
+          new LateralTable(name + "(" + text + ")", search, (Map) reply.get("join_arguments"));
+      Dataset stand = after(over(table, search), (List) reply.get("steps"));
+      return new Filter(new EqualNullSafe(vector, vector), stand.queryExecution().analyzed());
+    }
     Dataset rows = rowsOf((Map) searches.get(0), text);
     if (searches.size() > 1) {
       Dataset others = rowsOf((Map) searches.get(1), text);
@@ -128,7 +150,10 @@ public class SearchFunction extends AbstractFunction1 {
 
   /** Returns the rows of one search, under its alias. */
   private Dataset rowsOf(Map search, Object text) {
-    SearchTable table = new SearchTable(name + "(" + text + ")", search);
+    return over(new SearchTable(name + "(" + text + ")", search), search);
+  }
+
+  private static Dataset over(SearchTable table, Map search) {
     LogicalPlan relation =
         DataSourceV2Relation.create(table, Option.empty(), Option.empty());
     Dataset rows = Dataset$.MODULE$.ofRows(SparkSession.active(), relation);
@@ -165,6 +190,19 @@ public class SearchFunction extends AbstractFunction1 {
       }
     }
     return rows;
+  }
+
+  /** Returns whether an argument is a vector that depends on the rows before LATERAL. */
+  private boolean isVectorOfRow(Expression expression, boolean isVector) {
+    return isVector
+        && name.endsWith("vector_search")
+        && expression.find(new IsOuter()).isDefined();
+  }
+
+  static class IsOuter extends AbstractFunction1 {
+    public Object apply(Object node) {
+      return Boolean.valueOf(node instanceof OuterReference);
+    }
   }
 
   /** Returns the value of an argument, for JSON. */

@@ -44,6 +44,7 @@ public class Extension extends AbstractFunction1 {
     target.injectResolutionRule(new ReplacedRowsOfSession());
     target.injectPostHocResolutionRule(new RandomValuesOfSession());
     target.injectResolutionRule(new StreamedTextOfSession());
+    target.injectPostHocResolutionRule(new LateralSearchOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
@@ -76,6 +77,7 @@ public class Extension extends AbstractFunction1 {
       RandomValuesRule.addTo((SparkSession) session);
       NewTableRule.addTo((SparkSession) session);
       addRule((SparkSession) session, "extendedResolutionRules", new StreamedTextRule());
+      LateralSearchRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
       }
@@ -202,6 +204,12 @@ public class Extension extends AbstractFunction1 {
   public static class StreamedTextOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new StreamedTextRule();
+    }
+  }
+
+  public static class LateralSearchOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new LateralSearchRule();
     }
   }
 
