@@ -3,6 +3,7 @@ by name; pylance reads what is stored."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,3 +66,14 @@ def test_keys_of_merges_meet(spark: Any, catalog: TestCatalog, inserts_only: boo
         assert _rows(catalog, "sql") == expected, key
         assert _rows(catalog, "api") == expected, key
     spark.catalog.dropTempView("padded_source")
+
+
+def test_streams_by_name(spark: Any, catalog: TestCatalog, tmp_path: Path) -> None:
+    catalog.sql("CREATE TABLE CAT.streamed (c CHAR(3), v VARCHAR(3))")
+    catalog.sql("INSERT INTO CAT.streamed VALUES ('a', 'b'), ('d', 'e')")
+    rows: list[Any] = []
+    stream = spark.readStream.table("padded.streamed").where("c = 'a'").writeStream
+    stream = stream.foreachBatch(lambda batch, _: rows.extend(map(tuple, batch.collect())))
+    query = stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    assert query.start().awaitTermination(60)
+    assert rows == [("a  ", "b")]
