@@ -78,7 +78,7 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.merge(s, "id = 1").whenMatchedUpdate(set=3), "set"),
     (lambda t, s: t.upsert(s, conflict_retries=-1), "conflict_retries"),
     (lambda t, s: Table.forPath(s.sparkSession, t.path, version=77), "version 77"),
-    (lambda t, s: Table.forPath(s.sparkSession, t.path, version="x"), "version"),
+    (lambda t, s: Table.forPath(s.sparkSession, t.path, version="x"), "tag 'x'"),
     (lambda t, s: Table.forPath(s.sparkSession, t.path, no_such="secret"), "no_such"),
 ]
 
@@ -117,7 +117,7 @@ def test_calls(spark: Any, tmp_path: Path) -> None:
 
 
 READS = {
-    "version": ["x", "-1", "1.5", str(2**70)],
+    "version": ["-1", "1.5", str(2**70)],
     "timestamp": ["yesterday"],
     "branch": [""],
     "columns": ["[3]", '["id", "id"]'],
