@@ -67,6 +67,10 @@ class TableNotFoundError(LanceError):
     """The path has no table: create it, or correct the path."""
 
 
+class PathNotFoundError(TableNotFoundError):
+    """The path does not exist."""
+
+
 class TableExistsError(LanceError):
     """The path of a new table has a table already: append, overwrite, or choose another path."""
 

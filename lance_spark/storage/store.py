@@ -360,6 +360,13 @@ class ObjectStore(Folders):
             except FileNotFoundError:
                 return False
 
+    def is_missing_folder(self) -> bool:
+        """Return whether the root is a folder of this machine that does not exist.
+
+        False for other stores: they have no folders, or would need one more request.
+        """
+        return self._fs is None and not os.path.lexists(self.uri)
+
     def copy(self, source: str, target: str) -> None:
         """Copy a small file atomically, replacing an existing target.
 

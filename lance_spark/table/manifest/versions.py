@@ -35,6 +35,7 @@ from enum import Enum
 from lance_spark.errors import (
     CorruptTableError,
     LanceError,
+    PathNotFoundError,
     StorageError,
     TableNotFoundError,
     UnsupportedError,
@@ -438,6 +439,11 @@ def not_a_table(store: ObjectStore) -> LanceError:
         return UnsupportedError(
             f"{store.display} is a Lance table of an early release of which only {LATEST} is left: "
             "its newest version can be read, but not changed. Write its rows to another path"
+        )
+    if store.is_missing_folder():
+        return PathNotFoundError(
+            f"{store.display} is not a Lance table: the path does not exist; create the table, or "
+            "correct the path"
         )
     return TableNotFoundError(
         f"{store.display} is not a Lance table: it has no manifest in {FOLDER}/"

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from lance_spark.errors import InvalidInputError, LanceError
+import lance_spark
+from lance_spark.errors import (
+    InvalidInputError,
+    LanceError,
+    PathNotFoundError,
+    TableNotFoundError,
+)
 from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.table import LanceTable
 from tests.support.spark.messages import refusal
@@ -71,7 +78,7 @@ CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda t, s: t.merge(s, "id = 1").whenMatchedUpdate(set=3), "set"),
     (lambda t, s: t.upsert(s, conflict_retries=-1), "conflict_retries"),
     (lambda t, s: Table.forPath(s.sparkSession, t.path, version=77), "version 77"),
-    (lambda t, s: Table.forPath(s.sparkSession, t.path, version="x"), "version"),
+    (lambda t, s: Table.forPath(s.sparkSession, t.path, version="x"), "tag 'x'"),
     (lambda t, s: Table.forPath(s.sparkSession, t.path, no_such="secret"), "no_such"),
 ]
 
@@ -110,7 +117,7 @@ def test_calls(spark: Any, tmp_path: Path) -> None:
 
 
 READS = {
-    "version": ["x", "-1", "1.5", str(2**70)],
+    "version": ["-1", "1.5", str(2**70)],
     "timestamp": ["yesterday"],
     "branch": [""],
     "columns": ["[3]", '["id", "id"]'],
@@ -215,6 +222,23 @@ def test_values_of_wrong_classes(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_write_without_a_path(spark: Any) -> None:
+    lance_spark.enable(spark)
     line = refusal(lambda: spark.range(1).write.format("lance").save())
     assert 'mode("append").save("/data/t.lance")' in line
     assert "INSERT" not in line
+
+
+def test_a_path_that_does_not_exist(spark: Any, tmp_path: Path) -> None:
+    lance_spark.enable(spark)
+    missing = str(tmp_path / "missing")
+    conditions = []
+    for name in ("lance", "parquet"):
+        with pytest.raises(AnalysisException) as caught:
+            spark.read.format(name).load(missing).count()
+        conditions.append(caught.value.getCondition())
+        assert missing in str(caught.value)
+    assert conditions == ["PATH_NOT_FOUND"] * 2
+    with pytest.raises(PathNotFoundError, match="the path does not exist"):
+        LanceTable.forPath(spark, missing)
+    with pytest.raises(TableNotFoundError, match="it has no manifest"):
+        LanceTable.forPath(spark, str(tmp_path))

@@ -22,6 +22,9 @@ import scala.Option;
 /** Raises the errors of Python as Spark's own exceptions. */
 final class Errors {
   /** Spark's condition for errors of Python data sources, whose text is a traceback. */
+  /** The class of the error about a path that does not exist. */
+  private static final String NO_PATH = "PathNotFoundError";
+
   private static final String OF_SOURCES = "PYTHON_DATA_SOURCE_ERROR";
 
   /** The setting that says how spark-sql and the Thrift server show errors. */
@@ -162,9 +165,7 @@ final class Errors {
     // Other formats look for the condition among the templates of Spark.
     String format = SQLConf.get().getConfString(FORMAT, "PRETTY");
     if (name != null && "PRETTY".equalsIgnoreCase(format)) {
-      String words = name.replaceFirst("Error$", "").replaceAll("([a-z])([A-Z])", "$1_$2");
-      // LanceError, the base of the others, is LANCE_ERROR.
-      condition = Option.apply("LANCE_" + ("Lance".equals(words) ? "ERROR" : words.toUpperCase()));
+      condition = Option.apply(condition(name));
     }
     Constructor[] constructors = AnalysisException.class.getConstructors();
     for (int i = 0; i < constructors.length; i++) {
@@ -172,7 +173,7 @@ final class Errors {
       // (message, line, startPosition, cause, errorClass, ...); later versions have more of them.
       if (types.length >= 7 && types[0] == String.class && types[1] == Option.class) {
         Object[] values = new Object[types.length];
-        values[0] = message;
+        values[0] = NO_PATH.equals(name) ? "[PATH_NOT_FOUND] " + message : message;
         for (int n = 1; n < types.length; n++) {
           values[n] =
               types[n] == Option.class
@@ -186,6 +187,16 @@ final class Errors {
       }
     }
     return new IllegalArgumentException(message);
+  }
+
+  private static String condition(String name) {
+    if (NO_PATH.equals(name)) {
+      // As Spark's own sources.
+      return "PATH_NOT_FOUND";
+    }
+    String words = name.replaceFirst("Error$", "").replaceAll("([a-z])([A-Z])", "$1_$2");
+    // LanceError, the base of the others, is LANCE_ERROR.
+    return "LANCE_" + ("Lance".equals(words) ? "ERROR" : words.toUpperCase());
   }
 
   private static Object made(Constructor constructor, Object[] values) {
