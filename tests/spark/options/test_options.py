@@ -249,7 +249,7 @@ def test_without_a_path_the_error_says_what_to_do() -> None:
     with pytest.raises(InvalidOptionError, match=r"load\(") as caught:
         ReadOptions.parse({})
     assert "CREATE TABLE" in str(caught.value)
-    with pytest.raises(InvalidOptionError, match="CREATE TEMPORARY VIEW"):
+    with pytest.raises(InvalidOptionError, match="saveAsTable, insertInto or writeTo"):
         WriteOptions.parse({})
 
 
