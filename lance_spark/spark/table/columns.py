@@ -310,7 +310,9 @@ class ColumnMethods(TableBase):
             field = arrow_field(dataType, name)
             alteration["data_type"] = field.type
             if not isinstance(dataType, pa.DataType):
-                old = self._writable("alter column").schema.field(name).to_arrow()
+                table = self._writable("alter column")
+                (name,) = self._spelled(Dataset(table), name)
+                old = table.schema.field(name).to_arrow()
                 record = changed_record(old, field)
                 if record and field.type == old.type:
                     del alteration["data_type"]

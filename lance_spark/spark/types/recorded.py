@@ -56,6 +56,7 @@ _VARIANT_TYPE = pa.struct(
 _SIZED = re.compile(r"(char|varchar|time|geometry|geography)\((\d+)\)")
 _COLLATED = re.compile(r"(string|(?:char|varchar)\((\d+)\)) collate (\w+)")
 _LIMITED = re.compile(r"(char|varchar)\((\d+)\)(?: collate \w+)?")
+_BY_BYTES = " collate UTF8_BINARY"
 _INTERVAL = re.compile(r"interval (day|hour|minute|second)(?: to (hour|minute|second))?")
 _UNITS = ("day", "hour", "minute", "second")
 _CLASS = re.compile(r"[A-Za-z_][\w.]*\.[A-Za-z_]\w*")
@@ -265,6 +266,8 @@ def _parsed(text: str) -> spark.DataType | None:
     """Return the type of a text; None if this version of Spark does not have it."""
     if text.startswith("{"):
         return _user_defined(text)
+    # SHOW CREATE TABLE of Spark 4.3 names the collation of each char(n) and varchar(n).
+    text = text.removesuffix(_BY_BYTES)
     collated = _COLLATED.fullmatch(text)
     if collated is not None:
         if collated[2] is None or not _HAS_COLLATED_LENGTHS:

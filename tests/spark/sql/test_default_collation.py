@@ -11,9 +11,11 @@ import pytest
 import lance_spark
 from lance_spark.spark.table import LanceTable
 from tests.spark.sql.catalogs import TestCatalog
+from tests.support.spark.settings import restored
 from tests.support.spark.versions import SPARK
 
 NAME = "collated"
+_OF_NAMESPACES = "spark.sql.collation.schemaLevel.enabled"
 
 _STATEMENTS = [
     "ALTER TABLE {} ADD COLUMN b STRING",
@@ -100,7 +102,10 @@ def test_lengths_with_a_collation(spark: Any, catalog: TestCatalog) -> None:
 
 @pytest.mark.skipif(SPARK < (4, 3), reason="earlier versions have no collation of a namespace")
 def test_tables_have_the_collation_of_their_namespace(spark: Any, catalog: TestCatalog) -> None:
-    catalog.sql("CREATE NAMESPACE CAT.ns DEFAULT COLLATION UNICODE_CI")
+    # Spark has this behind a setting.
+    with restored(spark, _OF_NAMESPACES):
+        spark.conf.set(_OF_NAMESPACES, "true")
+        catalog.sql("CREATE NAMESPACE CAT.ns DEFAULT COLLATION UNICODE_CI")
     catalog.sql("CREATE TABLE CAT.ns.t (a STRING)")
     catalog.sql("ALTER TABLE CAT.ns.t ADD COLUMN b STRING")
     assert _types(spark, "collated.ns.t") == ["string collate UNICODE_CI"] * 2

@@ -96,19 +96,18 @@ def test_defaults_and_comments_stay_with_the_columns(catalog: TestCatalog) -> No
     ]
 
 
-def test_rows_written_elsewhere_leave_the_defaults_behind(
-    catalog: TestCatalog, tmp_path: Any
-) -> None:
+def test_copies_have_the_defaults(catalog: TestCatalog, tmp_path: Any) -> None:
     import lance
 
     catalog.sql("CREATE TABLE CAT.e (a INT DEFAULT 5)")
     frame = catalog.spark.table("inserted.e")
     frame.write.format("lance").mode("append").save(str(tmp_path / "e.lance"))
-    assert lance.dataset(str(tmp_path / "e.lance")).schema.field("a").metadata is None
+    default = {b"spark.sql.default": b"5"}
+    assert lance.dataset(str(tmp_path / "e.lance")).schema.field("a").metadata == default
     catalog.sql("CREATE TABLE CAT.e2 AS SELECT * FROM CAT.e")
     frame.writeTo("inserted.e3").create()
     for name in "e2", "e3":
-        assert catalog.pylance(name).schema.field("a").metadata is None
+        assert catalog.pylance(name).schema.field("a").metadata == default
 
 
 def test_overwrites(catalog: TestCatalog) -> None:

@@ -139,7 +139,6 @@ def test_the_function_returns_the_change_feed(
         ("lance_changes('queried.t', start => 2)", "a constant without a name, not start => 2"),
         ("lance_changes('queried.t', (SELECT 2))", "a constant without a name"),
         ("lance_changes('queried.missing', 2)", "missing"),
-        ("lance_changes('spark_catalog.default.t', 2)", "not a table of a catalog of Lance tables"),
     ],
 )
 def test_calls_that_are_refused(catalog: TestCatalog, call: str, message: str) -> None:
