@@ -98,15 +98,6 @@ def test_lengths_with_a_collation(spark: Any, catalog: TestCatalog) -> None:
     spark.sql("DROP TABLE collated_oracle")
 
 
-@pytest.mark.skipif(SPARK < (4, 3), reason="earlier versions have no collation of a namespace")
-def test_tables_have_the_collation_of_their_namespace(spark: Any, catalog: TestCatalog) -> None:
-    catalog.sql("CREATE NAMESPACE CAT.ns DEFAULT COLLATION UNICODE_CI")
-    catalog.sql("CREATE TABLE CAT.ns.t (a STRING)")
-    catalog.sql("ALTER TABLE CAT.ns.t ADD COLUMN b STRING")
-    assert _types(spark, "collated.ns.t") == ["string collate UNICODE_CI"] * 2
-    assert "DEFAULT COLLATION UNICODE_CI" in spark.sql("SHOW CREATE TABLE collated.ns.t").head()[0]
-
-
 @pytest.mark.skipif(SPARK < (4, 2), reason="Spark 4.2 asks for the changes that a table takes")
 def test_schema_evolution_keeps_a_collation(spark: Any, catalog: TestCatalog) -> None:
     catalog.sql("CREATE TABLE CAT.evolved (id INT, a STRING COLLATE UTF8_LCASE)")
