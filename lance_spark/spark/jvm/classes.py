@@ -24,6 +24,7 @@ scan/
       PredicateScanBuilder, Predicates      filters of Spark 4.0
     RequestScan, PlanReply  send the request to the Python reader, and parse its reply
     FreshSources            what a scan reads of a MemWAL
+    ScanMarks               facts of the query, from the rule to the builder
     ClusteringColumns       columns by which a query joins, groups or windows rows
     PartitionKeys, KeyedPartition           partitions by values of such columns
     DriverRowsScan, Rows    hold the rows that came with the reply

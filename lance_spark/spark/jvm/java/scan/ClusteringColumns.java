@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -38,9 +37,6 @@ final class ClusteringColumns {
     "spark.sql.sources.v2.bucketing.partiallyClusteredDistribution.enabled",
     "spark.sql.sources.v2.bucketing.allowJoinKeysSubsetOfPartitionKeys.enabled"
   };
-
-  /** Option of tables, from the rule to the builder of the scan: JSON of lists of names. */
-  private static final String MARK = "__lance_clustering";
 
   private ClusteringColumns() {}
 
@@ -67,23 +63,6 @@ final class ClusteringColumns {
 
   private static boolean isOn(String setting) {
     return Boolean.parseBoolean(SQLConf.get().getConfString(setting, "false"));
-  }
-
-  static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options, String names) {
-    Map marked = new HashMap(options.asCaseSensitiveMap());
-    marked.put(MARK, names);
-    return new CaseInsensitiveStringMap(marked);
-  }
-
-  /** Returns the JSON of the names, or null if there are none. */
-  static String marked(CaseInsensitiveStringMap options) {
-    return options.get(MARK);
-  }
-
-  static CaseInsensitiveStringMap withoutMark(CaseInsensitiveStringMap options) {
-    Map others = new HashMap(options.asCaseSensitiveMap());
-    others.remove(MARK);
-    return new CaseInsensitiveStringMap(others);
   }
 
   /**

@@ -3,11 +3,9 @@ package org.lancespark;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
@@ -27,7 +25,6 @@ import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.collection.Iterator;
 import scala.collection.Seq;
 import scala.runtime.AbstractFunction1;
@@ -77,26 +74,7 @@ final class Failures {
   private static final Set DIVISIONS =
       new HashSet(Arrays.asList(new String[] {"Divide", "IntegralDivide", "Pmod", "Remainder"}));
 
-  /** Option of tables whose rows are ordered after an expression that may raise an error. */
-  private static final String MARK = "__lance_computed_before_order";
-
   private Failures() {}
-
-  static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options) {
-    Map marked = new HashMap(options.asCaseSensitiveMap());
-    marked.put(MARK, "true");
-    return new CaseInsensitiveStringMap(marked);
-  }
-
-  static boolean isMarked(CaseInsensitiveStringMap options) {
-    return options.containsKey(MARK);
-  }
-
-  static CaseInsensitiveStringMap withoutMark(CaseInsensitiveStringMap options) {
-    Map others = new HashMap(options.asCaseSensitiveMap());
-    others.remove(MARK);
-    return new CaseInsensitiveStringMap(others);
-  }
 
   /**
    * Returns the leaves of a plan for whose rows Spark computes an expression that may raise an error

@@ -127,13 +127,14 @@ public class PushDownRule extends Rule {
         }
         CaseInsensitiveStringMap options = relation.options();
         if (joined.contains(node)) {
-          options = SelectiveFilter.withMark(options);
+          options = ScanMarks.with(options, ScanMarks.JOINED, "true");
         }
         if (clustering.containsKey(node)) {
-          options = ClusteringColumns.withMark(options, (String) clustering.get(node));
+          String names = (String) clustering.get(node);
+          options = ScanMarks.with(options, ScanMarks.CLUSTERING, names);
         }
         if (computed.contains(node)) {
-          options = Failures.withMark(options);
+          options = ScanMarks.with(options, ScanMarks.COMPUTED, "true");
         }
         return Versions.relationOver(relation, table, options);
       } catch (Exception e) {

@@ -78,12 +78,10 @@ public abstract class RequestScanBuilder
 
   RequestScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     this.table = table;
-    this.isJoined = SelectiveFilter.isMarked(options);
-    CaseInsensitiveStringMap given = isJoined ? SelectiveFilter.withoutMark(options) : options;
-    this.isComputed = Failures.isMarked(given);
-    given = isComputed ? Failures.withoutMark(given) : given;
-    this.clustering = ClusteringColumns.marked(given);
-    this.options = clustering == null ? given : ClusteringColumns.withoutMark(given);
+    this.isJoined = options.containsKey(ScanMarks.JOINED);
+    this.isComputed = options.containsKey(ScanMarks.COMPUTED);
+    this.clustering = options.get(ScanMarks.CLUSTERING);
+    this.options = ScanMarks.without(options);
     this.wanted = table.schema();
   }
 

@@ -3,10 +3,8 @@ package org.lancespark;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.IdentityHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
@@ -22,7 +20,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.dynamicpruning.PartitionPruning$;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
@@ -37,27 +34,8 @@ import scala.runtime.BoxedUnit;
 public class SelectiveFilter extends ScanStrategy {
   private static final UTF8String TEXT = UTF8String.fromString("pushed");
 
-  /** Option of tables whose rows are joined, from the rule to the builder of the scan. */
-  private static final String MARK = "__lance_joined";
-
   SelectiveFilter() {
     super("filters of joins");
-  }
-
-  static CaseInsensitiveStringMap withMark(CaseInsensitiveStringMap options) {
-    Map marked = new HashMap(options.asCaseSensitiveMap());
-    marked.put(MARK, "true");
-    return new CaseInsensitiveStringMap(marked);
-  }
-
-  static boolean isMarked(CaseInsensitiveStringMap options) {
-    return options.containsKey(MARK);
-  }
-
-  static CaseInsensitiveStringMap withoutMark(CaseInsensitiveStringMap options) {
-    Map others = new HashMap(options.asCaseSensitiveMap());
-    others.remove(MARK);
-    return new CaseInsensitiveStringMap(others);
   }
 
   /** Returns whether Spark takes a filter to be selective, as for partition pruning. */

@@ -21,10 +21,10 @@ import scala.Option;
 
 /** Raises the errors of Python as Spark's own exceptions. */
 final class Errors {
-  /** Spark's condition for errors of Python data sources, whose text is a traceback. */
   /** The class of the error about a path that does not exist. */
   private static final String NO_PATH = "PathNotFoundError";
 
+  /** Spark's condition for errors of Python data sources, whose text is a traceback. */
   private static final String OF_SOURCES = "PYTHON_DATA_SOURCE_ERROR";
 
   /** The setting that says how spark-sql and the Thrift server show errors. */
