@@ -15,7 +15,7 @@ _SECRET = (
     "auth", "private", "bearer", "headers.",
 )  # fmt: skip
 #: Ends of names with such a part whose values are not secret, and help to understand an error.
-_SHOWN = ("account_name", "account_host", "connection_timeout")
+_SHOWN = ("account_name", "account_host", "connection_timeout", "connection.ssl.enabled")
 #: Values of at most this length are not taken for secrets.
 _SHORT = 3
 _DENIED = (401, 403)

@@ -71,13 +71,10 @@ def check(theirs: lance.LanceDataset, *selections: list[str]) -> pa.Table:
     assert_same(pa.Table.from_batches(batches), expected, "batches")
     for columns in selections:
         flat = theirs.to_table(columns=columns)
-        nested = ours.to_table(columns)
+        read = ours.to_table(columns)
         for name in columns:
-            head, *children = name.split(".")
-            checked_table = pa.concat_arrays(nested[head].chunks)
-            for part in children:
-                checked_table = pa.compute.struct_field(checked_table, part)
-            assert checked_table.equals(pa.concat_arrays(flat[name].chunks)), f"{name} of {columns}"
+            checked = pa.concat_arrays(read[name].chunks)
+            assert checked.equals(pa.concat_arrays(flat[name].chunks)), f"{name} of {columns}"
     return expected
 
 

@@ -210,7 +210,7 @@ VALUES: list[tuple[Callable[[Opened], object], str]] = [
     (lambda t: t.create_branch("a b"), "'a b'"),
     (lambda t: t.create_branch("c", 77), "version 77"),
     (lambda t: t.shallow_clone(t.uri), "already"),
-    (lambda t: t.shallow_clone(3), "path or URI"),  # type: ignore[arg-type]
+    (lambda t: t.shallow_clone(3), "path"),  # type: ignore[arg-type]
     (lambda t: t.deep_clone("nosuch://x"), "'nosuch'"),
     (lambda t: t.delete([("x", "==", 1)]), "'x'"),
     (lambda t: t.delete(ids=["a"]), "row ids"),  # type: ignore[list-item]

@@ -296,7 +296,7 @@ class ColumnReader:
 
 
 def cuts(
-    sizes: Lengths, most_bytes: int = WINDOW_BYTES, most_rows: int | None = None
+    sizes: Lengths, most_bytes: int | None = None, most_rows: int | None = None
 ) -> Iterator[slice]:
     """Yield slices of rows that have at most so many bytes together, or of one row.
 
@@ -304,10 +304,12 @@ def cuts(
     ----------
     sizes : int64 array
         The bytes of each row.
-    most_bytes : int
+    most_bytes : int, optional
+        `WINDOW_BYTES` by default.
     most_rows : int, optional
         The most rows of a slice.
     """
+    most_bytes = WINDOW_BYTES if most_bytes is None else most_bytes
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):

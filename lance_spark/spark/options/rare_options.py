@@ -368,6 +368,7 @@ class OverwriteOptions:
         overwrite_options = options.overwrite
         condition = non_blank("replace_where", overwrite_options)
         replaces = overwrite_options.get("replaces")
+        choice("partition_overwrite_mode", overwrite_options, _MODES)
         partitions = (
             PartitionOverwrite.parse(overwrite_options, has_condition=condition is not None)
             if overwrite

@@ -41,12 +41,12 @@ def test_names_of_versions_in_other_formats() -> None:
     for name in ("versionAsOf", "snapshot-id", "VERSION"):
         assert read(**{name: "3"}).version == 3
         assert read(**{name: "gold-2"}) == read(tag="gold-2")
-    assert read(timestampAsOf="2026-01-31") == read(timestamp="2026-01-31")
+    assert read(timestampAsOf="2026-01-31T00:00:00Z") == read(timestamp="2026-01-31T00:00:00Z")
     assert write(overwriteSchema="true").overwrite == {"overwrite_schema": "true"}
     with pytest.raises(InvalidOptionError, match="two names and two values"):
         read(versionAsOf="1", version="2")
     with pytest.raises(InvalidOptionError, match="exclude each other"):
-        read(versionAsOf="1", timestampAsOf="2026-01-31")
+        read(versionAsOf="1", timestampAsOf="2026-01-31T00:00:00Z")
     with pytest.raises(InvalidOptionError, match="use timestamp, with a time such as"):
         read(**{"as-of-timestamp": "1"})
 

@@ -316,7 +316,6 @@ def test_refusals_of_sql(spark: Any, tmp_path: Path) -> None:
         ("lance_search('refused.t', 'x', search_columns => array('y'))", "'y'"),
         ("lance_search('refused.t', 'x', limit => NULL, offset => 1)", "offset needs a limit"),
         ("lance_search('refused.none', 'x')", "none"),
-        ("lance_search('spark_catalog.default.t', 'x')", "not a table of a catalog"),
     ):
         with pytest.raises(Exception, match=re.escape(says)) as caught:
             catalog.sql(f"SELECT * FROM {call}")

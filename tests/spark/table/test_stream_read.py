@@ -409,7 +409,7 @@ def test_a_time_before_the_first_version_of_a_branch_or_clone(tmp_path: Path, cl
         made = dataset.create_branch("side")
     append(made.uri, 50, 51)
     first = lance_spark.open_dataset(made.uri).versions()[0].version
-    options = ReadOptions.parse({"path": made.uri, "startingTimestamp": "2020-01-01"})
+    options = ReadOptions.parse({"path": made.uri, "startingTimestamp": "2020-01-01T00:00:00Z"})
     schema = StructType([StructField("id", LongType())])
     reader = LanceStreamReader(options, FeedOptions.parse(options), schema)
     assert Position.parse(reader.initialOffset()) == Position(first)
@@ -425,7 +425,7 @@ def test_a_time_in_the_future_is_no_start(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    for moment in (tomorrow.isoformat(), "9999-12-31"):
+    for moment in (tomorrow.isoformat(), "9999-12-31T00:00:00Z"):
         options = ReadOptions.parse({"path": uri, "startingTimestamp": moment})
         reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
         with pytest.raises(InvalidOptionError, match=r"startingTimestamp: .* is in the future"):
@@ -439,7 +439,7 @@ def test_a_time_in_the_future_is_no_start(tmp_path: Path) -> None:
 def test_the_first_time_of_all(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     make(uri)
-    options = ReadOptions.parse({"path": uri, "startingTimestamp": "0001-01-01"})
+    options = ReadOptions.parse({"path": uri, "startingTimestamp": "0001-01-01T00:00:00Z"})
     reader = LanceStreamReader(options, FeedOptions.parse(options), StructType())
     assert Position.parse(reader.initialOffset()) == Position(1)
 
