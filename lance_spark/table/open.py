@@ -241,7 +241,9 @@ def check_newest_writable(table: OpenTable) -> None:
     table.manifest.check_writable(table.store.display)
     # A damaged version says nothing of features. The other versions stay usable.
     with suppress(CorruptTableError):
-        read_latest(table.store).check_writable(table.store.display)
+        newest = versions.latest(table.store)
+        if newest.version != table.version:
+            read_latest(table.store, newest).check_writable(table.store.display)
 
 
 def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:

@@ -299,7 +299,8 @@ def values(data: bytes) -> None:
     """Parse values of options that are lists, objects and times."""
     text = text_of(data)
     failed: Exception | None = None
-    for parse in (json_list, json_object, moment, Request.parse, parse_uri, check_relative):
+    time = functools.partial(moment, zone="Europe/Berlin")
+    for parse in (json_list, json_object, time, Request.parse, parse_uri, check_relative):
         try:
             parse(text)
         except Exception as error:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lance_spark.encoding.arrow_blocks import decoded, with_dictionaries
 from lance_spark.errors import (
@@ -412,6 +411,8 @@ def _fitted(dtype: str, length: int, is_padded: bool, column: str) -> Step:
     """
 
     def step(array: Any) -> Any:
+        import pyarrow.compute as pc
+
         lengths = pc.utf8_length(array)
         bounds = pc.min_max(lengths)
         if bounds["max"].is_valid and bounds["max"].as_py() > length:

@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
-from lance.query import DocumentGranularity
+from lance.query import DocumentGranularity, MatchQuery
 
 import lance_spark
 from lance_spark import query as own
@@ -171,7 +171,7 @@ def test_refused(tmp_path: Path) -> None:
             dataset.to_table(full_text_query=own.MatchQuery(text, "j"))
 
 
-def test_documents_of_items(tmp_path: Path) -> None:
+def test_documents_of_items(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An index with a document for each item is neither searched nor merged."""
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"l": [["a fox", "dog"], ["fox"]]}), path)
@@ -182,12 +182,16 @@ def test_documents_of_items(tmp_path: Path) -> None:
     dataset = lance_spark.open_dataset(path)
     for change in (
         lambda: dataset.to_table(full_text_query=own.MatchQuery("fox", "l")),
-        dataset.optimize_indices,
+        lambda: dataset.optimize_indices(["of_items"]),
         lambda: dataset.check_index("of_items"),
     ):
         with pytest.raises(UnsupportedFeatureError, match="'of_items' has a document for each"):
             change()
-    assert lance.dataset(path).version == dataset.version
+    assert dataset.optimize_indices().version == dataset.version
+    assert "'of_items' stays as it is" in caplog.text
+    theirs = lance.dataset(path)
+    assert theirs.version == dataset.version
+    assert theirs.to_table(full_text_query=MatchQuery("fox", "l")).num_rows == 3
 
 
 def _flattened(value: Any, path: str = "") -> list[tuple[str, Any]]:
