@@ -229,6 +229,7 @@ def test_statements_on_the_bytes(spark: Any, frame: Any, tmp_path: Path) -> None
     assert LanceTable.forPath(spark, path, blob_handling="none").toDF().columns[:2] == ["id", "p"]
 
 
+@pytest.mark.usefixtures("pushed")
 def test_queries_without_the_bytes_do_not_read_them(spark: Any, frame: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     large = frame.withMetadata("b", {**SMALL, "lance-encoding:blob-inline-size-threshold": "1"})

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import lance_spark
 from tests.support.spark.versions import SPARK
 
 _ROWS = """
@@ -69,8 +68,7 @@ def _outcome(spark: Any, query: str) -> Any:
 
 
 @pytest.fixture
-def tables(spark: Any, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    lance_spark.enable(spark)
+def tables(spark: Any, pushed: None, tmp_path: Path) -> Iterator[tuple[str, str]]:
     names = ("errors_oracle", "errors_of_lance")
     for name, provider in zip(names, ("parquet", "lance"), strict=True):
         path = str(tmp_path / name)
