@@ -291,12 +291,12 @@ def history(run: Run) -> None:
 @contextmanager
 def hooked(make: Callable[[Any], Any]) -> Any:
     """Let compactions run their tasks by another function."""
-    run = CompactionTask.run
-    CompactionTask.run = make(run)  # type: ignore[method-assign]
+    run = CompactionTask.run_if_possible
+    CompactionTask.run_if_possible = make(run)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        CompactionTask.run = run  # type: ignore[method-assign]
+        CompactionTask.run_if_possible = run  # type: ignore[method-assign]
 
 
 def compact_small(spark: SparkSession, path: Path) -> dict[str, int]:

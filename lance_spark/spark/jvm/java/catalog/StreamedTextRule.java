@@ -33,9 +33,10 @@ public class StreamedTextRule extends Rule {
     if (strings.isEmpty()) {
       return plan;
     }
-    LogicalPlan read = (LogicalPlan) ((LogicalPlan) plan).transformUp(new Relations(strings));
+    LogicalPlan read =
+        (LogicalPlan) ((LogicalPlan) plan).resolveOperatorsUp(new Relations(strings));
     // Columns above the relation may have been resolved already.
-    return (TreeNode) read.transformAllExpressions(new Columns(strings));
+    return (TreeNode) read.resolveExpressions(new Columns(strings));
   }
 
   private static boolean isOurs(Object node) {

@@ -20,7 +20,8 @@ import scala.runtime.BoxedUnit;
 /** Changes the comparisons of keys of char(n) in each MERGE (CharComparisons). */
 public final class CharKeys extends Rule {
   public TreeNode apply(TreeNode plan) {
-    return (TreeNode) ((LogicalPlan) plan).transform(new Statements()).transform(new Merges());
+    LogicalPlan statements = (LogicalPlan) ((LogicalPlan) plan).resolveOperators(new Statements());
+    return (TreeNode) statements.resolveOperators(new Merges());
   }
 
   /** The statements in Spark 4.0, which makes a join of a MERGE later. */
@@ -90,7 +91,7 @@ public final class CharKeys extends Rule {
       }
       Set ids = new HashSet();
       query(node).foreach(new Sides(new SourceKeys(table), names, ids));
-      return (LogicalPlan) query(node).transform(new CharComparisons(ids));
+      return (LogicalPlan) query(node).resolveOperators(new CharComparisons(ids));
     }
 
     Object replaced(Object node) {
