@@ -10,8 +10,10 @@ import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.V2ExpressionUtils;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.errors.QueryCompilationErrors$;
@@ -112,6 +114,16 @@ public class VectorFunctions extends AbstractFunction1 {
     // The name of a column that is not named otherwise. Spark removes the alias elsewhere.
     return new Alias(
         call, shown, NamedExpression$.MODULE$.newExprId(), Nil$.MODULE$, Option.empty(), Nil$.MODULE$);
+  }
+
+  /** Returns the function of vectors that an expression calls; null for another expression. */
+  static ScalarFunction called(Expression e) {
+    if (!(e instanceof Invoke) || !(((Invoke) e).targetObject() instanceof Literal)) {
+      return null;
+    }
+    Object function = ((Literal) ((Invoke) e).targetObject()).value();
+    boolean isOurs = function instanceof VectorDistance || function instanceof UnitVector;
+    return isOurs ? (ScalarFunction) function : null;
   }
 
   /** Returns the text of a call, as Spark writes it for its own functions. */
