@@ -213,8 +213,7 @@ final class Failures {
 
   /** Returns whether an expression raises no error of its own. */
   private static boolean isSafe(Expression e, String name) {
-    // The vectors of a column have one length: a constant of another one fails for each of them.
-    if (SAFE.contains(name) || VectorFunctions.called(e) != null) {
+    if (SAFE.contains(name) || VectorFunctions.hasOneLength(e)) {
       return true;
     }
     boolean isFloat = e.dataType() instanceof DoubleType || e.dataType() instanceof FloatType;
