@@ -8,10 +8,14 @@ import java.util.Map;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.V2ExpressionUtils;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.errors.QueryCompilationErrors$;
@@ -20,6 +24,7 @@ import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.NullType;
 import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.unsafe.Platform;
@@ -38,6 +43,9 @@ import scala.runtime.AbstractFunction1;
 public class VectorFunctions extends AbstractFunction1 {
   /** The start of the names by which plans recognise these functions. */
   static final String PREFIX = "lance_spark.";
+
+  /** The number of items of each vector of a column, in the metadata of its field. */
+  private static final String VECTOR_SIZE = "arrow.fixed-size-list.size";
 
   private static final String NORMALIZE = "l2_normalize";
 
@@ -112,6 +120,47 @@ public class VectorFunctions extends AbstractFunction1 {
     // The name of a column that is not named otherwise. Spark removes the alias elsewhere.
     return new Alias(
         call, shown, NamedExpression$.MODULE$.newExprId(), Nil$.MODULE$, Option.empty(), Nil$.MODULE$);
+  }
+
+  /** Returns the function of vectors that an expression calls; null for another expression. */
+  static ScalarFunction called(Expression e) {
+    if (!(e instanceof Invoke) || !(((Invoke) e).targetObject() instanceof Literal)) {
+      return null;
+    }
+    Object function = ((Literal) ((Invoke) e).targetObject()).value();
+    boolean isOurs = function instanceof VectorDistance || function instanceof UnitVector;
+    return isOurs ? (ScalarFunction) function : null;
+  }
+
+  /**
+   * Returns whether an expression calls a function of vectors, all of which are known to have the
+   * same number of items. The function then raises no error.
+   */
+  static boolean hasOneLength(Expression e) {
+    ScalarFunction function = called(e);
+    if (!(function instanceof VectorDistance)) {
+      return function != null;
+    }
+    Seq vectors = ((Invoke) e).arguments();
+    long length = lengthOf((Expression) vectors.apply(0));
+    return length >= 0 && length == lengthOf((Expression) vectors.apply(1));
+  }
+
+  /** Returns the number of items of all vectors of a column or a constant; -1 if not known. */
+  private static long lengthOf(Expression vector) {
+    if (vector instanceof Literal && ((Literal) vector).value() instanceof ArrayData) {
+      return ((ArrayData) ((Literal) vector).value()).numElements();
+    }
+    if (!(vector instanceof AttributeReference)) {
+      return -1;
+    }
+    Metadata metadata = ((AttributeReference) vector).metadata();
+    try {
+      return metadata.contains(VECTOR_SIZE) ? metadata.getLong(VECTOR_SIZE) : -1;
+    } catch (ClassCastException e) {
+      // A schema that a user gave has a text.
+      return -1;
+    }
   }
 
   /** Returns the text of a call, as Spark writes it for its own functions. */

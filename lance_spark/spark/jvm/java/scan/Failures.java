@@ -213,7 +213,7 @@ final class Failures {
 
   /** Returns whether an expression raises no error of its own. */
   private static boolean isSafe(Expression e, String name) {
-    if (SAFE.contains(name)) {
+    if (SAFE.contains(name) || VectorFunctions.hasOneLength(e)) {
       return true;
     }
     boolean isFloat = e.dataType() instanceof DoubleType || e.dataType() instanceof FloatType;

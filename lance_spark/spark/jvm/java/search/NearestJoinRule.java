@@ -10,7 +10,6 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.KnownNullable;
-import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -23,6 +22,7 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
@@ -97,7 +97,8 @@ public class NearestJoinRule extends Rule {
     boolean isSimilarity =
         String.valueOf(Versions.field(join, "direction")).equals("NearestBySimilarity");
     String metric = metricOf(distance, isSimilarity);
-    Seq vectors = functionOf(distance) == null ? distance.children() : ((Invoke) distance).arguments();
+    boolean isOurs = VectorFunctions.called(distance) != null;
+    Seq vectors = isOurs ? ((Invoke) distance).arguments() : distance.children();
     if (metric == null || vectors.size() != 2) {
       return null;
     }
@@ -152,17 +153,8 @@ public class NearestJoinRule extends Rule {
         && relation.outputSet().contains((AttributeReference) expression);
   }
 
-  /** Returns the function of ours that an expression calls; null for another expression. */
-  private static VectorDistance functionOf(Expression distance) {
-    if (distance instanceof Invoke && ((Invoke) distance).targetObject() instanceof Literal) {
-      Object function = ((Literal) ((Invoke) distance).targetObject()).value();
-      return function instanceof VectorDistance ? (VectorDistance) function : null;
-    }
-    return null;
-  }
-
   private static String metricOf(Expression distance, boolean isSimilarity) {
-    VectorDistance function = functionOf(distance);
+    ScalarFunction function = VectorFunctions.called(distance);
     String name = function == null ? distance.getClass().getSimpleName() : function.name();
     for (int i = 0; i < METRICS.length; i++) {
       boolean descends = ((Boolean) METRICS[i][2]).booleanValue();
