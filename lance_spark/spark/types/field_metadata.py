@@ -140,11 +140,9 @@ def with_extension(field: pa.Field, metadata: Mapping[str, Any]) -> pa.Field:
     The metadata stays when an expression of the user changes the type of the column.
     """
     name = metadata.get(EXTENSION_NAME)
-    # JSON and blobs have rules of their own.
-    own = (ARROW_JSON, JSON, BLOB_V2.decode())
     if (
         not isinstance(name, str)
-        or name in own
+        or name in _WITH_OWN_RULES
         or EXTENSION_NAME.encode() in (field.metadata or {})
     ):
         return field

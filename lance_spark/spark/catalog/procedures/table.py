@@ -124,7 +124,7 @@ COMMENTS: Mapping[str, str] = {
     "location": "Path of the table.",
     "if_not_exists": "Whether to change nothing, instead of failing, if the name exists already.",
     "or_replace": "Whether a tag of the name moves, if it exists already.",
-    "index_names": "Names of indexes; by default all that this release can create.",
+    "index_names": "Names of indexes; by default all that this release can extend.",
     "if_exists": "Whether to change nothing, instead of failing, if the name does not exist.",
     "commit_message": "Stored in the transaction.",
     "transaction_properties": "Stored in the transaction.",
