@@ -62,6 +62,11 @@ def read_each(
             yield from pool.map(read, items[start : start + AT_ONCE])
 
 
+def call_all(calls: Sequence[Callable[[], object]], *, local: bool) -> None:
+    """Run calls that do not depend on each other; see `read_all`."""
+    read_all(lambda call: call(), calls, local=local)
+
+
 class Copy(NamedTuple):
     """A file, and the store and path of its copy."""
 
