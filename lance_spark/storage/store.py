@@ -24,6 +24,7 @@ from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.io_counts import CountedOutput, counts_of
 from lance_spark.storage.listing import Folders
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
+from lance_spark.storage.parallel import read_all
 from lance_spark.storage.remote import (
     RemoteSource,
     file_size,
@@ -391,21 +392,25 @@ class ObjectStore(Folders):
         StorageError
             Some file could not be deleted. The others are deleted.
         """
-        first: StorageError | None = None
-        for path in paths:
-            full = self._full(path)
-            try:
-                with translated(self.name(path), self._secrets):
-                    if self._fs is None:
-                        os.unlink(full)
-                    else:
-                        self._retries.call(self._fs.rm_file, full)
-            except MissingFileError:
-                continue
-            except StorageError as error:
-                first = first or error
-        if first is not None:
-            raise first
+        errors = read_all(self._delete, list(paths), local=self.is_local)
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _delete(self, path: str) -> StorageError | None:
+        """Delete a file; return the error of the store."""
+        full = self._full(path)
+        try:
+            with translated(self.name(path), self._secrets):
+                if self._fs is None:
+                    os.unlink(full)
+                else:
+                    self._retries.call(self._fs.rm_file, full)
+        except MissingFileError:
+            pass
+        except StorageError as error:
+            return error
+        return None
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a durable file atomically; return False and change nothing if it exists.

@@ -33,20 +33,25 @@ def delete_files(
     manifests_first : bool
         If true, no version lacks files at any time. Tags and branches are deleted before the
         manifests: a table that is created at the path after an interruption would have them. If
-        false, what is left after an interruption can be recognised as a table. Newer manifests are
-        deleted after older manifests.
+        false, what is left after an interruption can be recognised as a table. The newest manifest
+        is deleted last.
     """
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
     refs = [path for path in paths if manifests_first and path.startswith(f"{root}/{REFS}/")]
-    groups = [sorted(manifests, reverse=True), sorted(set(paths).difference(manifests, refs))]
+    # The name of a newer manifest comes first, if the names have scheme V2.
+    newer_last = sorted(manifests, reverse=True)
+    others = sorted(set(paths).difference(manifests, refs))
+    groups = [[newer_last[:-1], newer_last[-1:]], [others]]
     first, last = groups if manifests_first else reversed(groups)
     store.delete(refs)
-    store.delete(first)
+    for group in first:
+        store.delete(group)
     for versioned in forgotten:
         if versioned.manifest_store is not None:
             with translated(versioned.display, versioned.options):
                 versioned.manifest_store.forget(versioned.object_uri)
-    store.delete(last)
+    for group in last:
+        store.delete(group)
     # Some of these folders may have lost their files in an earlier deletion.
     folders = {root, f"{root}/{TRANSACTIONS}", f"{root}/{versions.FOLDER}"}
     for path in paths:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 
 from lance_spark.storage.listing import FileInfo
-from lance_spark.storage.parallel import read_each
+from lance_spark.storage.parallel import call_all, read_all, read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.indexes.sections import parse_section, uuid_of
@@ -56,10 +57,13 @@ def all_files(store: ObjectStore) -> pa.RecordBatchReader:
 
 def files_below(store: ObjectStore) -> list[FileInfo]:
     """Return the files below the root of a table at any depth. Raises StorageError."""
-    files = [FileInfo(name, size, store.modified(name)) for name, size in store.list("")]
-    for folder in store.list_folders(""):
-        files += store.list_tree(folder)
-    return files
+    listed, folders = call_all(
+        (partial(store.list, ""), partial(store.list_folders, "")), local=store.is_local
+    )
+    times = read_all(store.modified, [name for name, _ in listed], local=store.is_local)
+    trees = read_all(store.list_tree, folders, local=store.is_local)
+    files = [FileInfo(name, size, time) for (name, size), time in zip(listed, times, strict=True)]
+    return [*files, *chain.from_iterable(trees)]
 
 
 def tracked_files(

@@ -182,7 +182,7 @@ def delete_offsets(
         return _write(paths, fragment, read_version, rows[fragment.id], tag)
 
     losing = [fragment for fragment in fragments if rows.get(fragment.id)]
-    if len(losing) >= _MANY_FILES:
+    if len(losing) >= (_MANY_FILES if paths.store.is_local else 2):
         # Each file takes a request, or a wait until the disk has it.
         runner = LocalRunner(paths.store.is_local, _FILE_THREADS)
         return runner.run(losing, write, partial(undo, paths))

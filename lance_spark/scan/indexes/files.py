@@ -27,7 +27,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
 from lance_spark.scan.indexes.cache import CACHE, all_rows
-from lance_spark.storage.parallel import Copy, copy_file
+from lance_spark.storage.copies import Copy, copy_file
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.write.output import OutputFile

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lance_spark.storage.listing import FileInfo
+from lance_spark.storage.parallel import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.manifest import versions
@@ -111,9 +112,9 @@ class Listing:
 def list_files(store: ObjectStore) -> Listing:
     """List the files below the root of a table that cleanup may remove. Raises StorageError."""
     listing = Listing([], {})
-    trees = {folder: store.list_tree(folder) for folder in _FOLDERS}
-    inner = _inner_tables(info.path for infos in trees.values() for info in infos)
-    for folder, infos in trees.items():
+    trees = read_all(store.list_tree, _FOLDERS, local=store.is_local)
+    inner = _inner_tables(info.path for infos in trees for info in infos)
+    for folder, infos in zip(_FOLDERS, trees, strict=True):
         for info in infos:
             if inner and info.path.startswith(inner):
                 continue

@@ -32,13 +32,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from lance_spark.errors import InvalidInputError, TableNotFoundError, VersionNotFoundError
 from lance_spark.storage.listing import FileInfo
-from lance_spark.storage.parallel import read_each
+from lance_spark.storage.parallel import call_all, read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import INDICES, UUID, Candidate, Listing, list_files
 from lance_spark.table.cleanup.references import (
@@ -61,7 +61,7 @@ from lance_spark.table.refs.branch_store import (
     read_branches,
 )
 from lance_spark.table.refs.names import branch_store, main_store
-from lance_spark.table.refs.tag_store import read_tags
+from lance_spark.table.refs.tag_store import Tag, read_tags
 
 #: Files that no version refers to stay for this time: a running job may be about to commit them.
 GRACE_SECONDS = 7 * 24 * 3600
@@ -253,9 +253,19 @@ class CleanupPlanner:
         return stored.identity == self._identity
 
     def _keep_named_and_newer(self) -> None:
-        self._keep_newer()
-        self._keep_tags()
-        self._keep_branches()
+        located, others, tags, branches, folders = call_all(
+            (
+                partial(list_manifests, self._store),
+                partial(detached, self._store),
+                partial(read_tags, self._main),
+                partial(read_branches, self._main),
+                lambda: list(branch_folders(self._main)),
+            ),
+            local=self._store.is_local,
+        )
+        self._keep_newer(located + others)
+        self._keep_tags(tags)
+        self._keep_branches(branches, folders)
 
     def _sort_versions(self, located: list[ManifestLocation], read_version: int | None) -> None:
         """Sort the versions into removable and remaining versions.
@@ -295,17 +305,15 @@ class CleanupPlanner:
         for _, manifest in self._read(self._store, staged):
             self._kept.add(references_of(manifest, root=self._store.object_uri, is_own=True))
 
-    def _keep_newer(self) -> None:
+    def _keep_newer(self, located: list[ManifestLocation]) -> None:
         """Keep the references of versions committed since the listing, and of detached versions."""
-        located = list_manifests(self._store) + detached(self._store)
         for _, manifest in self._read(self._store, located):
             self._kept.add(references_of(manifest, root=self._store.object_uri, is_own=True))
 
-    def _keep_branches(self) -> None:
+    def _keep_branches(self, branches: Mapping[str, Branch], folders: Sequence[str]) -> None:
         """Keep the references of other branches, and the versions that they were made from."""
-        branches = read_branches(self._main)
         self._forget_replaced(branches)
-        for name in [None, *{*branches, *branch_folders(self._main)}]:
+        for name in [None, *{*branches, *folders}]:
             if name == self._branch:
                 continue
             root = branch_store(self._main, name)
@@ -345,11 +353,11 @@ class CleanupPlanner:
         for version in restored_versions(self._store, pending):
             self._keep(version)
 
-    def _keep_tags(self) -> None:
+    def _keep_tags(self, tags: Mapping[str, Tag]) -> None:
         """Keep versions with a tag, or raise an error if the policy says so."""
         tagged = {
             name: tag.version
-            for name, tag in read_tags(self._main).items()
+            for name, tag in tags.items()
             if tag.branch == self._branch and tag.version in self._removable
         }
         if tagged and not self._is_marked and self._policy.error_if_tagged_old_versions:

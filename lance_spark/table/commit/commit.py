@@ -5,7 +5,8 @@
    transaction (`operations/`). If it needs a rebase, it counts as planned on the newest version
    afterwards.
 2. Write the transaction to `_transactions/`, and build the manifest on the newest version. If the
-   table has a MemWAL, its shards are looked at (`mem_wal.guard`).
+   table has a MemWAL, its shards are looked at (`mem_wal.guard`). A remote store gets the
+   transaction during step 1, and once more after a rebase.
 3. Create the manifest, unless the version exists. This is the commit.
 4. If another client created the version first, wait for a random time and start again.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -185,6 +187,7 @@ class _Attempts:
         self._committed: list[Operation] = []
         self._needs_rebase = False
         self._enable_stable_row_ids = enable_stable_row_ids
+        self._encoded: tuple[Transaction, bytes] | None = None
         self._transaction_file: str | None = None
         self._written: list[str] = []
         self.tried = 0
@@ -198,13 +201,18 @@ class _Attempts:
         end = None if timeout is None else time.monotonic() + timeout.total_seconds()
         while tries <= max_retries and not (tries and end and time.monotonic() > end):
             tries += 1
-            manifests = self._list_manifests()
-            self._check_identity(manifests)
-            committed = self._catch_up(manifests)
+            listing = versions.list_for_commit(
+                self._store,
+                self._list_manifests,
+                self._early_write() if tries == 1 else None,
+                complete=self._newest is None,
+            )
+            self._check_identity(listing.manifests)
+            committed = self._catch_up(listing.manifests)
             if committed is not None:
                 return self._finish(committed)
             try:
-                manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
+                manifest = self._attempt(listing.scheme(self._store))
             except _PutFailedError as failed:
                 failures += 1
                 if failures > _MAX_STORE_FAILURES:
@@ -259,6 +267,18 @@ class _Attempts:
         # An error here must not make a successful commit fail. Cleanup removes the remaining files.
         with suppress(LanceError):
             self._store.delete(paths)
+
+    def _early_write(self) -> Callable[[], None] | None:
+        """Return the write of the transaction, which a remote store does while it lists versions.
+
+        If the listing shows that the transaction needs a rebase, `_write_transaction` replaces it.
+        """
+        newest = self._newest
+        if newest is not None:
+            newest.check_writable(self._store.display)
+        if self._store.is_local or not _writes_file(newest):
+            return None
+        return self._write_transaction
 
     def _list_manifests(self) -> list[ManifestLocation]:
         if self._newest is None:
@@ -427,13 +447,12 @@ class _Attempts:
         if self._planned is not None and operation.name != "restore":
             catch_up_indexes(builder, self._planned)
         check_mem_wal(store, builder, operation)
-        message = self._transaction.encode()
-        writes_file = newest is None or newest.flags.writes_transaction_files
+        writes_file = _writes_file(newest)
         location = scheme.locate(builder.version)
         file_name = self._transaction.file_name if writes_file else ""
-        manifest, data = builder.encode(store.name(location.path), message, file_name)
+        manifest, data = builder.encode(store.name(location.path), self._message(), file_name)
         if writes_file:
-            self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
+            self._write_transaction()
         for older in older_versions:
             # Cleanup either sees the transaction file written above, and keeps this version, or has
             # removed the transaction file of this version, which is checked here.
@@ -476,7 +495,15 @@ class _Attempts:
     def _paths(self, manifest: Manifest) -> TablePaths:
         return TablePaths(self._store, manifest.base_paths, self._store.options)
 
-    def _write_transaction(self, path: str, message: bytes) -> None:
+    def _message(self) -> bytes:
+        """Return the encoded transaction."""
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not self._transaction:
+            encoded = self._encoded = self._transaction, self._transaction.encode()
+        return encoded[1]
+
+    def _write_transaction(self) -> None:
+        path = f"{FOLDER}/{self._transaction.file_name}"
         if path == self._transaction_file:
             return
         if self._transaction_file is not None:
@@ -484,7 +511,12 @@ class _Attempts:
         # Recorded first: the write may succeed although its answer is lost.
         self._transaction_file = path
         # Not durable: the manifest has a copy, so a crash may lose the file.
-        self._store.write_bytes(path, message, durable=False)
+        self._store.write_bytes(path, self._message(), durable=False)
+
+
+def _writes_file(newest: Manifest | None) -> bool:
+    """Return whether the version after this one has a transaction file."""
+    return newest is None or newest.flags.writes_transaction_files
 
 
 class _PutFailedError(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from functools import partial
 
 from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
 from lance_spark.storage.errors import is_refusal
@@ -55,8 +56,10 @@ def commit_detached(
         )
     operation = transaction.operation
     base.check_writable(store.display)
-    manifests = versions.list_manifests(store)
-    if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
+    listing = versions.list_for_commit(
+        store, partial(versions.list_manifests, store), complete=True
+    )
+    if listing.scheme(store) is NamingScheme.V1:
         raise InvalidInputError(
             f"{store.display}: its manifests have names of scheme V1, which does not have detached "
             "versions; call Dataset.migrate_manifest_paths_v2 first"

@@ -186,7 +186,12 @@ class _PlainWrite(WriteStrategy):
         newest = read_latest(job.store())
         if not self._can_follow(job, newest):
             return None
-        return replace(job, read_version=newest.version, read_identity=newest.identity)
+        return replace(
+            job,
+            read_version=newest.version,
+            read_identity=newest.identity,
+            kept_base=KeptBase(newest),
+        )
 
     def _can_follow(self, job: WriteJob, newest: Manifest) -> bool:
         """Return whether the version is newer, and has the base paths of the write."""
@@ -286,9 +291,24 @@ STRATEGIES: Mapping[str, WriteStrategy] = {
 }
 
 
+class KeptBase:
+    """The version that a write was planned on, in the process of the plan only.
+
+    A pickled one is empty: a manifest can be large, and tasks do not need it.
+    """
+
+    __slots__ = ("manifest",)
+
+    def __init__(self, manifest: Manifest | None = None) -> None:
+        self.manifest = manifest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeptBase, ()
+
+
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """A planned write. Can be pickled; contains no manifest.
+    """A planned write. Can be pickled; a pickled write contains no manifest.
 
     Attributes
     ----------
@@ -305,6 +325,8 @@ class WriteJob:
         The version that the write was planned on; 0 if the table did not exist.
     read_identity : (int, str or None) or None
         `Manifest.identity` of that version.
+    kept_base : KeptBase
+        That version, if the plan was made in this process.
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Random bytes at the end of the names of the job's data files, by which the files of failed
@@ -333,6 +355,7 @@ class WriteJob:
     commit_retries: int = DEFAULT_MAX_RETRIES
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     targets: tuple[Target, ...] = (None,)
+    kept_base: KeptBase = field(default_factory=KeptBase, repr=False, compare=False)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -438,7 +461,7 @@ class WriteJob:
         return OpenTable(self.paths(), self.base())
 
     def base(self) -> Manifest:
-        """Read the version that the write was planned on.
+        """Return the version that the write was planned on; read it unless it is kept.
 
         Raises
         ------
@@ -450,6 +473,9 @@ class WriteJob:
             The table was deleted and created again.
         StorageError
         """
+        kept = self.kept_base.manifest
+        if kept is not None:
+            return kept
         name = self.store().display
         try:
             base = open_table(

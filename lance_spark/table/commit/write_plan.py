@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from lance_spark.table.bases import BaseLike, Target, folders, new_bases, same_b
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
 from lance_spark.table.commit.write_job import (
     STRATEGIES,
+    KeptBase,
     Mode,
     TableSettings,
     WriteJob,
@@ -153,6 +155,7 @@ def begin_write(
             file_version=version or file_versions.DEFAULT,
             read_version=base.version if base else 0,
             read_identity=base.identity if base else None,
+            kept_base=KeptBase(base),
             limits=limits,
             settings=settings,
             storage_options=dict(storage_options or {}),
@@ -191,7 +194,10 @@ def _open(
     if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
         store = branch_of(store, branch)
     store.check_put_if_absent()
-    manifests = versions.list_newest(store)
+    listing = versions.list_for_commit(
+        store, partial(versions.list_newest, store), complete=mode == "create"
+    )
+    manifests = listing.manifests
     if not manifests:
         if store.exists(versions.LATEST):
             raise versions.not_a_table(store)
@@ -203,7 +209,7 @@ def _open(
             f"{versions.describe(versions.list_manifests(store))}; append to it, overwrite it, or "
             "choose another path"
         )
-    versions.scheme_for_commit(store, manifests)
+    listing.scheme(store)
     return store, read_latest(store, manifests[-1])
 
 

@@ -27,7 +27,7 @@ Early releases wrote a copy of the newest manifest to `_latest.manifest`. It is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -41,6 +41,7 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
+from lance_spark.storage.parallel import call_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import external as manifest_store
 
@@ -374,40 +375,91 @@ def describe(manifests: list[ManifestLocation]) -> str:
     return f"the versions {first} to {last}{gaps}"
 
 
-def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> NamingScheme:
-    """Return the naming scheme of the next manifest: the scheme of the table, V2 for a new table.
+@dataclass(frozen=True, slots=True)
+class CommitListing:
+    """The manifests of a table before a commit.
+
+    Attributes
+    ----------
+    manifests : list of ManifestLocation
+        All manifests, or those since some version; oldest first.
+    names_after_v2 : list of str
+        The first name that the store lists after the names of scheme V2.
+    """
+
+    manifests: list[ManifestLocation]
+    names_after_v2: list[str]
+
+    def scheme(self, store: ObjectStore) -> NamingScheme:
+        """Return the naming scheme of the next manifest: that of the table, V2 for a new table.
+
+        Raises
+        ------
+        CorruptTableError
+            The table uses both schemes. Two writers could then create a version under two names.
+        StorageError
+            A manifest is not in its final path, and this client must not copy it.
+        """
+        staged = next((location for location in self.manifests if location.is_staged), None)
+        if staged is not None:
+            raise StorageError(
+                f"{store.display}: the manifest of version {staged.version} has not been copied to "
+                f"{FOLDER}/, which this client is not allowed to do, so no version can follow it; "
+                "open the table with a client that may write"
+            )
+        schemes = {location.scheme for location in self.manifests}
+        if NamingScheme.V2 in schemes:
+            # V1 names before the V2 names are among the listed manifests.
+            locations = (parse_name(name) for name in self.names_after_v2)
+            schemes.update(location.scheme for location in locations if location is not None)
+        if len(schemes) > 1:
+            raise CorruptTableError(
+                f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished "
+                "migration leaves them; finish it with Dataset.migrate_manifest_paths_v2 before "
+                "writing"
+            )
+        return schemes.pop() if schemes else NamingScheme.V2
+
+
+def list_for_commit(
+    store: ObjectStore,
+    listing: Callable[[], list[ManifestLocation]],
+    meanwhile: Callable[[], object] | None = None,
+    *,
+    complete: bool = False,
+) -> CommitListing:
+    """List the manifests, and what shows the naming scheme of the next one, at the same time.
 
     Parameters
     ----------
-    manifests : list of ManifestLocation
-        All manifests, or those since some version.
+    listing : callable
+        Lists the manifests.
+    meanwhile : callable, optional
+        Another request that can run at the same time; it runs to its end in any case.
+    complete : bool
+        Whether `listing` returns all manifests, or their scheme does not matter.
 
     Raises
     ------
-    CorruptTableError
-        The table uses both schemes. Two writers could then create a version under two names.
-    StorageError
-        A manifest is not in its final path, and this client must not copy it.
+    CorruptTableError, StorageError
     """
-    staged = next((location for location in manifests if location.is_staged), None)
-    if staged is not None:
-        raise StorageError(
-            f"{store.display}: the manifest of version {staged.version} has not been copied to "
-            f"{FOLDER}/, which this client is not allowed to do, so no version can follow it; "
-            "open the table with a client that may write"
-        )
-    schemes = {location.scheme for location in manifests}
+    after_v2: list[str] = []
+
+    def list_after_v2() -> None:
+        after_v2.extend(store.list_first(FOLDER, 1, _AFTER_V2))
+
+    def list_them() -> None:
+        manifests.extend(listing())
+
+    manifests: list[ManifestLocation] = []
+    calls: list[Callable[[], object]] = [list_them]
     # An external manifest store has only one entry for a version, under any name.
-    if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:
-        # V1 names before the V2 names are among the listed manifests. This finds those after them.
-        locations = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
-        schemes.update(location.scheme for location in locations if location is not None)
-    if len(schemes) > 1:
-        raise CorruptTableError(
-            f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished "
-            "migration leaves them; finish it with Dataset.migrate_manifest_paths_v2 before writing"
-        )
-    return schemes.pop() if schemes else NamingScheme.V2
+    if not complete and store.lists_in_order and store.manifest_store is None:
+        calls.append(list_after_v2)
+    if meanwhile is not None:
+        calls.append(meanwhile)
+    call_all(calls, local=store.is_local)
+    return CommitListing(manifests, after_v2)
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:

@@ -31,8 +31,8 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.file.blobs.fields import has_blobs
+from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.errors import is_refusal
-from lance_spark.storage.parallel import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction

@@ -11,6 +11,7 @@ import datetime
 import difflib
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
@@ -25,6 +26,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.parallel import read_each
 from lance_spark.storage.retry import seen_whole
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.refs import names as ref_names
@@ -223,9 +225,14 @@ class RefFiles(Generic[_Ref]):
 
         Raises CorruptTableError, StorageError.
         """
-        contents = ((name, self.find(store, name)) for name in self.names(store))
+        names = self.names(store)
+        contents = read_each(partial(self.find, store), names, local=store.is_local)
         # None: deleted after the listing.
-        return {name: content for name, content in contents if content is not None}
+        return {
+            name: content
+            for name, content in zip(names, contents, strict=True)
+            if content is not None
+        }
 
     def check_exists(self, store: ObjectStore, name: str) -> None:
         """Raise an error if a file does not exist.

@@ -142,8 +142,12 @@ def test_others_clean_up_meanwhile(path: Path) -> None:
     (path / "_versions" / f"{2**64 - 2}.manifest").rename(
         path / "_versions" / f"{2**64 - 4}.manifest"
     )
-    with pytest.raises(CommitConflictError, match=r"version 1, .* has been cleaned up") as e:
+    with pytest.raises(CommitConflictError, match="cleanup has removed version 2") as e:
         job.commit(fragments)
+    assert e.value.retryable
+    in_another_process = pickle.loads(pickle.dumps(job))
+    with pytest.raises(CommitConflictError, match=r"version 1, .* has been cleaned up") as e:
+        in_another_process.commit(fragments)
     assert e.value.retryable
 
 

@@ -18,7 +18,7 @@ from lance_spark.errors import (
     UncertainCommitError,
 )
 from lance_spark.storage import parallel
-from lance_spark.storage.parallel import Copy
+from lance_spark.storage.copies import Copy
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from tests.support.tables.damaged import files_below

@@ -24,7 +24,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage import parallel
-from lance_spark.storage.parallel import Copy, copy_files
+from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import encode
