@@ -26,6 +26,7 @@ from lance_spark.storage.listing import Folders
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.remote import (
     RemoteSource,
+    default_ahead_bytes,
     file_size,
     parse_io_threads,
     read_whole,
@@ -65,6 +66,8 @@ class ObjectStore(Folders):
     is_local : bool
     reads_at_once : int
         Number of files that are worth reading in parallel.
+    ahead_bytes : int
+        Bytes that a scan may hold besides those of the part that its consumer reads.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class ObjectStore(Folders):
                     self._fs = connect_renewing(self._renewed, client_options, self._connected)
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
+        self.ahead_bytes = default_ahead_bytes()
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 
@@ -232,7 +236,7 @@ class ObjectStore(Folders):
         location = self._location.above(check_relative(folder))
         return None if location is None else ObjectStore(location, self.options)
 
-    def open(self, path: str, size: int | None = None) -> ByteSource:
+    def open(self, path: str, size: int | None = None, *, keep: bool = False) -> ByteSource:
         """Open a file for reading.
 
         Parameters
@@ -240,6 +244,9 @@ class ObjectStore(Folders):
         size : int, optional
             Length of the file, if known: saves a request. A local file of another length is
             refused.
+        keep : bool
+            Whether short ranges of a remote file are kept for later reads of the process; see
+            `kept_ranges`. The file never changes.
 
         Raises
         ------
@@ -256,7 +263,7 @@ class ObjectStore(Folders):
         else:
             options, threads = self._secrets, self._io_threads
             source = RemoteSource(
-                self._fs, full, self.name(path), size, options, threads, self._retries
+                self._fs, full, self.name(path), size, options, threads, self._retries, keep=keep
             )
         source.counts.total = self.io_counts
         return source

@@ -161,7 +161,7 @@ class TablePaths:
         store, path = self.locate(file.base_id, DATA, file.path)
         # For a file of version 0.1, releases around 0.33 recorded the size of its data alone.
         size = file.file_size_bytes if file.version > LAST_LEGACY else 0
-        return store.open(path, size or None)
+        return store.open(path, size or None, keep=True)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
         """Read the deletion file of a fragment in one request; return its content and full name.
@@ -217,13 +217,20 @@ class TablePaths:
         store, path = self.locate(base_id, INDICES, name)
         return store.read_bytes(path), store.name(path)
 
-    def open_index_file(self, name: str, base_id: int | None = None) -> ByteSource:
-        """Open a file of an index; see `read_index_file`.
+    def open_index_file(
+        self,
+        name: str,
+        base_id: int | None = None,
+        size: int | None = None,
+        *,
+        keep: bool = True,
+    ) -> ByteSource:
+        """Open a file of an index; see `read_index_file` and `ObjectStore.open`.
 
         Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(base_id, INDICES, name)
-        return store.open(path)
+        return store.open(path, size, keep=keep)
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a blob file of a data file.

@@ -170,11 +170,11 @@ def _sources(
     small = SmallFragmentScan(paths, schema, filters, ScanMetrics())
     for fragment in fragments:
         if small.fits(fragment):
-            yield from small.add(Whole(fragment, None))
+            yield from small.read(small.add(Whole(fragment, None)))
             continue
-        yield from small.flush()
+        yield from small.read(small.rest())
         yield fragment
-    yield from small.flush()
+    yield from small.read(small.rest())
 
 
 def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:

@@ -42,7 +42,7 @@ from lance_spark.scan.fragment.selection import (
 from lance_spark.scan.kept_dictionaries import is_kept, plain
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.prefetch import prefetched
+from lance_spark.scan.prefetch import AHEAD_BYTES, prefetched
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 
@@ -197,6 +197,14 @@ class SelectiveReader:
     def row_bytes(self) -> float:
         """Return about how many decoded bytes a row of the columns has."""
         return self._columns.row_bytes()
+
+    def held_bytes(self, num_rows: int) -> int:
+        """Return about how many bytes a read of some rows holds: a window, and stored bytes."""
+        first = self._first_read()
+        rows = min(num_rows, first.window_rows())
+        stored = sum(size or 0.0 for size in first.stored_row_bytes())
+        ahead = min(stored * num_rows, AHEAD_BYTES + stored * rows)
+        return int(rows * first.row_bytes() + ahead)
 
     def deleted(self) -> RowNumbers:
         """Return the offsets of the deleted rows, increasing."""

@@ -87,7 +87,10 @@ class IndexFiles:
         ------
         MissingFileError, StorageError
         """
-        return self.paths.open_index_file(f"{self.folder}/{name}", self.base_id)
+        # Other clients may leave the sizes out.
+        size = next((f.size_bytes for f in self.segment.files if f.path == name), 0) or None
+        path = f"{self.folder}/{name}"
+        return self.paths.open_index_file(path, self.base_id, size, keep=self.keeps)
 
     @contextmanager
     def opened(self, name: str) -> Iterator[DataFileReader]:
