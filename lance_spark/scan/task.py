@@ -195,9 +195,10 @@ class ScanTask:
             if it keeps whole files.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        parts = self._parts(paths, open_files, prefetch=prefetch)
+        at_once = prefetch and paths.store.reads_at_once > 1
+        parts = self._parts(paths, open_files, prefetch=prefetch, at_once=at_once)
         pieces: Generator[pa.RecordBatch, None, None]
-        if prefetch and paths.store.reads_at_once > 1:
+        if at_once:
             pieces = parts_ahead(
                 (partial(_counted, part, counted, ScanMetrics()) for part in parts),
                 paths.store.ahead_bytes,
@@ -222,10 +223,12 @@ class ScanTask:
             pieces.close()
 
     def _parts(
-        self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool
+        self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
     ) -> Iterator[_Part]:
         """Yield functions that read the rows in pieces of about a window's bytes, in order."""
-        small = SmallFragmentScan(paths, self.lance_schema, self.filters, ScanMetrics())
+        small = SmallFragmentScan(
+            paths, self.lance_schema, self.filters, ScanMetrics(), at_once=at_once
+        )
 
         def run_of(run: list[Whole]) -> _Part:
             def read(admit: Admit, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
@@ -243,7 +246,7 @@ class ScanTask:
                 prefetch=prefetch,
                 open_files=open_files if is_kept else None,
                 metrics=metrics,
-                admit=admit if prefetch else None,
+                admit=admit if at_once else None,
             )
 
         slices: Sequence[FragmentSlice] = self.slices

@@ -50,8 +50,8 @@ from lance_spark.table.rows.deletions import read_deletions
 
 #: Fragments of more rows have a reader of their own.
 _SMALL_ROWS = 64 * 1024
-#: The same on a remote store, where fragments that are read alone are read at the same time.
-_SMALL_REMOTE_ROWS = 8 * 1024
+#: The same if fragments are read at the same time.
+_TINY_ROWS = 8 * 1024
 #: Most fragments of a run: a chunk is unpacked to 1,024 values, however few it holds.
 _MAX_FRAGMENTS = 1024
 #: The first run has few fragments, so that the first rows come soon. The limit of each following
@@ -131,10 +131,23 @@ class SmallFragmentScan:
 
     Add the fragments in order, read each run that is complete, and then the rest. Several threads
     can read runs at the same time.
+
+    Parameters
+    ----------
+    metrics : ScanMetrics
+        Counts what is read.
+    at_once : bool
+        Whether runs and fragments are read at the same time. Then only tiny fragments form runs.
     """
 
     def __init__(
-        self, paths: TablePaths, schema: Schema, filters: Sequence[Condition], metrics: ScanMetrics
+        self,
+        paths: TablePaths,
+        schema: Schema,
+        filters: Sequence[Condition],
+        metrics: ScanMetrics,
+        *,
+        at_once: bool = False,
     ) -> None:
         self._paths = paths
         self._schema = schema
@@ -148,7 +161,7 @@ class SmallFragmentScan:
         widths = {field.id: fixed_width(field.arrow_field.type) for field in fields}
         self._fixed_bytes = sum([width for width in widths.values() if width is not None])
         self._variable = [field for field in self._stored if widths[field.id] is None]
-        self._small_rows = _SMALL_ROWS if paths.store.is_local else _SMALL_REMOTE_ROWS
+        self._small_rows = _TINY_ROWS if at_once else _SMALL_ROWS
         self._limit = _FIRST_FRAGMENTS
         self._waiting: list[Whole] = []
         self._rows = self._bytes = 0
