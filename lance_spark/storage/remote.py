@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
@@ -30,6 +31,9 @@ PART = 2 * 1024 * 1024
 IO_THREADS = "io_threads"
 DEFAULT_IO_THREADS = 64
 _MOST_IO_THREADS = 1024
+#: Merged reads of a file that stay in memory, and the most bytes of each.
+_MERGED_READS = 4
+_MERGED_BYTES = 256 * 1024
 #: The part of the memory that a scan may hold ahead of its consumer, and its limits.
 _AHEAD_SHARE = 16
 _LEAST_AHEAD, _MOST_AHEAD = 32 << 20, 128 << 20
@@ -98,6 +102,8 @@ class RemoteSource:
         self.size = size
         self._key = (getattr(fs, "_fs_token", id(fs)), path, size) if keep else None
         self._expected: dict[ByteRange, Request] = {}
+        # The last merged reads with bytes between their ranges: mostly the next ranges.
+        self._merged: deque[tuple[int, int, Bytes]] = deque(maxlen=_MERGED_READS)
 
     def expect(self, byte_range: ByteRange) -> None:
         """Begin to fetch a range inside the file that a later read asks for."""
@@ -113,8 +119,6 @@ class RemoteSource:
 
         Short ranges that the process has kept, and ranges that are expected, are not fetched.
         """
-        if self._key is None and not self._expected:
-            return self._read(ranges)
         answer: list[Bytes | None] = [self._known(byte_range) for byte_range in ranges]
         missing = [number for number, data in enumerate(answer) if data is None]
         fetched = self._read([ranges[number] for number in missing]) if missing else []
@@ -136,6 +140,10 @@ class RemoteSource:
             if self._key is not None:
                 KEPT.put(self._key, byte_range, data)
             return data
+        offset, length = byte_range
+        for start, stop, merged in self._merged:
+            if start <= offset and offset + length <= stop:
+                return merged[offset - start : offset - start + length]
         return None if self._key is None else KEPT.get(self._key, byte_range)
 
     def _read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
@@ -146,6 +154,9 @@ class RemoteSource:
         answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
         for read, data in zip(reads, self._fetch(reads), strict=True):
             merged = self._checked(data, read.start, read.stop)
+            needed = sum(ranges[index].length for index in read.members)
+            if needed < len(merged) <= _MERGED_BYTES:
+                self._merged.append((read.start, read.stop, merged))
             for index in read.members:
                 offset, length = ranges[index]
                 answer[index] = merged[offset - read.start : offset - read.start + length]
@@ -223,6 +234,7 @@ class RemoteSource:
         """Forget the ranges that are expected: their requests are not sent any more."""
         stop_all(list(self._expected.values()))
         self._expected.clear()
+        self._merged.clear()
 
 
 def parse_io_threads(options: Mapping[str, Any]) -> int:

@@ -24,6 +24,7 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedE
 from lance_spark.file.checks import narrow_indices
 from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
@@ -59,6 +60,9 @@ _SCATTERED = 64
 _SPARSE = 8
 #: If fewer than one row in this number is read, each is taken: hardly a chunk has two of them.
 _VERY_SPARSE = 256
+#: Stored bytes of a fragment that are fetched at once for some of its rows. They take less time
+#: than the answer to another request.
+_SMALL_BYTES = 256 * 1024
 #: Most rows of a fragment whose columns and filters are read at once, most columns, and the part of
 #: a window that the rows may be.
 _TOGETHER = 64
@@ -114,6 +118,7 @@ class SelectiveReader:
                 if field in filter_fields and not any(node.is_blob for node in field.walk())
             }
         self._costs: Costs | None = None
+        self._is_expected = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -143,6 +148,7 @@ class SelectiveReader:
         wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
         candidates = self._candidates(wanted)
         self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
+        self._expect_small(candidates)
         if self._reads_together(candidates):
             for rows_at_once in self._scattered(candidates.numbers()):
                 yield from self._read_window(rows_at_once, self._together)
@@ -158,6 +164,7 @@ class SelectiveReader:
         if (
             prefetch
             and not is_sparse
+            and not self._is_expected
             and not self._files.paths.store.is_local
             and not first_read.has_blobs
         ):
@@ -209,6 +216,30 @@ class SelectiveReader:
     def deleted(self) -> RowNumbers:
         """Return the offsets of the deleted rows, increasing."""
         return self._files.deleted()
+
+    def _expect_small(self, rows: RowRanges) -> None:
+        """Fetch the stored bytes around some rows by one request, if a remote file has few.
+
+        Otherwise the tables of chunks are read first, and the columns of the filters before the
+        others: each waits for the one before.
+        """
+        readers = [self._columns] if self._filter is None else [self._columns, self._filter.columns]
+        if (
+            self._files.paths.store.is_local
+            or not rows.num_rows
+            or any(reader.has_blobs for reader in readers)
+        ):
+            return
+        stored = sum(size or 0.0 for reader in readers for size in reader.stored_row_bytes())
+        if stored * rows.span > _SMALL_BYTES:
+            return
+        span = range(int(rows.starts[0]), int(rows.stops[-1]))
+        for reader in readers:
+            for file, fields, column_of in reader.stored_fields():
+                if isinstance(file, FileReader):
+                    # The bytes stay until the file is closed or given back.
+                    file.expect(fields, span, column_of)
+                    self._is_expected = True
 
     def _first_read(self) -> ColumnReader:
         """Return the reader of the columns that are read of each window: the filters', if any."""
