@@ -44,6 +44,25 @@ class _Slot(Generic[T]):
         self.error: BaseException | None = None
 
 
+def in_order(
+    parts: Iterable[Part[T]], most_bytes: int, at_once: int, nbytes: Callable[[T], int]
+) -> Iterator[T]:
+    """Yield the items of parts as `parts_ahead` does, or one part after the other without threads.
+
+    Parameters
+    ----------
+    at_once : int
+        1 for a store that is read without threads.
+    """
+    if at_once > 1:
+        return parts_ahead(parts, most_bytes, at_once, nbytes)
+    return (item for part in parts for item in part(_admit_all))
+
+
+def _admit_all(_: int) -> None:
+    """Admit any number of bytes."""
+
+
 def parts_ahead(
     parts: Iterable[Part[T]],
     most_bytes: int,

@@ -181,7 +181,10 @@ class AheadSource:
             parts = max(size // PART, 1)
             edges = [read.start + size * index // parts for index in range(parts + 1)]
             requests = self._source.begin(group, list(pairwise(edges)), ahead=group is self._ahead)
-            pieces = [_Piece(request.start, request.stop, request) for request in requests]
+            pieces = [
+                _Piece(*edge, request)
+                for edge, request in zip(pairwise(edges), requests, strict=True)
+            ]
             self._requests += requests
             for member in read.members:
                 offset, length = ranges[member]

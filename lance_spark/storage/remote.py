@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from functools import cache
 from itertools import pairwise
 from time import perf_counter_ns
@@ -100,24 +101,25 @@ class RemoteSource:
         if not isinstance(size, int):
             raise CorruptFileError(f"{name}: the store does not report the size of the file")
         self.size = size
-        self._key = (getattr(fs, "_fs_token", id(fs)), path, size) if keep else None
-        self._expected: dict[ByteRange, Request] = {}
+        self._key = file_key(fs, path, size) if keep else None
         # The last merged reads with bytes between their ranges: mostly the next ranges.
         self._merged: deque[tuple[int, int, Bytes]] = deque(maxlen=_MERGED_READS)
 
     def expect(self, byte_range: ByteRange) -> None:
-        """Begin to fetch a range inside the file that a later read asks for."""
-        if self._key is not None and KEPT.has(self._key, byte_range):
-            return
+        """Begin to fetch a short range inside the file that is read later; see `kept_ranges`."""
         start, stop = byte_range.offset, byte_range.offset + byte_range.length
-        if byte_range.length and byte_range not in self._expected:
-            (self._expected[byte_range],) = self.begin(self.group(), [(start, stop)], ahead=True)
-            self.counts.add_reads(1, byte_range.length)
+        if self._key is None or not byte_range.length:
+            return
+        KEPT.expect(
+            self._key,
+            byte_range,
+            lambda: self.begin(self.group(), [(start, stop)], ahead=True)[0],
+        )
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Fetch the ranges: neighbours are merged, and reads run in parallel where possible.
 
-        Short ranges that the process has kept, and ranges that are expected, are not fetched.
+        Short ranges that the process has kept, or that are under way, are not fetched.
         """
         answer: list[Bytes | None] = [self._known(byte_range) for byte_range in ranges]
         missing = [number for number, data in enumerate(answer) if data is None]
@@ -129,22 +131,25 @@ class RemoteSource:
         return answer  # type: ignore[return-value]
 
     def _known(self, byte_range: ByteRange) -> Bytes | None:
-        """Return a range that is kept or expected; None if neither."""
-        request = self._expected.pop(byte_range, None)
-        if request is not None:
-            self.need([request])
-            begun = perf_counter_ns()
-            data = self.result(request)
-            self.counts.nanoseconds += perf_counter_ns() - begun
-            self.counts.requests += 1
-            if self._key is not None:
-                KEPT.put(self._key, byte_range, data)
-            return data
+        """Return a range that is kept or under way; None if neither."""
         offset, length = byte_range
         for start, stop, merged in self._merged:
             if start <= offset and offset + length <= stop:
                 return merged[offset - start : offset - start + length]
-        return None if self._key is None else KEPT.get(self._key, byte_range)
+        if self._key is None:
+            return None
+        kept = KEPT.get(self._key, byte_range)
+        if kept is not None and KEPT.is_first_use(self._key, byte_range):
+            self.counts.add(1, length)
+        if not isinstance(kept, Request):
+            return kept
+        begun = perf_counter_ns()
+        self.need([kept])
+        data = arrived(kept)
+        self.counts.nanoseconds += perf_counter_ns() - begun
+        if data is None or len(data) != length:
+            return None
+        return np.frombuffer(data, np.uint8)
 
     def _read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         for offset, length in ranges:
@@ -186,7 +191,7 @@ class RemoteSource:
         """Wait for the bytes of a request."""
         with translated(self.name, self._options):
             data = request.result()
-        return self._checked(data, request.start, request.stop)
+        return self._checked(data, request.start or 0, request.stop or self.size)
 
     def _checked(self, data: Any, start: int, stop: int) -> Bytes:
         if len(data) != stop - start:
@@ -231,9 +236,7 @@ class RemoteSource:
         return list(pairwise(edges))
 
     def close(self) -> None:
-        """Forget the ranges that are expected: their requests are not sent any more."""
-        stop_all(list(self._expected.values()))
-        self._expected.clear()
+        """Release the last reads."""
         self._merged.clear()
 
 
@@ -253,6 +256,20 @@ def parse_io_threads(options: Mapping[str, Any]) -> int:
             f"{value!r}"
         )
     return count
+
+
+def file_key(fs: Any, path: str, size: int | None) -> Hashable:
+    """Return the key of a file in `KEPT`."""
+    return getattr(fs, "_fs_token", id(fs)), path, size
+
+
+def arrived(request: Request) -> Any:
+    """Wait for a request of any reader; return None if it failed, so that it is sent once more."""
+    try:
+        return request.result()
+    except (Exception, CancelledError):
+        # The reader that sent it may have stopped; and errors shall name the own file.
+        return None
 
 
 @cache

@@ -104,11 +104,13 @@ class Request(Future[Any]):
 
     Attributes
     ----------
+    start, stop : int or None
+        None for the beginning and the end of the file.
     is_taken : bool
         Whether it left the queues.
     """
 
-    def __init__(self, group: Group, path: str, start: int, stop: int) -> None:
+    def __init__(self, group: Group, path: str, start: int | None, stop: int | None) -> None:
         super().__init__()
         self.group = group
         self.path = path
@@ -186,7 +188,12 @@ class Scheduler:
             return scheduler
 
     def submit(
-        self, group: Group, path: str, parts: Sequence[tuple[int, int]], *, ahead: bool = False
+        self,
+        group: Group,
+        path: str,
+        parts: Sequence[tuple[int | None, int | None]],
+        *,
+        ahead: bool = False,
     ) -> list[Request]:
         """Queue requests for parts of a file, given by first byte and end.
 
@@ -208,20 +215,22 @@ class Scheduler:
 
     def _next(self) -> Request | None:
         """Return the next request to send, unless enough are under way; it counts as sent."""
-        with self._queues:
-            while self._running < self._at_once:
+        while True:
+            with self._queues:
+                if self._running >= self._at_once:
+                    return None
                 request = self._needed.pop() or self._ahead.pop()
                 if request is None:
-                    break
-                group = request.group
-                if not request.set_running_or_notify_cancel():
-                    continue
-                if group.is_stopped or group.error is not None:
-                    request.set_exception(group.error or CancelledError())
-                    continue
+                    return None
                 self._running += 1
-                return request
-        return None
+            group = request.group
+            if request.set_running_or_notify_cancel():
+                if not group.is_stopped and group.error is None:
+                    return request
+                # Not under the lock: this calls functions of the readers.
+                request.set_exception(group.error or CancelledError())
+            with self._queues:
+                self._running -= 1
 
     def _wake(self, count: int) -> None:
         if not self._is_async:
@@ -256,7 +265,8 @@ class Scheduler:
         else:
             request.set_result(data)
         finally:
-            self._running -= 1
+            with self._queues:
+                self._running -= 1
             self._start()
 
     def _run_in_thread(self) -> None:
@@ -325,7 +335,7 @@ def _steps(request: Request, *, may_be_cut: bool) -> Generator[float, Any, Any]:
         Whether an answer that is too short may be one that the network has cut.
     """
     tries = request.group.retries.tries()
-    size = request.stop - request.start
+    size = None if request.stop is None else request.stop - (request.start or 0)
     while True:
         answer = yield 0.0
         if is_beyond_end(answer):
@@ -339,7 +349,7 @@ def _steps(request: Request, *, may_be_cut: bool) -> Generator[float, Any, Any]:
                 if request.group.is_stopped:
                     raise answer
                 yield min(left, LOOK_SECONDS)
-        elif len(answer) != size and may_be_cut:
+        elif size is not None and len(answer) != size and may_be_cut:
             may_be_cut = False
         else:
             return answer

@@ -125,6 +125,13 @@ class SelectiveReader:
         """The Arrow schema of the batches."""
         return self._columns.arrow
 
+    def begin(self) -> None:
+        """Begin to read the ends of the files, if they are remote."""
+        numbers = self._columns.file_numbers
+        if self._filter is not None:
+            numbers |= self._filter.columns.file_numbers
+        self._files.expect(numbers)
+
     def close(self) -> None:
         """Close the data files; batches handed out before stay valid."""
         self._columns.close()
@@ -145,6 +152,7 @@ class SelectiveReader:
             Whether to fetch the bytes of the next windows meanwhile, if the store is remote. Not
             worth it for a caller that stops early.
         """
+        self.begin()
         wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
         candidates = self._candidates(wanted)
         self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
@@ -182,6 +190,7 @@ class SelectiveReader:
         rows : RowRanges, optional
             Physical rows; all by default.
         """
+        self.begin()
         all_rows = RowRanges.of([range(self._files.physical_rows)])
         candidates = self._candidates(all_rows if rows is None else rows)
         if candidates.num_rows * _VERY_SPARSE < candidates.span:
@@ -207,6 +216,7 @@ class SelectiveReader:
 
     def held_bytes(self, num_rows: int) -> int:
         """Return about how many bytes a read of some rows holds: a window, and stored bytes."""
+        self.begin()
         first = self._first_read()
         rows = min(num_rows, first.window_rows())
         stored = sum(size or 0.0 for size in first.stored_row_bytes())
@@ -486,6 +496,7 @@ class FragmentReader(SelectiveReader):
 
     def read(self, rows: Rows) -> pa.RecordBatch:
         """Return the physical rows `rows`, deleted rows included."""
+        self.begin()
         return self._columns.read(rows)
 
     def pieces(self, rows: range) -> Iterator[pa.RecordBatch]:
@@ -499,6 +510,7 @@ class FragmentReader(SelectiveReader):
 
     def take(self, rows: RowNumbers) -> pa.RecordBatch:
         """Return live rows by their number among the live rows, strictly increasing."""
+        self.begin()
         return self.read(live_to_physical(rows, self.deleted()))
 
     def scan(self, rows: range | RowRanges, batch_size: int) -> Iterator[pa.RecordBatch]:

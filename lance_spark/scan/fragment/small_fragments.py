@@ -11,7 +11,7 @@ file, so that the error names the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from functools import partial
@@ -241,9 +241,6 @@ class SmallFragmentScan:
                 opened.append(self._open(source, numbers, sources))
         except BaseException as error:
             _close(opened)
-            if not self._paths.store.is_local:
-                for unopened in sources:
-                    unopened.close()
             if isinstance(error, LanceError | _NoRunError):
                 return None
             raise
@@ -257,6 +254,10 @@ class SmallFragmentScan:
         sources = list(map(self._paths.open_data_file, files))
         for source in sources:
             expect_tail(source)
+        for whole in fragments:
+            deletions = whole.fragment.deletion_file
+            if deletions is not None:
+                self._paths.expect_deletion_file(deletions, whole.fragment.id)
         return iter(sources)
 
     def _open(self, source: Whole, numbers: Sequence[int], sources: Iterator[ByteSource]) -> Opened:
@@ -406,6 +407,9 @@ class RunFiles(FragmentFiles):
         self.bounds = bounds([member.source.fragment.physical_rows for member in opened])
         self.physical_rows = int(self.bounds[-1])
         self.meta = _RunMeta(self._meta_of, self.bounds)
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Do nothing: the files are open, and the deletion files are under way."""
 
     def only(self, selected: BoolArray) -> RunFiles:
         """Return the files of some of the fragments."""
