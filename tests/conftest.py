@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -158,6 +159,13 @@ def markers(item: pytest.Item) -> set[str]:
     if marker_names or slow:
         marker_names.add("slow")
     return marker_names
+
+
+def pytest_runtest_setup() -> None:
+    """Drop what earlier tests have read: a test may damage or count the same files."""
+    kept = sys.modules.get("lance_spark.storage.kept_ranges")
+    if kept is not None:
+        kept.KEPT.clear()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -39,6 +39,7 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2
+from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource, outside
 from lance_spark.storage.write.output import OutputFile
 
@@ -100,9 +101,9 @@ class Tail:
         self._source = source
         self.name = source.name
         self.size = source.size
-        length = min(self.size, _TAIL_BYTES)
-        self.start = self.size - length
-        (self._bytes,) = source.read([ByteRange(self.start, length)])
+        tail = tail_range(self.size)
+        self.start = tail.offset
+        (self._bytes,) = source.read([tail])
         #: The last bytes of the file, as many as a footer has.
         self.end = self._bytes[-_FOOTER.size :].tobytes()
 
@@ -132,6 +133,18 @@ class Tail:
             next(fetched) if offset < start else data[offset - start : offset - start + length]
             for offset, length in ranges
         ]
+
+
+def tail_range(size: int) -> ByteRange:
+    """Return the range of a file that is read when it is opened."""
+    length = min(size, _TAIL_BYTES)
+    return ByteRange(size - length, length)
+
+
+def expect_tail(source: ByteSource) -> None:
+    """Begin to read the end of a file that is opened later, if it is remote."""
+    if isinstance(source, RemoteSource):
+        source.expect(tail_range(source.size))
 
 
 def open_tail(source: ByteSource) -> Tail:

@@ -305,8 +305,15 @@ class FileReader:
         return {node.id: column for column, node in enumerate(nodes)}
 
     def forget_pages(self) -> None:
-        """Drop cached page data: search structures, dictionaries, levels, decompressed bytes."""
+        """Drop cached page data: search structures, dictionaries, levels, decompressed bytes.
+
+        Prefetched bytes are dropped, too.
+        """
         self._readers.clear()
+        if self._prefetched is not None:
+            self._prefetched.close()
+            self._prefetched = None
+            self._ranges = self._source
 
     def expect(
         self, fields: Sequence[Field], rows: range, column_of: Mapping[int, int] | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from threading import Lock
 from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +18,7 @@ from lance_spark.encoding.row_ranges import NO_ROWS, RowRanges, in_any
 from lance_spark.errors import naming
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.ahead import AT_ONCE, Admit, parts_ahead
 from lance_spark.scan.fragment.reader import batches_of
 from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
 from lance_spark.scan.kept_dictionaries import keeping
@@ -29,6 +33,12 @@ from lance_spark.table.paths import BasePath, TablePaths
 READ_AHEAD = True
 #: A thread costs more than it saves for a task of fewer rows.
 _FEW_ROWS = 16 * 1024
+
+
+#: Guards the sums of counts of several threads.
+_ADDING = Lock()
+
+_Part = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, None]]
 
 
 # A tuple, because a plan makes 100,000 of them.
@@ -185,9 +195,19 @@ class ScanTask:
             if it keeps whole files.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        pieces = _timed(self._pieces(counted, paths, open_files, prefetch=prefetch), counted)
-        if prefetch and self.num_rows > _FEW_ROWS:
-            pieces = read_ahead(pieces)
+        at_once = prefetch and paths.store.reads_at_once > 1
+        parts = self._parts(paths, open_files, prefetch=prefetch, at_once=at_once)
+        pieces: Generator[pa.RecordBatch, None, None]
+        if at_once:
+            pieces = parts_ahead(
+                (partial(_counted, part, counted, ScanMetrics()) for part in parts),
+                paths.store.ahead_bytes,
+                min(paths.store.reads_at_once, AT_ONCE),
+            )
+        else:
+            pieces = _timed((piece for part in parts for piece in part(_ignore, counted)), counted)
+            if prefetch and self.num_rows > _FEW_ROWS:
+                pieces = read_ahead(pieces)
         try:
             with naming(parse_uri(self.uri).display):
                 begun = perf_counter_ns()
@@ -202,16 +222,33 @@ class ScanTask:
         finally:
             pieces.close()
 
-    def _pieces(
-        self,
-        metrics: ScanMetrics,
-        paths: TablePaths,
-        open_files: OpenFiles | None,
-        *,
-        prefetch: bool,
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows in pieces of about a window's bytes, as they are read."""
-        small = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
+    def _parts(
+        self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
+    ) -> Iterator[_Part]:
+        """Yield functions that read the rows in pieces of about a window's bytes, in order."""
+        small = SmallFragmentScan(
+            paths, self.lance_schema, self.filters, ScanMetrics(), at_once=at_once
+        )
+
+        def run_of(run: list[Whole]) -> _Part:
+            def read(admit: Admit, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
+                admit(small.run_bytes(run))
+                yield from small.read(run, metrics)
+
+            return read
+
+        def alone(source: Whole, rows: RowRanges) -> _Part:
+            is_part = rows.num_rows < source.fragment.physical_rows
+            is_kept = open_files is not None and (is_part or open_files.keeps_whole)
+            return lambda admit, metrics: small.read_alone(
+                source,
+                rows,
+                prefetch=prefetch,
+                open_files=open_files if is_kept else None,
+                metrics=metrics,
+                admit=admit if at_once else None,
+            )
+
         slices: Sequence[FragmentSlice] = self.slices
         if self.index_search is not None:
             slices = self.index_search.narrowed(paths, slices, self.filters)
@@ -220,15 +257,14 @@ class ScanTask:
             source = Whole(fragment, pieces[0].first_position)
             rows = in_any(piece.ranges for piece in pieces) or NO_ROWS
             if rows.num_rows == fragment.physical_rows and small.fits(fragment):
-                yield from small.add(source)
+                if run := small.add(source):
+                    yield run_of(run)
                 continue
-            yield from small.flush()
-            is_part = rows.num_rows < fragment.physical_rows
-            is_kept = open_files is not None and (is_part or open_files.keeps_whole)
-            yield from small.read_alone(
-                source, rows, prefetch=prefetch, open_files=open_files if is_kept else None
-            )
-        yield from small.flush()
+            if run := small.rest():
+                yield run_of(run)
+            yield alone(source, rows)
+        if run := small.rest():
+            yield run_of(run)
 
 
 def keeping_dictionaries(task: ScanTask) -> ScanTask:
@@ -242,6 +278,22 @@ def keeping_dictionaries(task: ScanTask) -> ScanTask:
     filtered = {path[0].id for part in task.filters for path in part.paths}
     fields = keeping(task.lance_schema.fields, filtered)
     return replace(task, lance_schema=replace(task.lance_schema, fields=fields))
+
+
+def _ignore(_: int) -> None:
+    """Admit any number of bytes: one part is read at a time."""
+
+
+def _counted(
+    part: _Part, total: ScanMetrics, metrics: ScanMetrics, admit: Admit
+) -> Iterator[pa.RecordBatch]:
+    """Yield the pieces of a part that a thread reads, and add its counts to a total."""
+    try:
+        with closing(_timed(part(admit, metrics), metrics)) as pieces:
+            yield from pieces
+    finally:
+        with _ADDING:
+            total += metrics
 
 
 def _timed(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter_ns
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.storage.remote import MAX_GAP, PART, RemoteSource, coalesce
+from lance_spark.storage.scheduler import Group, Request, stop_all
 from lance_spark.storage.source import ByteRange, Bytes
 
 
@@ -36,7 +36,7 @@ class _Piece(NamedTuple):
 
     start: int
     stop: int
-    data: Future[Bytes]
+    request: Request
 
 
 @dataclass(slots=True)
@@ -69,12 +69,12 @@ class AheadSource:
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
-        self._threads = source.threads()
-        self._requests: list[Future[Bytes]] = []
+        # After an error, a request ahead would repeat as often as the failed one.
+        self._ahead = source.group()
+        self._requests: list[Request] = []
         self._buffers: dict[ByteRange, _Buffer] = {}
         self._byte_ranges: list[ByteRange] = []
         self._steps: deque[list[_Buffer]] = deque()
-        self._error: BaseException | None = None
 
     def expect(self, parts: Sequence[Part]) -> int:
         """Begin to fetch the ranges of the next step that are not being fetched yet.
@@ -102,7 +102,7 @@ class AheadSource:
                 lacking.append(buffer)
                 buffer.stop = stop
         self._steps.append(step)
-        fetched = self._fetch(new_ranges, self._read_expected)
+        fetched = self._fetch(new_ranges, self._ahead)
         for buffer, pieces in zip(lacking, fetched, strict=True):
             buffer.add(pieces)
         return sum(size for _, size in new_ranges)
@@ -129,9 +129,7 @@ class AheadSource:
                 lacking.append(number)
                 buffer.stop = end
         alone: dict[int, list[_Piece]] = {}
-        for number, pieces in zip(
-            lacking, self._fetch(missing, self._source.read_part), strict=True
-        ):
+        for number, pieces in zip(lacking, self._fetch(missing, self._source.group()), strict=True):
             buffer = buffers[number]
             if buffer is None:
                 alone[number] = pieces
@@ -139,7 +137,7 @@ class AheadSource:
                 buffer.add(pieces)
         begun = perf_counter_ns()
         answer = [
-            _cut(alone[number] if buffer is None else buffer.pieces, byte_range)
+            self._cut(alone[number] if buffer is None else buffer.pieces, byte_range)
             for number, (byte_range, buffer) in enumerate(zip(ranges, buffers, strict=True))
         ]
         self._source.counts.nanoseconds += perf_counter_ns() - begun
@@ -152,7 +150,7 @@ class AheadSource:
 
     def close(self) -> None:
         """Cancel waiting requests, wait for running requests, and release all buffers."""
-        wait([request for request in self._requests if not request.cancel()])
+        stop_all(self._requests)
         self._requests.clear()
         self._buffers.clear()
         self._byte_ranges.clear()
@@ -173,19 +171,7 @@ class AheadSource:
         first = buffer.pieces[0].start if buffer.pieces else buffer.stop
         return buffer if first <= offset else None
 
-    def _read_expected(self, start: int, stop: int) -> Bytes:
-        if self._error is not None:
-            # This request would repeat as often as the failed one, while the reader waits.
-            raise self._error
-        try:
-            return self._source.read_part(start, stop)
-        except BaseException as error:
-            self._error = error
-            raise
-
-    def _fetch(
-        self, ranges: Sequence[ByteRange], read_part: Callable[[int, int], Bytes]
-    ) -> list[list[_Piece]]:
+    def _fetch(self, ranges: Sequence[ByteRange], group: Group) -> list[list[_Piece]]:
         """Begin to fetch ranges, merged with neighbours; return the pieces of each range."""
         pieces_of: list[list[_Piece]] = [[] for _ in ranges]
         self._requests = [request for request in self._requests if not request.done()]
@@ -194,11 +180,12 @@ class AheadSource:
             size = read.stop - read.start
             parts = max(size // PART, 1)
             edges = [read.start + size * index // parts for index in range(parts + 1)]
+            requests = self._source.begin(group, list(pairwise(edges)), ahead=group is self._ahead)
             pieces = [
-                _Piece(start, stop, self._threads.submit(read_part, start, stop))
-                for start, stop in pairwise(edges)
+                _Piece(*edge, request)
+                for edge, request in zip(pairwise(edges), requests, strict=True)
             ]
-            self._requests += [piece.data for piece in pieces]
+            self._requests += requests
             for member in read.members:
                 offset, length = ranges[member]
                 pieces_of[member] = [
@@ -211,17 +198,22 @@ class AheadSource:
             self._source.counts.add(count, total)
         return pieces_of
 
-
-def _cut(pieces: Sequence[_Piece], byte_range: ByteRange) -> Bytes:
-    """Return a range from its pieces, which overlap or follow each other."""
-    position, end = byte_range.offset, byte_range.offset + byte_range.length
-    cuts: list[Bytes] = []
-    for start, stop, data in pieces:
-        if position < min(stop, end):
-            cuts.append(data.result()[position - start : end - start])
+    def _cut(self, pieces: Sequence[_Piece], byte_range: ByteRange) -> Bytes:
+        """Return a range from its pieces, which overlap or follow each other."""
+        position, end = byte_range.offset, byte_range.offset + byte_range.length
+        needed: list[_Piece] = []
+        for piece in pieces:
+            if position < min(piece.stop, end):
+                needed.append(piece)
+                position = min(piece.stop, end)
+        self._source.need([piece.request for piece in needed])
+        position = byte_range.offset
+        cuts: list[Bytes] = []
+        for start, stop, request in needed:
+            cuts.append(self._source.result(request)[position - start : end - start])
             position = min(stop, end)
-    if len(cuts) < 2:
-        return cuts[0] if cuts else np.empty(0, np.uint8)
-    # Arrow returns this memory to the system; the C library would keep it for each thread.
-    joined = np.frombuffer(pa.allocate_buffer(byte_range.length), np.uint8)
-    return np.concatenate(cuts, out=joined)
+        if len(cuts) < 2:
+            return cuts[0] if cuts else np.empty(0, np.uint8)
+        # Arrow returns this memory to the system; the C library would keep it for each thread.
+        joined = np.frombuffer(pa.allocate_buffer(byte_range.length), np.uint8)
+        return np.concatenate(cuts, out=joined)

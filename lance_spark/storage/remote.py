@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from functools import cache
 from itertools import pairwise
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -15,8 +14,11 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.retry import Retries, Tries, is_beyond_end, is_transient, protocols
+from lance_spark.storage.kept_ranges import KEPT
+from lance_spark.storage.memory import process_memory
+from lance_spark.storage.retry import Retries, is_transient, protocols
 from lance_spark.storage.s3 import is_s3, size_of
+from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
 #: Reading this many unneeded bytes costs less than another request.
@@ -28,8 +30,14 @@ MAX_READ = 64 * 1024 * 1024
 PART = 2 * 1024 * 1024
 #: Storage option: number of parallel reads.
 IO_THREADS = "io_threads"
-DEFAULT_IO_THREADS = 16
+DEFAULT_IO_THREADS = 64
 _MOST_IO_THREADS = 1024
+#: Merged reads of a file that stay in memory, and the most bytes of each.
+_MERGED_READS = 4
+_MERGED_BYTES = 256 * 1024
+#: The part of the memory that a scan may hold ahead of its consumer, and its limits.
+_AHEAD_SHARE = 16
+_LEAST_AHEAD, _MOST_AHEAD = 32 << 20, 128 << 20
 #: Protocols whose file systems have one connection, which answers requests one after the other.
 _ONE_AFTER_ANOTHER = frozenset({"ftp", "sftp", "ssh", "smb"})
 
@@ -76,12 +84,15 @@ class RemoteSource:
         options: Mapping[str, object] | None = None,
         io_threads: int = DEFAULT_IO_THREADS,
         retries: Retries | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
         self._fs = fs
         self._retries = Retries.of({}, fs) if retries is None else retries
         self._path = path
         self._options = options
         self._io_threads = reads_at_once(fs, io_threads)
+        self._scheduler = Scheduler.of(fs, self._io_threads)
         self.name = name
         self.counts = ReadCounts()
         if size is None:
@@ -90,9 +101,57 @@ class RemoteSource:
         if not isinstance(size, int):
             raise CorruptFileError(f"{name}: the store does not report the size of the file")
         self.size = size
+        self._key = file_key(fs, path, size) if keep else None
+        # The last merged reads with bytes between their ranges: mostly the next ranges.
+        self._merged: deque[tuple[int, int, Bytes]] = deque(maxlen=_MERGED_READS)
+
+    def expect(self, byte_range: ByteRange) -> None:
+        """Begin to fetch a short range inside the file that is read later; see `kept_ranges`."""
+        start, stop = byte_range.offset, byte_range.offset + byte_range.length
+        if self._key is None or not byte_range.length:
+            return
+        KEPT.expect(
+            self._key,
+            byte_range,
+            lambda: self.begin(self.group(), [(start, stop)], ahead=True)[0],
+        )
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        """Fetch the ranges: neighbours are merged, and reads run in parallel where possible."""
+        """Fetch the ranges: neighbours are merged, and reads run in parallel where possible.
+
+        Short ranges that the process has kept, or that are under way, are not fetched.
+        """
+        answer: list[Bytes | None] = [self._known(byte_range) for byte_range in ranges]
+        missing = [number for number, data in enumerate(answer) if data is None]
+        fetched = self._read([ranges[number] for number in missing]) if missing else []
+        for number, data in zip(missing, fetched, strict=True):
+            answer[number] = data
+            if self._key is not None:
+                KEPT.put(self._key, ranges[number], data)
+        return answer  # type: ignore[return-value]
+
+    def _known(self, byte_range: ByteRange) -> Bytes | None:
+        """Return a range that is kept or under way; None if neither."""
+        offset, length = byte_range
+        for start, stop, merged in self._merged:
+            if start <= offset and offset + length <= stop:
+                return merged[offset - start : offset - start + length]
+        if self._key is None:
+            return None
+        kept = KEPT.get(self._key, byte_range)
+        if kept is not None and KEPT.is_first_use(self._key, byte_range):
+            self.counts.add(1, length)
+        if not isinstance(kept, Request):
+            return kept
+        begun = perf_counter_ns()
+        self.need([kept])
+        data = arrived(kept)
+        self.counts.nanoseconds += perf_counter_ns() - begun
+        if data is None or len(data) != length:
+            return None
+        return np.frombuffer(data, np.uint8)
+
+    def _read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self.size:
                 raise outside(self.name, self.size, offset, length)
@@ -100,20 +159,39 @@ class RemoteSource:
         answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
         for read, data in zip(reads, self._fetch(reads), strict=True):
             merged = self._checked(data, read.start, read.stop)
+            needed = sum(ranges[index].length for index in read.members)
+            if needed < len(merged) <= _MERGED_BYTES:
+                self._merged.append((read.start, read.stop, merged))
             for index in read.members:
                 offset, length = ranges[index]
                 answer[index] = merged[offset - read.start : offset - read.start + length]
         return answer
 
-    def threads(self) -> ThreadPoolExecutor:
-        """Return the threads of this process that fetch; their number is that of parallel reads."""
-        return _pool(os.getpid(), self._io_threads)
+    def group(self) -> Group:
+        """Return a new group of requests."""
+        return Group(self._retries)
 
-    def read_part(self, start: int, stop: int) -> Bytes:
-        """Return a range of the file by one request, which is not counted. Thread-safe."""
+    def begin(
+        self, group: Group, parts: Sequence[tuple[int, int]], *, ahead: bool = False
+    ) -> list[Request]:
+        """Request parts of the file, given by first byte and end; they are not counted.
+
+        Parameters
+        ----------
+        ahead : bool
+            Whether the parts are not needed yet.
+        """
+        return self._scheduler.submit(group, self._path, parts, ahead=ahead)
+
+    def need(self, requests: Sequence[Request]) -> None:
+        """Send requests before those of other readers that do not wait yet."""
+        self._scheduler.need(requests)
+
+    def result(self, request: Request) -> Bytes:
+        """Wait for the bytes of a request."""
         with translated(self.name, self._options):
-            (data,) = fetch_parts(self._fs, self._path, [(start, stop)], 1, self._retries)
-        return self._checked(data, start, stop)
+            data = request.result()
+        return self._checked(data, request.start or 0, request.stop or self.size)
 
     def _checked(self, data: Any, start: int, stop: int) -> Bytes:
         if len(data) != stop - start:
@@ -130,9 +208,16 @@ class RemoteSource:
         if not parts:
             return []
         begun = perf_counter_ns()
-        with translated(self.name, self._options):
-            fetched = fetch_parts(self._fs, self._path, parts, self._io_threads, self._retries)
-        self.counts.nanoseconds += perf_counter_ns() - begun
+        group = self.group()
+        requests = self.begin(group, parts)
+        try:
+            with translated(self.name, self._options):
+                fetched = [request.result() for request in requests]
+        except BaseException:
+            stop_all(requests)
+            raise
+        finally:
+            self.counts.nanoseconds += perf_counter_ns() - begun
         if len(fetched) == len(reads):
             return fetched
         answers: list[Any] = []
@@ -151,7 +236,8 @@ class RemoteSource:
         return list(pairwise(edges))
 
     def close(self) -> None:
-        """Do nothing: no resources are held."""
+        """Release the last reads."""
+        self._merged.clear()
 
 
 def parse_io_threads(options: Mapping[str, Any]) -> int:
@@ -172,78 +258,24 @@ def parse_io_threads(options: Mapping[str, Any]) -> int:
     return count
 
 
-def fetch_parts(
-    fs: Any,
-    path: str,
-    parts: Sequence[tuple[int, int]],
-    io_threads: int,
-    retries: Retries,
-) -> list[Any]:
-    """Return ranges of a file, given by first byte and end; at most `io_threads` in parallel.
-
-    A range is requested again after a transient error. A range that arrives too short is requested
-    once more, and returned as it is if it is short again.
-    """
-    fetched: list[Any] = [None] * len(parts)
-    missing, short = list(range(len(parts))), set[int]()
-    tries = retries.tries()
-    while missing:
-        answers = _fetch_each(fs, path, [parts[index] for index in missing], io_threads)
-        errors = [answer for answer in answers if isinstance(answer, BaseException)]
-        wait = _wait_after(errors, tries)
-        incomplete: list[int] = []
-        for index, answer in zip(missing, answers, strict=True):
-            size = parts[index][1] - parts[index][0]
-            failed = isinstance(answer, BaseException)
-            if failed or (len(answer) != size and _is_first_cut(fs, index, short)):
-                incomplete.append(index)
-            else:
-                fetched[index] = answer
-        missing = incomplete
-        time.sleep(wait)
-    return fetched
+def file_key(fs: Any, path: str, size: int | None) -> Hashable:
+    """Return the key of a file in `KEPT`."""
+    return getattr(fs, "_fs_token", id(fs)), path, size
 
 
-def _wait_after(errors: Sequence[BaseException], tries: Tries) -> float:
-    """Return the seconds to wait after parallel requests failed. Raises the first lasting error."""
-    if not errors:
-        return 0
-    worst = next((error for error in errors if not is_transient(error)), errors[0])
-    wait = tries.wait_after(worst)
-    if wait is None:
-        raise worst
-    return wait
-
-
-def _is_first_cut(fs: Any, index: int, short: set[int]) -> bool:
-    """Return whether a range is short for the first time, perhaps cut by the network."""
-    if index in short or not getattr(fs, "async_impl", False):
-        return False
-    short.add(index)
-    return True
-
-
-def _fetch_each(
-    fs: Any, path: str, parts: Sequence[tuple[int, int]], io_threads: int
-) -> Sequence[Any]:
-    """Return the bytes of each range, or the error."""
-    starts, stops = [start for start, _ in parts], [stop for _, stop in parts]
-    if len(parts) > 1 and getattr(fs, "async_impl", False):
-        answers: list[Any] = fs.cat_ranges(
-            [path] * len(parts), starts, stops, on_error="return", batch_size=io_threads
-        )
-        return [b"" if is_beyond_end(answer) else answer for answer in answers]
-    fetch = partial(_fetch_one, fs, path)
-    if len(parts) == 1 or io_threads == 1:
-        return [fetch(start, stop) for start, stop in parts]
-    return list(_pool(os.getpid(), io_threads).map(fetch, starts, stops))
-
-
-def _fetch_one(fs: Any, path: str, start: int, stop: int) -> Any:
+def arrived(request: Request) -> Any:
+    """Wait for a request of any reader; return None if it failed, so that it is sent once more."""
     try:
-        return fs.cat_file(path, start=start, end=stop)
-    except Exception as error:
-        return b"" if is_beyond_end(error) else error
+        return request.result()
+    except (Exception, CancelledError):
+        # The reader that sent it may have stopped; and errors shall name the own file.
+        return None
+
+
+@cache
+def default_ahead_bytes() -> int:
+    """Return the bytes that a scan may hold besides those of the part that its consumer reads."""
+    return min(max(process_memory() // _AHEAD_SHARE, _LEAST_AHEAD), _MOST_AHEAD)
 
 
 def file_size(fs: Any, path: str) -> Any:
@@ -255,12 +287,6 @@ def reads_at_once(fs: Any, io_threads: int) -> int:
     """Return how many reads a file system answers in parallel, at most `io_threads`; 1 if local."""
     is_parallel = fs is not None and _ONE_AFTER_ANOTHER.isdisjoint(protocols(fs))
     return io_threads if is_parallel else 1
-
-
-@lru_cache(maxsize=4)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return the threads that fetch in a process: a forked process does not inherit them."""
-    return ThreadPoolExecutor(threads, "lance-io")
 
 
 def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:

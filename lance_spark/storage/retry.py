@@ -55,7 +55,7 @@ _LOOKS = 4
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 15.0
 #: Seconds between checks whether a wait was cancelled.
-_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25
 #: Protocols whose packages repeat each request themselves.
 _REPEATING = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
 _STATUSES = frozenset({408, 429, 500, 502, 503, 504})
@@ -168,7 +168,7 @@ async def _cancelled_while_waiting(seconds: float, is_cancelled: Callable[[], bo
         seconds_left = end - time.monotonic()
         if seconds_left <= 0:
             return False
-        await asyncio.sleep(min(seconds_left, _LOOK_SECONDS))
+        await asyncio.sleep(min(seconds_left, LOOK_SECONDS))
     return True
 
 

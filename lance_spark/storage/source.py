@@ -53,6 +53,10 @@ class ReadCounts:
     def add(self, reads: int, size: int) -> None:
         """Count one request."""
         self.requests += 1
+        self.add_reads(reads, size)
+
+    def add_reads(self, reads: int, size: int) -> None:
+        """Count reads of a request that is counted apart."""
         self.reads += reads
         self.bytes += size
         if self.total is not None:

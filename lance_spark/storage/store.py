@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from lance_spark.errors import (
     CorruptFileError,
     InvalidInputError,
@@ -22,11 +24,15 @@ from lance_spark.storage.connect import check_conditional_put, connect, connect_
 from lance_spark.storage.errors import translated
 from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.io_counts import CountedOutput, counts_of
+from lance_spark.storage.kept_ranges import KEPT, WHOLE
 from lance_spark.storage.listing import Folders
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.remote import (
     RemoteSource,
+    arrived,
+    default_ahead_bytes,
+    file_key,
     file_size,
     parse_io_threads,
     read_whole,
@@ -35,6 +41,7 @@ from lance_spark.storage.remote import (
 from lance_spark.storage.renewal import RenewedArguments, credentials_of, merged
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
+from lance_spark.storage.scheduler import Group, Request, Scheduler
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, check_root, escaped, parse_uri
 from lance_spark.storage.write import output as outputs
@@ -66,6 +73,8 @@ class ObjectStore(Folders):
     is_local : bool
     reads_at_once : int
         Number of files that are worth reading in parallel.
+    ahead_bytes : int
+        Bytes that a scan may hold besides those of the part that its consumer reads.
     """
 
     def __init__(
@@ -104,6 +113,7 @@ class ObjectStore(Folders):
                     self._fs = connect_renewing(self._renewed, client_options, self._connected)
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
+        self.ahead_bytes = default_ahead_bytes()
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 
@@ -233,7 +243,7 @@ class ObjectStore(Folders):
         location = self._location.above(check_relative(folder))
         return None if location is None else ObjectStore(location, self.options)
 
-    def open(self, path: str, size: int | None = None) -> ByteSource:
+    def open(self, path: str, size: int | None = None, *, keep: bool = False) -> ByteSource:
         """Open a file for reading.
 
         Parameters
@@ -241,6 +251,9 @@ class ObjectStore(Folders):
         size : int, optional
             Length of the file, if known: saves a request. A local file of another length is
             refused.
+        keep : bool
+            Whether short ranges of a remote file are kept for later reads of the process; see
+            `kept_ranges`. The file never changes.
 
         Raises
         ------
@@ -257,7 +270,7 @@ class ObjectStore(Folders):
         else:
             options, threads = self._secrets, self._io_threads
             source = RemoteSource(
-                self._fs, full, self.name(path), size, options, threads, self._retries
+                self._fs, full, self.name(path), size, options, threads, self._retries, keep=keep
             )
         source.counts.total = self.io_counts
         return source
@@ -289,6 +302,47 @@ class ObjectStore(Folders):
         if limit is not None and len(data) > limit:
             raise CorruptFileError(f"{self.name(path)}: the file has more than {limit} bytes")
         return data
+
+    def read_kept(self, path: str) -> bytes:
+        """Return the content of a small file that never changes; see `kept_ranges`.
+
+        Raises
+        ------
+        MissingFileError, StorageError
+        """
+        if self._fs is None:
+            return self.read_bytes(path)
+        key = file_key(self._fs, self._full(path), None)
+        kept = KEPT.get(key, WHOLE)
+        is_first = kept is not None and KEPT.is_first_use(key, WHOLE)
+        if isinstance(kept, Request):
+            self._scheduler.need([kept])
+            kept = arrived(kept)
+        if kept is not None:
+            if is_first:
+                self.io_counts.add_reads(1, len(kept))
+            return bytes(kept)
+        data = self.read_bytes(path)
+        KEPT.put(key, WHOLE, np.frombuffer(data, np.uint8))
+        return data
+
+    def expect_kept(self, path: str) -> None:
+        """Begin to read a small file of a remote store that `read_kept` returns later."""
+        if self._fs is None:
+            return
+        full = self._full(path)
+        # Without a start, s3fs requests the size first.
+        part = (0, None) if is_s3(self._fs) else (None, None)
+        scheduler, group = self._scheduler, Group(self._retries)
+        KEPT.expect(
+            file_key(self._fs, full, None),
+            WHOLE,
+            lambda: scheduler.submit(group, full, [part], ahead=True)[0],
+        )
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        return Scheduler.of(self._fs, self.reads_at_once)
 
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace a small file atomically.

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError
+from lance_spark.file.footer import expect_tail
 from lance_spark.proto import table_pb2
 from lance_spark.storage.options.base_paths import options_of_base
 from lance_spark.storage.source import ByteRange, ByteSource
@@ -161,7 +162,7 @@ class TablePaths:
         store, path = self.locate(file.base_id, DATA, file.path)
         # For a file of version 0.1, releases around 0.33 recorded the size of its data alone.
         size = file.file_size_bytes if file.version > LAST_LEGACY else 0
-        return store.open(path, size or None)
+        return store.open(path, size or None, keep=True)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
         """Read the deletion file of a fragment in one request; return its content and full name.
@@ -169,7 +170,19 @@ class TablePaths:
         Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
-        return store.read_bytes(path), store.name(path)
+        return store.read_kept(path), store.name(path)
+
+    def expect_deletion_file(self, file: DeletionFile, fragment_id: int) -> None:
+        """Begin to read the deletion file of a fragment, if it is remote and not known yet."""
+        if self.deletions.get((fragment_id, file)) is None:
+            store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
+            store.expect_kept(path)
+
+    def expect_data_file(self, file: DataFile) -> None:
+        """Begin to read the end of a data file, if it is remote and its size is known."""
+        store, path = self.locate(file.base_id, DATA, file.path)
+        if not store.is_local and file.version > LAST_LEGACY and file.file_size_bytes:
+            expect_tail(store.open(path, file.file_size_bytes, keep=True))
 
     def read_external_range(self, external: ExternalRange) -> tuple[bytes, str]:
         """Read a row id or version sequence that is stored outside of the manifest.
@@ -217,13 +230,21 @@ class TablePaths:
         store, path = self.locate(base_id, INDICES, name)
         return store.read_bytes(path), store.name(path)
 
-    def open_index_file(self, name: str, base_id: int | None = None) -> ByteSource:
-        """Open a file of an index; see `read_index_file`.
+    def open_index_file(
+        self,
+        name: str,
+        base_id: int | None = None,
+        size: int | None = None,
+        *,
+        keep: bool = True,
+    ) -> ByteSource:
+        """Open a file of an index; see `read_index_file` and `ObjectStore.open`.
 
         Raises MissingFileError, CorruptTableError, StorageError.
         """
         store, path = self.locate(base_id, INDICES, name)
-        return store.open(path)
+        # Of a local file, the size is known.
+        return store.open(path, None if store.is_local else size, keep=keep)
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a blob file of a data file.

@@ -171,6 +171,10 @@ def test_waiting_requests_are_not_sent_after_close() -> None:
     source, _, store = opened(io_threads=2)
     store.held.clear()
     source.expect([Part(ByteRange(0, SIZE), 0, SIZE)])
+    for _ in range(200):
+        if store.under_way == 2:
+            break
+        threading.Event().wait(0.01)
     closing = threading.Thread(target=source.close)
     closing.start()
     # It waits for the two running requests.

@@ -8,8 +8,10 @@ To open and decode many small fragments one by one is slow, so
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ from lance_spark.file.blobs.fields import Handling, handled, input_schema
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.row_reader import BATCH_ROWS, RowBatch, RowReader, splice
+from lance_spark.scan.ahead import AT_ONCE, Admit, in_order
 from lance_spark.scan.blob_sizes import cut_by_bytes
 from lance_spark.scan.fragment.reader import FragmentReader, batches_of
 from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
@@ -40,6 +43,9 @@ from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Maximum number of fragments whose files stay open.
 _OPEN = 8
+
+
+_Rows = TypeVar("_Rows")
 
 
 class AddressedRows(NamedTuple):
@@ -74,15 +80,13 @@ def live_values(
         Top-level fields of the table.
     """
     schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
-    for source in _sources(paths, fragments, schema, ()):
-        if not isinstance(source, Fragment):
-            yield source
-            continue
-        reader = RowReader(paths, source, fields, version, base_paths)
-        try:
+
+    def alone(fragment: Fragment, admit: Admit) -> Iterator[pa.RecordBatch]:
+        with closing(RowReader(paths, fragment, fields, version, base_paths)) as reader:
+            admit(reader.held_bytes())
             yield from reader.live()
-        finally:
-            reader.close()
+
+    return _in_order(paths, fragments, schema, (), lambda batch: [batch], alone, _bytes_of_batch)
 
 
 def matching_rows(
@@ -109,21 +113,27 @@ def matching_rows(
     meta_fields = (ROW_ADDRESS, ROW_ID, CREATED_AT) if with_lineage else (ROW_ADDRESS,)
     empty = np.empty(0, np.uint64)
     width = len(schema.fields)
-    for source in _sources(paths, fragments, Schema(schema.fields + meta_fields), filters):
-        if not isinstance(source, Fragment):
-            for batch in batches_of(source, BATCH_ROWS):
-                meta = [column.to_numpy() for column in batch.columns[width:]]
-                row_ids, created = meta[1:] if with_lineage else (empty, empty)
-                yield AddressedRows(batch.select(range(width)), meta[0], row_ids, created)
-            continue
-        reader = RowReader(paths, source, fields, version, base_paths, filters)
-        first = np.uint64(first_address(source))
-        try:
-            for rows in reader.matching(None if candidates is None else candidates[source.id]):
+
+    def of_run(piece: pa.RecordBatch) -> Iterator[AddressedRows]:
+        for batch in batches_of(piece, BATCH_ROWS):
+            meta = [column.to_numpy() for column in batch.columns[width:]]
+            row_ids, created = meta[1:] if with_lineage else (empty, empty)
+            yield AddressedRows(batch.select(range(width)), meta[0], row_ids, created)
+
+    def alone(fragment: Fragment, admit: Admit) -> Iterator[AddressedRows]:
+        wanted = None if candidates is None else candidates[fragment.id]
+        first = np.uint64(first_address(fragment))
+        reader = RowReader(paths, fragment, fields, version, base_paths, filters)
+        with closing(reader):
+            admit(reader.held_bytes(wanted))
+            for rows in reader.matching(wanted):
                 addresses = rows.offsets.astype(np.uint64) + first
                 yield AddressedRows(rows.values, addresses, rows.row_ids, rows.created)
-        finally:
-            reader.close()
+
+    read = Schema(schema.fields + meta_fields)
+    return _in_order(
+        paths, fragments, read, filters, of_run, alone, lambda rows: _bytes_of_batch(rows.values)
+    )
 
 
 def matching_offsets(
@@ -137,20 +147,26 @@ def matching_offsets(
     A fragment without such rows is not in the result. See `matching_rows`.
     """
     rows_by_fragment: dict[int, BitMap] = {}
-    for source in _sources(paths, fragments, Schema((ROW_ADDRESS,)), filters):
-        if not isinstance(source, Fragment):
-            add_offsets(rows_by_fragment, source.column(0).to_numpy())
-            continue
-        reader = FragmentReader(paths, source, Schema(()), filters)
-        rows = BitMap()
-        try:
-            wanted = None if candidates is None else candidates[source.id]
+
+    def alone(fragment: Fragment, admit: Admit) -> Iterator[UInt64Array]:
+        wanted = None if candidates is None else candidates[fragment.id]
+        first = np.uint64(first_address(fragment))
+        with closing(FragmentReader(paths, fragment, Schema(()), filters)) as reader:
+            admit(reader.held_bytes(fragment.physical_rows))
             for offsets in reader.matching_windows(wanted):
-                rows |= bitmap_of(offsets)
-        finally:
-            reader.close()
-        if rows:
-            rows_by_fragment[source.id] = rows
+                yield offsets.astype(np.uint64) + first
+
+    addresses = _in_order(
+        paths,
+        fragments,
+        Schema((ROW_ADDRESS,)),
+        filters,
+        lambda batch: [batch.column(0).to_numpy()],
+        alone,
+        lambda rows: int(rows.nbytes),
+    )
+    for some in addresses:
+        add_offsets(rows_by_fragment, some)
     return rows_by_fragment
 
 
@@ -163,18 +179,50 @@ def add_offsets(rows_by_fragment: dict[int, BitMap], addresses: UInt64Array) -> 
         )
 
 
-def _sources(
-    paths: TablePaths, fragments: Iterable[Fragment], schema: Schema, filters: Sequence[Condition]
-) -> Iterator[pa.RecordBatch | Fragment]:
-    """Yield the rows of small fragments, and the fragments that are read alone, in order."""
-    small = SmallFragmentScan(paths, schema, filters, ScanMetrics())
-    for fragment in fragments:
-        if small.fits(fragment):
-            yield from small.add(Whole(fragment, None))
-            continue
-        yield from small.flush()
-        yield fragment
-    yield from small.flush()
+def _in_order(
+    paths: TablePaths,
+    fragments: Iterable[Fragment],
+    schema: Schema,
+    filters: Sequence[Condition],
+    of_run: Callable[[pa.RecordBatch], Iterable[_Rows]],
+    alone: Callable[[Fragment, Admit], Iterator[_Rows]],
+    nbytes: Callable[[_Rows], int],
+) -> Iterator[_Rows]:
+    """Yield the rows of fragments in order. On a remote store they are read at the same time.
+
+    Parameters
+    ----------
+    of_run : callable
+        Converts a batch of small fragments that are read together.
+    alone : callable
+        Reads another fragment.
+    nbytes : callable
+        Returns the bytes of some rows.
+    """
+    at_once = min(paths.store.reads_at_once, AT_ONCE)
+    small = SmallFragmentScan(paths, schema, filters, ScanMetrics(), at_once=at_once > 1)
+
+    def together(run: list[Whole], admit: Admit) -> Iterator[_Rows]:
+        admit(small.run_bytes(run))
+        # Its own counts, as several threads count.
+        for batch in small.read(run, ScanMetrics()):
+            yield from of_run(batch)
+
+    def parts() -> Iterator[Callable[[Admit], Iterator[_Rows]]]:
+        for fragment in fragments:
+            fits = small.fits(fragment)
+            if run := small.add(Whole(fragment, None)) if fits else small.rest():
+                yield partial(together, run)
+            if not fits:
+                yield partial(alone, fragment)
+        if run := small.rest():
+            yield partial(together, run)
+
+    return in_order(parts(), paths.store.ahead_bytes, at_once, nbytes)
+
+
+def _bytes_of_batch(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes)
 
 
 def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:

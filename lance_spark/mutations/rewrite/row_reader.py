@@ -117,6 +117,11 @@ class RowReader:
         """Return the offsets of the deleted rows, increasing."""
         return self._reader.deleted()
 
+    def held_bytes(self, rows: RowRanges | None = None) -> int:
+        """Return about how many bytes a read of some physical rows holds; all by default."""
+        count = len(self._rows) if rows is None else rows.num_rows
+        return self._values_reader.held_bytes(count)
+
     def window_rows(self) -> int:
         """Return the number of rows to read at once."""
         return self._values_reader.window_rows()

@@ -115,6 +115,11 @@ class ColumnReader:
         """Whether no file holds any of the columns, so that all rows are equal."""
         return not any(self._parts)
 
+    @property
+    def file_numbers(self) -> set[int]:
+        """The numbers of the data files that hold the columns."""
+        return {part.file for parts in self._parts for part in parts if part.file >= 0}
+
     def read(self, rows: Rows) -> pa.RecordBatch:
         """Return some rows."""
         return self.batch(self.window(rows), len(rows))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.open_files import OpenFiles
@@ -55,6 +57,19 @@ class FragmentFiles:
         self._readers: dict[int, DataFileReader] = {}
         self._columns: dict[int, dict[int, int]] = {}
         self._deleted: RowNumbers | None = None
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Begin to read the ends of data files and the deletion file, if they are remote.
+
+        Otherwise each would be requested after the one before has arrived.
+        """
+        if self.paths.store.is_local:
+            return
+        for number in numbers:
+            if number >= 0 and number not in self._readers:
+                self.paths.expect_data_file(self.fragment.files[number])
+        if self.fragment.deletion_file is not None and self._deleted is None:
+            self.paths.expect_deletion_file(self.fragment.deletion_file, self.fragment.id)
 
     def reader(self, number: int) -> DataFileReader:
         """Return the reader of a data file, by the file's number in the fragment.

@@ -24,6 +24,7 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedE
 from lance_spark.file.checks import narrow_indices
 from lance_spark.file.matrices import without_sliced_matrices
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.json_fields import read_json
 from lance_spark.file.schema.schema import Schema
@@ -42,7 +43,7 @@ from lance_spark.scan.fragment.selection import (
 from lance_spark.scan.kept_dictionaries import is_kept, plain
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.scan.prefetch import prefetched
+from lance_spark.scan.prefetch import AHEAD_BYTES, prefetched
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 
@@ -59,6 +60,9 @@ _SCATTERED = 64
 _SPARSE = 8
 #: If fewer than one row in this number is read, each is taken: hardly a chunk has two of them.
 _VERY_SPARSE = 256
+#: Stored bytes of a fragment that are fetched at once for some of its rows. They take less time
+#: than the answer to another request.
+_SMALL_BYTES = 256 * 1024
 #: Most rows of a fragment whose columns and filters are read at once, most columns, and the part of
 #: a window that the rows may be.
 _TOGETHER = 64
@@ -114,11 +118,19 @@ class SelectiveReader:
                 if field in filter_fields and not any(node.is_blob for node in field.walk())
             }
         self._costs: Costs | None = None
+        self._is_expected = False
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the batches."""
         return self._columns.arrow
+
+    def begin(self) -> None:
+        """Begin to read the ends of the files, if they are remote."""
+        numbers = self._columns.file_numbers
+        if self._filter is not None:
+            numbers |= self._filter.columns.file_numbers
+        self._files.expect(numbers)
 
     def close(self) -> None:
         """Close the data files; batches handed out before stay valid."""
@@ -140,9 +152,11 @@ class SelectiveReader:
             Whether to fetch the bytes of the next windows meanwhile, if the store is remote. Not
             worth it for a caller that stops early.
         """
+        self.begin()
         wanted = rows if isinstance(rows, RowRanges) else RowRanges.of([rows])
         candidates = self._candidates(wanted)
         self._metrics.rows_skipped += wanted.num_rows - candidates.num_rows
+        self._expect_small(candidates)
         if self._reads_together(candidates):
             for rows_at_once in self._scattered(candidates.numbers()):
                 yield from self._read_window(rows_at_once, self._together)
@@ -158,6 +172,7 @@ class SelectiveReader:
         if (
             prefetch
             and not is_sparse
+            and not self._is_expected
             and not self._files.paths.store.is_local
             and not first_read.has_blobs
         ):
@@ -175,6 +190,7 @@ class SelectiveReader:
         rows : RowRanges, optional
             Physical rows; all by default.
         """
+        self.begin()
         all_rows = RowRanges.of([range(self._files.physical_rows)])
         candidates = self._candidates(all_rows if rows is None else rows)
         if candidates.num_rows * _VERY_SPARSE < candidates.span:
@@ -198,9 +214,42 @@ class SelectiveReader:
         """Return about how many decoded bytes a row of the columns has."""
         return self._columns.row_bytes()
 
+    def held_bytes(self, num_rows: int) -> int:
+        """Return about how many bytes a read of some rows holds: a window, and stored bytes."""
+        self.begin()
+        first = self._first_read()
+        rows = min(num_rows, first.window_rows())
+        stored = sum(size or 0.0 for size in first.stored_row_bytes())
+        ahead = min(stored * num_rows, AHEAD_BYTES + stored * rows)
+        return int(rows * first.row_bytes() + ahead)
+
     def deleted(self) -> RowNumbers:
         """Return the offsets of the deleted rows, increasing."""
         return self._files.deleted()
+
+    def _expect_small(self, rows: RowRanges) -> None:
+        """Fetch the stored bytes around some rows by one request, if a remote file has few.
+
+        Otherwise the tables of chunks are read first, and the columns of the filters before the
+        others: each waits for the one before.
+        """
+        readers = [self._columns] if self._filter is None else [self._columns, self._filter.columns]
+        if (
+            self._files.paths.store.is_local
+            or not rows.num_rows
+            or any(reader.has_blobs for reader in readers)
+        ):
+            return
+        stored = sum(size or 0.0 for reader in readers for size in reader.stored_row_bytes())
+        if stored * rows.span > _SMALL_BYTES:
+            return
+        span = range(int(rows.starts[0]), int(rows.stops[-1]))
+        for reader in readers:
+            for file, fields, column_of in reader.stored_fields():
+                if isinstance(file, FileReader):
+                    # The bytes stay until the file is closed or given back.
+                    file.expect(fields, span, column_of)
+                    self._is_expected = True
 
     def _first_read(self) -> ColumnReader:
         """Return the reader of the columns that are read of each window: the filters', if any."""
@@ -447,6 +496,7 @@ class FragmentReader(SelectiveReader):
 
     def read(self, rows: Rows) -> pa.RecordBatch:
         """Return the physical rows `rows`, deleted rows included."""
+        self.begin()
         return self._columns.read(rows)
 
     def pieces(self, rows: range) -> Iterator[pa.RecordBatch]:
@@ -460,6 +510,7 @@ class FragmentReader(SelectiveReader):
 
     def take(self, rows: RowNumbers) -> pa.RecordBatch:
         """Return live rows by their number among the live rows, strictly increasing."""
+        self.begin()
         return self.read(live_to_physical(rows, self.deleted()))
 
     def scan(self, rows: range | RowRanges, batch_size: int) -> Iterator[pa.RecordBatch]:

@@ -11,8 +11,7 @@ file, so that the error names the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
 from functools import partial
@@ -26,12 +25,14 @@ from lance_spark.encoding.row_ranges import RowRanges
 from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
+from lance_spark.file.footer import expect_tail
 from lance_spark.file.multi_file import JoinedReader, can_join, can_read_together, max_column_bytes
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.ahead import Admit
 from lance_spark.scan.fragment.assemble import FieldPart, files_of, locate
 from lance_spark.scan.fragment.column_reader import MAX_WINDOW_ROWS, WINDOW_BYTES
 from lance_spark.scan.fragment.fragment_files import FragmentFiles
@@ -41,6 +42,7 @@ from lance_spark.scan.fragment.selection import FilterResult
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition, top_fields
 from lance_spark.scan.row_size import fixed_width
+from lance_spark.storage.source import ByteSource
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -48,6 +50,8 @@ from lance_spark.table.rows.deletions import read_deletions
 
 #: Fragments of more rows have a reader of their own.
 _SMALL_ROWS = 64 * 1024
+#: The same if fragments are read at the same time.
+_TINY_ROWS = 8 * 1024
 #: Most fragments of a run: a chunk is unpacked to 1,024 values, however few it holds.
 _MAX_FRAGMENTS = 1024
 #: The first run has few fragments, so that the first rows come soon. The limit of each following
@@ -123,10 +127,27 @@ class JoinedColumns:
 
 
 class SmallFragmentScan:
-    """Reads whole fragments of one task in runs. Add fragments in order, then flush."""
+    """Reads whole fragments of one task in runs.
+
+    Add the fragments in order, read each run that is complete, and then the rest. Several threads
+    can read runs at the same time.
+
+    Parameters
+    ----------
+    metrics : ScanMetrics
+        Counts what is read.
+    at_once : bool
+        Whether runs and fragments are read at the same time. Then only tiny fragments form runs.
+    """
 
     def __init__(
-        self, paths: TablePaths, schema: Schema, filters: Sequence[Condition], metrics: ScanMetrics
+        self,
+        paths: TablePaths,
+        schema: Schema,
+        filters: Sequence[Condition],
+        metrics: ScanMetrics,
+        *,
+        at_once: bool = False,
     ) -> None:
         self._paths = paths
         self._schema = schema
@@ -140,21 +161,23 @@ class SmallFragmentScan:
         widths = {field.id: fixed_width(field.arrow_field.type) for field in fields}
         self._fixed_bytes = sum([width for width in widths.values() if width is not None])
         self._variable = [field for field in self._stored if widths[field.id] is None]
+        self._small_rows = _TINY_ROWS if at_once else _SMALL_ROWS
         self._limit = _FIRST_FRAGMENTS
         self._waiting: list[Whole] = []
         self._rows = self._bytes = 0
 
     def fits(self, fragment: Fragment) -> bool:
         """Return whether a fragment can be part of a run."""
-        if not 0 < fragment.physical_rows <= _SMALL_ROWS:
+        if not 0 < fragment.physical_rows <= self._small_rows:
             return False
         if not all(0 < file.file_size_bytes <= _MAX_STORED // 4 for file in fragment.files):
             return False
         return self._columns.can_join(fragment)
 
-    def add(self, source: Whole) -> Iterator[pa.RecordBatch]:
-        """Add a fragment that fits. Yield the rows of the run before it, if it starts a new run."""
+    def add(self, source: Whole) -> list[Whole]:
+        """Add a fragment that fits. Return the run before it, if it starts a new run."""
         rows, size = source.fragment.physical_rows, source.fragment.size_bytes
+        run: list[Whole] = []
         if self._waiting and (
             len(self._waiting) >= self._limit
             or self._rows + rows > MAX_WINDOW_ROWS
@@ -162,26 +185,46 @@ class SmallFragmentScan:
             or self._bytes + size > _MAX_STORED
             or not same_columns(self._waiting[0].fragment, source.fragment)
         ):
-            yield from self.flush()
+            run = self.rest()
         self._waiting.append(source)
         self._rows += rows
         self._bytes += size
+        return run
 
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all added fragments that were not read yet."""
+    def rest(self) -> list[Whole]:
+        """Return the run of all added fragments that no run has yet."""
         waiting, self._waiting = self._waiting, []
         self._rows = self._bytes = 0
         if len(waiting) >= self._limit:
             self._limit = min(self._limit * _GROWTH, _MAX_FRAGMENTS)
-        opened = self._open_all(waiting) if len(waiting) > 1 else None
+        return waiting
+
+    def run_bytes(self, run: Sequence[Whole]) -> int:
+        """Return about how many bytes a run takes: those of its files, and its rows."""
+        rows = sum([source.fragment.physical_rows for source in run])
+        size = sum([source.fragment.size_bytes for source in run])
+        return 2 * size + int(rows * self._fixed_bytes)
+
+    def read(
+        self, run: Sequence[Whole], metrics: ScanMetrics | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a run.
+
+        Parameters
+        ----------
+        metrics : ScanMetrics, optional
+            Counts what is read; by default that of the scan.
+        """
+        counted = self._metrics if metrics is None else metrics
+        opened = self._open_all(run) if len(run) > 1 else None
         if opened is None:
-            yield from self._read_one_by_one(waiting)
+            yield from self._read_one_by_one(run, counted)
             return
         try:
             while opened:
                 count = self._run_length(opened)
-                run, opened = opened[:count], opened[count:]
-                yield from self._read_run(run)
+                part, opened = opened[:count], opened[count:]
+                yield from self._read_run(part, counted)
         finally:
             _close(opened)
 
@@ -191,36 +234,39 @@ class SmallFragmentScan:
         if numbers is None:
             return None
         opened: list[Opened] = []
-        at_once = self._paths.store.reads_at_once
+        sources: Iterator[ByteSource] = iter(())
         try:
-            if at_once == 1:
-                for source in fragments:
-                    opened.append(self._open(source, numbers))
-            else:
-                with ThreadPoolExecutor(min(at_once, len(fragments))) as pool:
-                    futures = [pool.submit(self._open, source, numbers) for source in fragments]
-                # All that were opened are collected first, so that an error closes them.
-                for future in futures:
-                    if future.exception() is None:
-                        opened.append(future.result())
-                for future in futures:
-                    future.result()
-        except (LanceError, _NoRunError):
+            sources = self._sources(fragments, numbers)
+            for source in fragments:
+                opened.append(self._open(source, numbers, sources))
+        except BaseException as error:
             _close(opened)
-            return None
-        except BaseException:
-            _close(opened)
+            if isinstance(error, LanceError | _NoRunError):
+                return None
             raise
         return opened
 
-    def _open(self, source: Whole, numbers: Sequence[int]) -> Opened:
+    def _sources(self, fragments: Sequence[Whole], numbers: Sequence[int]) -> Iterator[ByteSource]:
+        """Return the files of fragments; requests for the ends of remote files are under way."""
+        files = [source.fragment.files[number] for source in fragments for number in numbers]
+        if self._paths.store.is_local:
+            return map(self._paths.open_data_file, files)
+        sources = list(map(self._paths.open_data_file, files))
+        for source in sources:
+            expect_tail(source)
+        for whole in fragments:
+            deletions = whole.fragment.deletion_file
+            if deletions is not None:
+                self._paths.expect_deletion_file(deletions, whole.fragment.id)
+        return iter(sources)
+
+    def _open(self, source: Whole, numbers: Sequence[int], sources: Iterator[ByteSource]) -> Opened:
         files: dict[int, FileReader] = {}
         opened = Opened(source, files)
         fragment = source.fragment
         try:
             for number in numbers:
-                file = fragment.files[number]
-                reader = open_file(self._paths.open_data_file(file), file.fields)
+                reader = open_file(next(sources), fragment.files[number].fields)
                 if not isinstance(reader, FileReader) or reader.num_rows != fragment.physical_rows:
                     reader.close()
                     raise _NoRunError
@@ -260,13 +306,13 @@ class SmallFragmentScan:
                 return WINDOW_BYTES + 1
         return total
 
-    def _read_run(self, opened: list[Opened]) -> Iterator[pa.RecordBatch]:
+    def _read_run(self, opened: list[Opened], metrics: ScanMetrics) -> Iterator[pa.RecordBatch]:
         wholes = [member.source for member in opened]
         if len(opened) == 1:
             _close(opened)
-            yield from self._read_one_by_one(wholes)
+            yield from self._read_one_by_one(wholes, metrics)
             return
-        reader = RunReader(self._paths, opened, self._schema, self._filters, self._metrics)
+        reader = RunReader(self._paths, opened, self._schema, self._filters, metrics)
         num_done = 0
         try:
             for piece in reader.live(range(reader.num_rows)):
@@ -275,23 +321,26 @@ class SmallFragmentScan:
         except LanceError:
             pass
         else:
-            self._metrics.fragments_scanned += len(opened)
+            metrics.fragments_scanned += len(opened)
             return
         finally:
             reader.close()
             _close(opened)
         # Read the fragments one by one, so that the error names the file. Rows that were yielded
         # already are skipped.
-        for piece in self._read_one_by_one(wholes):
+        for piece in self._read_one_by_one(wholes, metrics):
             if num_done >= piece.num_rows:
                 num_done -= piece.num_rows
                 continue
             yield piece.slice(num_done)
             num_done = 0
 
-    def _read_one_by_one(self, fragments: Sequence[Whole]) -> Iterator[pa.RecordBatch]:
+    def _read_one_by_one(
+        self, fragments: Sequence[Whole], metrics: ScanMetrics
+    ) -> Iterator[pa.RecordBatch]:
         for source in fragments:
-            yield from self.read_alone(source, range(source.fragment.physical_rows))
+            rows = range(source.fragment.physical_rows)
+            yield from self.read_alone(source, rows, metrics=metrics)
 
     def read_alone(
         self,
@@ -300,8 +349,19 @@ class SmallFragmentScan:
         *,
         prefetch: bool = False,
         open_files: OpenFiles | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield some rows of a fragment, by a reader of its own."""
+        metrics: ScanMetrics | None = None,
+        admit: Admit | None = None,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Yield some rows of a fragment, by a reader of its own.
+
+        Parameters
+        ----------
+        metrics : ScanMetrics, optional
+            As for `read`.
+        admit : callable, optional
+            Called with the bytes that the reader will hold, before it reads values.
+        """
+        counted = self._metrics if metrics is None else metrics
         reader = FragmentReader(
             self._paths,
             source.fragment,
@@ -309,10 +369,12 @@ class SmallFragmentScan:
             self._filters,
             open_files,
             first_position=source.first_position,
-            metrics=self._metrics,
+            metrics=counted,
         )
-        self._metrics.fragments_scanned += 1
+        counted.fragments_scanned += 1
         try:
+            if admit is not None:
+                admit(reader.held_bytes(len(rows) if isinstance(rows, range) else rows.num_rows))
             yield from reader.live(rows, prefetch=prefetch)
         except BaseException:
             reader.close()
@@ -345,6 +407,9 @@ class RunFiles(FragmentFiles):
         self.bounds = bounds([member.source.fragment.physical_rows for member in opened])
         self.physical_rows = int(self.bounds[-1])
         self.meta = _RunMeta(self._meta_of, self.bounds)
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Do nothing: the files are open, and the deletion files are under way."""
 
     def only(self, selected: BoolArray) -> RunFiles:
         """Return the files of some of the fragments."""

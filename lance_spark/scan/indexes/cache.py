@@ -14,26 +14,21 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 from lance_spark._forks import after_fork
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.open_files import OpenFiles
+from lance_spark.storage.memory import process_memory
 
 #: Limit of the cache. It drops the entry that was used longest ago.
 MAX_ENTRIES = 1 << 16
 #: The part of the memory that the cache takes, and its limits.
 _SHARE = 16
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 1 << 30
-#: The limit in MiB, and the files with the limit of a container.
+#: The limit in MiB.
 LIMIT_VARIABLE = "LANCE_SPARK_INDEX_CACHE_MIB"
-_CONTAINER_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 #: Most rows of an index file: some for each byte, and some that a file of any size may have.
 _ROWS_PER_BYTE = 64
@@ -49,14 +44,7 @@ def default_bytes() -> int:
     text = os.environ.get(LIMIT_VARIABLE, "").strip()
     if text.isdecimal():
         return int(text) << 20
-    limits = []
-    with suppress(ValueError, OSError, AttributeError):
-        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for file in _CONTAINER_LIMITS:
-        # Without a limit, the file has the text "max".
-        with suppress(ValueError, OSError):
-            limits.append(int(Path(file).read_text()))
-    return min(max(min(limits, default=0) // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+    return min(max(process_memory() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
 
 
 class IndexCache:

@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
+from lance_spark.file.footer import expect_tail
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema.field import Field
@@ -40,6 +41,8 @@ _LOG = logging.getLogger(__name__)
 _VERSIONS = ((2, 0), (2, 1), (2, 2))
 _DEFAULT_VERSION = (2, 2)
 _MAX_DIGITS = 20
+#: The ends of the files of a segment are read together if it has at most so many.
+_MOST_EXPECTED = 32
 
 _T = TypeVar("_T")
 
@@ -87,7 +90,24 @@ class IndexFiles:
         ------
         MissingFileError, StorageError
         """
-        return self.paths.open_index_file(f"{self.folder}/{name}", self.base_id)
+        if self.keeps:
+            self._expect_files()
+        return self._source(name, self._sizes.get(name))
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        # Other clients may leave the sizes out.
+        return {file.path: file.size_bytes for file in self.segment.files if file.size_bytes}
+
+    def _source(self, name: str, size: int | None) -> ByteSource:
+        path = f"{self.folder}/{name}"
+        return self.paths.open_index_file(path, self.base_id, size, keep=self.keeps)
+
+    def _expect_files(self) -> None:
+        """Begin to read the ends of all remote files: a search mostly opens one after the other."""
+        if not self.locate("")[0].is_local and len(self.segment.files) <= _MOST_EXPECTED:
+            for name, size in self._sizes.items():
+                expect_tail(self._source(name, size))
 
     @contextmanager
     def opened(self, name: str) -> Iterator[DataFileReader]:

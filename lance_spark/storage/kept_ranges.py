@@ -1,0 +1,170 @@
+"""Short ranges of files that a process keeps: footers, page lists, tables of chunks, dictionaries.
+
+Data files, deletion files and files of indexes never change, and their names are never used again.
+So what one read has fetched serves all later reads of the process, by any dataset or task. Files of
+local disks are not kept: the operating system does that.
+
+A range can also be under way: `expect` has requested it, and readers that need it wait for this one
+request.
+
+Files are known by file system, path and size. The files that were used longest ago are dropped when
+all ranges have more than `default_bytes`: a 64th of the memory of the process, from 16 MiB to 64
+MiB. The environment variable `LANCE_SPARK_KEPT_MIB` sets another limit; 0 keeps nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lance_spark._forks import after_fork
+from lance_spark.storage.memory import process_memory
+from lance_spark.storage.scheduler import Request
+from lance_spark.storage.source import ByteRange, Bytes
+
+#: Longer ranges hold values, which are not read again as often. As long as the end of a file that
+#: is read when it is opened.
+MAX_LENGTH = 64 * 1024
+#: Most bytes of a small file that is read whole, as deletion files are, and its range.
+MAX_FILE = 1024 * 1024
+WHOLE = ByteRange(0, -1)
+#: The limit in MiB.
+LIMIT_VARIABLE = "LANCE_SPARK_KEPT_MIB"
+_SHARE = 64
+_LEAST_BYTES, _MOST_BYTES = 16 << 20, 64 << 20
+#: Bytes that a range takes besides its own.
+_OVERHEAD = 256
+#: Most expected ranges that wait for their first use.
+_MOST_UNUSED = 1 << 16
+
+
+def default_bytes() -> int:
+    """Return the limit in bytes."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if text.isdecimal():
+        return int(text) << 20
+    return min(max(process_memory() // _SHARE, _LEAST_BYTES), _MOST_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStats:
+    """What is kept, and how often it was used.
+
+    Attributes
+    ----------
+    files, nbytes : int
+        Files, and the bytes of their ranges.
+    hits, misses : int
+        Ranges that were there when a reader asked for them, and ranges that were not.
+    """
+
+    files: int = 0
+    nbytes: int = 0
+    hits: int = 0
+    misses: int = 0
+
+
+class KeptRanges:
+    """Ranges by file. Threads share it.
+
+    Parameters
+    ----------
+    max_bytes : int, optional
+        By default `default_bytes`.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._max_bytes = max_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all ranges, and replace the lock, which another thread may hold."""
+        self._lock = threading.Lock()
+        self._files: OrderedDict[Hashable, dict[ByteRange, Bytes]] = OrderedDict()
+        self._under_way: dict[tuple[Hashable, ByteRange], Request] = {}
+        self._unused: set[tuple[Hashable, ByteRange]] = set()
+        self._bytes = self._hits = self._misses = 0
+
+    def stats(self) -> KeptStats:
+        """Return the counts."""
+        with self._lock:
+            return KeptStats(len(self._files), self._bytes, self._hits, self._misses)
+
+    def expect(self, file: Hashable, byte_range: ByteRange, begin: Callable[[], Request]) -> None:
+        """Request a range of a file that is needed later, if it is neither kept nor under way."""
+        key = file, byte_range
+        with self._lock:
+            if key in self._under_way or byte_range in self._files.get(file, ()):
+                return
+            request = self._under_way[key] = begin()
+            self._unused.add(key)
+        request.add_done_callback(lambda _: self._arrived(key, request))
+
+    def is_first_use(self, file: Hashable, byte_range: ByteRange) -> bool:
+        """Return whether an expected range is used for the first time: this reader counts it."""
+        key = file, byte_range
+        with self._lock:
+            is_first = key in self._unused
+            self._unused.discard(key)
+            return is_first
+
+    def _arrived(self, key: tuple[Hashable, ByteRange], request: Request) -> None:
+        file, (offset, length) = key
+        is_complete = not request.cancelled() and request.exception() is None
+        if is_complete and (length < 0 or len(request.result()) == length):
+            self.put(file, ByteRange(offset, length), np.frombuffer(request.result(), np.uint8))
+        with self._lock:
+            # After `clear`, another request can have the place.
+            if self._under_way.get(key) is request:
+                del self._under_way[key]
+
+    def get(self, file: Hashable, byte_range: ByteRange) -> Bytes | Request | None:
+        """Return the bytes of a range of a file, or the request for them; None if neither."""
+        with self._lock:
+            request = self._under_way.get((file, byte_range))
+            if request is not None:
+                self._hits += 1
+                return request
+            ranges = self._files.get(file)
+            data = None if ranges is None else ranges.get(byte_range)
+            if data is None:
+                self._misses += 1
+            else:
+                self._hits += 1
+                self._files.move_to_end(file)
+            return data
+
+    def put(self, file: Hashable, byte_range: ByteRange, data: Bytes) -> None:
+        """Keep the bytes of a range, unless they are too many."""
+        if len(data) > (MAX_FILE if byte_range == WHOLE else MAX_LENGTH):
+            return
+        if self._max_bytes is None:
+            self._max_bytes = default_bytes()
+        if self._max_bytes <= 0:
+            return
+        if data.base is not None and not isinstance(data.base, bytes):
+            # A view would keep the whole answer of a store in memory.
+            data = np.frombuffer(data.tobytes(), np.uint8)
+        elif isinstance(data.base, bytes) and len(data.base) != len(data):
+            data = np.frombuffer(data.tobytes(), np.uint8)
+        with self._lock:
+            ranges = self._files.setdefault(file, {})
+            if byte_range in ranges:
+                return
+            ranges[byte_range] = data
+            self._files.move_to_end(file)
+            self._bytes += len(data) + _OVERHEAD
+            while self._bytes > self._max_bytes:
+                _, dropped = self._files.popitem(last=False)
+                self._bytes -= sum(len(part) + _OVERHEAD for part in dropped.values())
+                if len(self._unused) > _MOST_UNUSED:
+                    self._unused.clear()
+
+
+KEPT = KeptRanges()
+after_fork(KEPT.clear)

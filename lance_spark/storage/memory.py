@@ -1,0 +1,35 @@
+"""The memory that this process may use."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+#: Files with the limit of a container.
+_CONTAINER_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
+def process_memory() -> int:
+    """Return the bytes of memory that this process may use; 0 if unknown.
+
+    That is the least of the memory of the machine, the limit of its container, and the limit that
+    Spark sets for Python workers (`spark.executor.pyspark.memory`).
+    """
+    limits = []
+    with suppress(ValueError, OSError, AttributeError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for file in _CONTAINER_LIMITS:
+        # Without a limit, the file has the text "max".
+        with suppress(ValueError, OSError):
+            limits.append(int(Path(file).read_text()))
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            limits.append(soft)
+    return min(limits, default=0)
