@@ -24,25 +24,19 @@ from urllib.parse import urlsplit
 from lance_spark._forks import after_fork
 from lance_spark.errors import StorageError
 from lance_spark.storage import google, s3
+from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint
 from lance_spark.storage.errors import is_refusal, translated
 from lance_spark.storage.options.fsspec_options import CREDENTIALS, family_of
 from lance_spark.storage.renewal import RenewedArguments
-from lance_spark.storage.uri import AZURE_DOMAINS, Location
+from lance_spark.storage.status import is_not_understood
+from lance_spark.storage.uri import Location
 from lance_spark.storage.write import azure
 
-#: Domains of the clouds' own servers. Their behaviour is known, so they are not probed.
-_OWN_DOMAINS = {
-    "s3": ("amazonaws.com", "amazonaws.com.cn", "api.aws"),
-    "google": ("googleapis.com",),
-    "azure": AZURE_DOMAINS,
-}  # fmt: skip
 _CONNECT_SECONDS = 30.0
 #: Seconds without a byte of an answer after which a request fails.
 _SILENT_SECONDS = 120.0
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 _PROBE_FOLDER = "_transactions"
-#: Texts of stores for a request that they do not support.
-_UNSUPPORTED = ("not implemented", "notimplemented")
 
 
 class _Probes:
@@ -162,33 +156,6 @@ def _with_timeouts(fs: Any) -> Any:
     return fs
 
 
-def endpoint_of(scheme: str, fs: Any) -> str | None:
-    """Return the server of a file system, without possible secrets; None if it is unknown."""
-    family = family_of(scheme)
-    url: object = None
-    if family == "s3":
-        # The client of s3fs has resolved options, environment variables and profiles.
-        client = getattr(fs, "s3", None)
-        url = getattr(getattr(client, "meta", None), "endpoint_url", None)
-    elif family == "google":
-        url = getattr(fs, "_location", None)
-    elif family == "azure":
-        client = getattr(fs, "service_client", None)
-        host = getattr(client, "primary_hostname", None)
-        url = f"{getattr(client, 'scheme', 'https')}://{host}" if host else None
-    if not isinstance(url, str) or not url:
-        return None
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-
-
-def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
-    """Return whether a server belongs to the cloud that the scheme is named after."""
-    host = urlsplit(endpoint or "").hostname or ""
-    domains = _OWN_DOMAINS.get(family_of(scheme) or "", ())
-    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
-
-
 def _hadoop(location: Location, arguments: Mapping[str, Any]) -> Any:
     import fsspec
 
@@ -257,6 +224,7 @@ def check_conditional_put(
     name: str,
     put: Callable[[str, bytes], bool],
     put_bare: Callable[[str, bytes], bool],
+    write: Callable[[str, bytes], None],
     delete: Callable[[str], None],
 ) -> None:
     """Refuse a store that replaces an existing file in spite of the condition.
@@ -273,6 +241,8 @@ def check_conditional_put(
         did. Raises StorageError.
     put_bare : callable
         Does the same, but returns the plain answer of the store. Raises StorageError.
+    write : callable
+        Creates or replaces a file below the root. Raises StorageError.
     delete : callable
         Deletes a file. Raises StorageError.
 
@@ -288,7 +258,9 @@ def check_conditional_put(
     with _Probes.lock:
         honours = _Probes.results.get(bucket)
         if honours is None:
-            honours = _Probes.results[bucket] = _honours_condition(name, put, put_bare, delete)
+            honours = _Probes.results[bucket] = _honours_condition(
+                name, put, put_bare, write, delete
+            )
     if not honours:
         server_label = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
@@ -317,6 +289,7 @@ def _honours_condition(
     name: str,
     put: Callable[[str, bytes], bool],
     put_bare: Callable[[str, bytes], bool],
+    write: Callable[[str, bytes], None],
     delete: Callable[[str], None],
 ) -> bool:
     path = f"{_PROBE_FOLDER}/{uuid.uuid4()}.probe.txn"
@@ -328,7 +301,8 @@ def _honours_condition(
             # Only the plain answer counts: a repeated request could meet its own file.
             return not put_bare(path, b"second")
         except StorageError as error:
-            if any(text in str(error).lower() for text in _UNSUPPORTED):
+            if is_not_understood(error) and _succeeds(write, path):
+                # The store accepts the same put without the condition.
                 return False
             if is_refusal(error):
                 raise
@@ -341,3 +315,11 @@ def _honours_condition(
         # Otherwise cleanup finds it.
         with suppress(StorageError):
             delete(path)
+
+
+def _succeeds(write: Callable[[str, bytes], None], path: str) -> bool:
+    try:
+        write(path, b"third")
+    except StorageError:
+        return False
+    return True

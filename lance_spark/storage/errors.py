@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.client import responses
 from urllib.parse import quote, unquote
 
 from lance_spark.errors import LanceError, MissingFileError, StorageError
+from lance_spark.storage.status import advice_of, code_of, kind_of, status_of
 
 #: Parts of option names whose values are never shown.
 _SECRET = (
@@ -18,7 +20,11 @@ _SECRET = (
 _SHOWN = ("account_name", "account_host", "connection_timeout", "connection.ssl.enabled")
 #: Values of at most this length are not taken for secrets.
 _SHORT = 3
-_DENIED = (401, 403)
+#: What is missing, by the code of the answer, if that is not the file.
+_MISSING = {
+    "NoSuchBucket": "the bucket does not exist",
+    "ContainerNotFound": "the container does not exist",
+}
 #: Classes of errors that callers distinguish.
 _DISTINGUISHED = (
     FileExistsError,
@@ -48,36 +54,39 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
         yield
     except (LanceError, MemoryError):
         raise
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{name}: file not found") from _without_secrets(error, options)
-    except PermissionError as error:
-        raise StorageError(f"{name}: permission denied") from _without_secrets(error, options)
-    except OSError as error:
-        reason = scrub(error.strerror or str(error) or type(error).__name__, options)
-        if _is_denied(error):
-            raise StorageError(f"{name}: permission denied") from PermissionError(reason)
-        raise StorageError(f"{name}: {reason}") from _without_secrets(error, options)
     except Exception as error:
         # Every cloud library has its own root exception. None of them is a bug of the caller.
-        reason = f"{type(error).__name__}: {scrub(str(error), options)}"
-        if type(error).__name__ == "ResourceExistsError":
-            # Older releases of adlfs raise the exception of Azure's package for an existing file.
-            raise StorageError(f"{name}: {reason}") from FileExistsError(reason)
-        if _is_denied(error):
-            raise StorageError(f"{name}: permission denied") from PermissionError(reason)
-        raise StorageError(f"{name}: {reason}") from _without_secrets(error, options)
+        cause = _without_secrets(error, options)
+        kind, reason = kind_of(error), _reason(error, options)
+        if _contradicts(cause, kind):
+            # Callers look at the class of the cause.
+            new = (kind or OSError)(reason)
+            new.__cause__, cause = cause, new
+        if kind is FileNotFoundError:
+            missing = _MISSING.get(code_of(error), "file not found")
+            raise MissingFileError(f"{name}: {missing}") from cause
+        if kind is PermissionError:
+            reason = "permission denied"
+        advice = advice_of(error)
+        raise StorageError(f"{name}: {reason}{advice and f'; {advice}'}") from cause
 
 
-def _is_denied(error: Exception) -> bool:
-    """Return whether Azure or Google refused. Their packages do not raise PermissionError."""
-    cause: BaseException | None = error
-    while cause is not None:
-        # adlfs wraps the exceptions of Azure's package.
-        codes = getattr(cause, "status_code", None), getattr(cause, "code", None)
-        if codes[0] in _DENIED or codes[1] in _DENIED:
-            return True
-        cause = cause.__cause__
-    return type(error) is OSError and str(error).startswith("Forbidden:")
+def _reason(error: Exception, options: Mapping[str, object] | None) -> str:
+    status = status_of(error)
+    if isinstance(error, OSError):
+        code = code_of(error)
+        if status is not None and error.errno is not None and not (code and error.strerror):
+            # The body of the answer has no code or no text.
+            return f"the store answers {status} {code or responses.get(status, '')}".rstrip()
+        return scrub(error.strerror or str(error) or type(error).__name__, options)
+    return f"{type(error).__name__}: {scrub(str(error), options)}"
+
+
+def _contradicts(error: Exception, kind: type[OSError] | None) -> bool:
+    """Return whether the class of an exception says something else than the answer."""
+    if kind is None:
+        return isinstance(error, FileExistsError | FileNotFoundError | PermissionError)
+    return not isinstance(error, kind)
 
 
 def _without_secrets(error: Exception, options: Mapping[str, object] | None) -> Exception:
@@ -97,11 +106,12 @@ def _without_secrets(error: Exception, options: Mapping[str, object] | None) -> 
     text = scrub(str(error), options)
     cls = next((cls for cls in _DISTINGUISHED if isinstance(error, cls)), None)
     clean = OSError(f"{type(error).__name__}: {text}") if cls is None else cls(text)
-    # These attributes decide whether a request is repeated.
-    for name in ("status", "code", "status_code", "errno"):
-        number = getattr(error, name, None)
-        if isinstance(number, int):
-            setattr(clean, name, number)
+    # These attributes decide what the error means, and whether a request is repeated.
+    status, code, number = status_of(error), code_of(error), getattr(error, "errno", None)
+    if status is not None:
+        clean.status, clean.error_code = status, scrub(code, options)  # type: ignore[attr-defined]
+    if isinstance(number, int):
+        clean.errno = number
     return clean
 
 

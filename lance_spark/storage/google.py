@@ -212,8 +212,9 @@ class GoogleOutput(PartsOutput):
             try:
                 validate_response(answer.status, content, url.partition("?")[0])
             except Exception as error:
-                # gcsfs drops the headers, `Retry-After` among them.
+                # gcsfs drops the headers, `Retry-After` among them, and often the status.
                 error.headers = answer.headers  # type: ignore[attr-defined]
+                error.status = answer.status  # type: ignore[attr-defined]
                 raise
             return _Answer(answer.status, answer.headers)
 

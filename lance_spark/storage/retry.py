@@ -35,7 +35,7 @@ import datetime
 import errno
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -43,6 +43,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from lance_spark.errors import InvalidOptionError, StorageError
 from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.status import causes, code_of, is_conflict, kind_of, status_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -276,9 +277,13 @@ def is_transient(error: BaseException) -> bool:
     """
     if isinstance(error, _LASTING):
         return False
-    chain = list(_chain(error))
+    chain = list(causes(error))
     if any(_has_class(cause, _LASTING_CLASSES) for cause in chain):
         return False
+    if kind_of(error) is not None:
+        return False
+    if status_of(error) in _STATUSES or code_of(error) in _CODES or is_conflict(error):
+        return True
     return any(_is_transient(cause) for cause in chain)
 
 
@@ -286,22 +291,12 @@ def is_beyond_end(answer: object) -> bool:
     """Return whether a store answers that a range begins after the end of the file (416)."""
     if not isinstance(answer, Exception):
         return False
-    for cause in _chain(answer):
-        response = getattr(cause, "response", None)
-        if isinstance(response, Mapping):
-            # An error of botocore.
-            if (response.get("Error") or {}).get("Code") == "InvalidRange":
-                return True
-        elif any(
-            str(getattr(cause, name, "")) == "416" for name in ("status", "code", "status_code")
-        ):
-            return True
-    return False
+    return status_of(answer) == 416 or code_of(answer) == "InvalidRange"
 
 
 def retry_after(error: BaseException) -> float:
     """Return the seconds of the header `Retry-After`; 0 without it or if the package drops it."""
-    for cause in _chain(error):
+    for cause in causes(error):
         response = getattr(cause, "response", None)
         if isinstance(response, Mapping):
             # An error of botocore.
@@ -331,37 +326,13 @@ def protocols(fs: Any) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    for _ in range(8):
-        if cause is None:
-            return
-        yield cause
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-
-
 def _is_transient(error: BaseException) -> bool:
     if isinstance(error, ConnectionError | TimeoutError) or _has_class(error, _TRANSIENT_CLASSES):
         return True
     if isinstance(error, OSError) and error.errno in _ERRNOS:
         return True
-    if getattr(error, "retryable", None) is True:
-        # Errors of Google's authentication.
-        return True
-    response = getattr(error, "response", None)
-    if isinstance(response, Mapping):
-        # An error of botocore.
-        code = (response.get("Error") or {}).get("Code")
-        status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
-        return code in _CODES or status in _STATUSES
-    # An error of aiohttp, gcsfs or Azure's library.
-    for name in ("status", "code", "status_code"):
-        number = getattr(error, name, None)
-        if isinstance(number, str) and number.isdecimal() and number.isascii():
-            number = int(number)
-        if isinstance(number, int) and number in _STATUSES:
-            return True
-    return False
+    # Errors of Google's authentication.
+    return getattr(error, "retryable", None) is True
 
 
 def _has_class(error: BaseException, names: frozenset[str]) -> bool:

@@ -19,18 +19,26 @@ cannot abort; a lifecycle rule of the bucket (`AbortIncompleteMultipartUpload`) 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
+from lance_spark.storage.endpoints import is_own_endpoint
+from lance_spark.storage.options.option_setters import CHECKSUM_SETTINGS
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
+from lance_spark.storage.status import ADVICE, is_missing
 from lance_spark.storage.write.multipart import PartsOutput
 
 #: Most entries of one page of a listing.
 _PAGE = 1000
+#: Statuses of servers that do not know the checksum of a request, or miss it.
+_ABOUT_CHECKSUMS = frozenset({400, 401, 403, 411, 501})
+_CHECKSUM = re.compile("checksum|content-?md5", re.IGNORECASE)
 
 
 def is_s3(fs: Any) -> bool:
@@ -47,10 +55,12 @@ def single_tries(arguments: Mapping[str, Any], connections: int) -> dict[str, An
     return {**arguments, "config_kwargs": config}
 
 
-def without_expectation(fs: Any) -> None:
-    """Remove the header `Expect: 100-continue` from puts.
+def prepare(fs: Any) -> None:
+    """Make the client of s3fs, whenever it makes one, as this package and the server need it.
 
-    With it, aiohttp waits without a timeout for the answer of the server.
+    - Without the header `Expect: 100-continue` on puts: with it, aiohttp waits without a timeout
+      for the answer of the server.
+    - Without checksums that a server other than Amazon's may not know, unless the user set them.
     """
     if "set_session" in vars(fs):
         return
@@ -60,10 +70,46 @@ def without_expectation(fs: Any) -> None:
         from botocore.handlers import add_expect_header
 
         client = await original(*args, **kwargs)
-        client.meta.events.unregister("before-call.s3", add_expect_header)
+        if not hasattr(client, "is_prepared"):
+            client.is_prepared = True
+            client.meta.events.unregister("before-call.s3", add_expect_header)
+            if not is_own_endpoint("s3", client.meta.endpoint_url):
+                _spare_checksums(client, fs)
+                client.meta.events.register("after-call.s3", _advise)
         return client
 
     fs.set_session = set_session
+
+
+def _spare_checksums(client: Any, fs: Any) -> None:
+    """Send and verify checksums only where the protocol requires them.
+
+    By default, botocore adds a checksum to each put, over TLS as a trailer of a body in chunks.
+    Many servers refuse that. Without it, the signature covers the bytes of the body, also over TLS.
+    """
+    given = {**fs.session.get_scoped_config(), **(fs.config_kwargs or {})}
+    for name in CHECKSUM_SETTINGS:
+        # Releases of botocore before 1.36 have no such setting, and send no such checksums.
+        is_set = name in given or f"AWS_{name}".upper() in os.environ
+        if not is_set and hasattr(client.meta.config, name):
+            setattr(client.meta.config, name, "when_required")
+
+
+def _advise(http_response: Any, parsed: Any, context: Any, **_: Any) -> None:
+    """Add to the error of a server what its checksums may have to do with it."""
+    if http_response.status_code not in _ABOUT_CHECKSUMS or "Error" not in parsed:
+        return
+    name = CHECKSUM_SETTINGS[0]
+    if (context.get("checksum") or {}).get("request_algorithm"):
+        parsed["Error"][ADVICE] = (
+            "the request had a checksum, which this server may not know: set the storage option "
+            f"aws_{name} to when_required"
+        )
+    elif _CHECKSUM.search(str(parsed["Error"].get("Message"))):
+        parsed["Error"][ADVICE] = (
+            "the request had no checksum, which this server may want: set the storage option "
+            f"aws_{name} to when_supported"
+        )
 
 
 def renew(fs: Any, arguments: RenewedArguments) -> None:
@@ -218,15 +264,16 @@ class S3Output(PartsOutput):
             try:
                 self._fs.call_s3("complete_multipart_upload", **self._object, **arguments)
                 return
-            except FileNotFoundError:
+            except Exception as error:
+                failure = error
+            if is_missing(failure):
                 # An earlier request, whose answer was lost, has completed the upload.
                 if self._retries.call(size_of, self._fs, self._path) != self._written:
-                    raise
+                    raise failure
                 return
-            except Exception as error:
-                pause = tries.wait_after(error)
-                if pause is None:
-                    raise
+            pause = tries.wait_after(failure)
+            if pause is None:
+                raise failure
             time.sleep(pause)
 
     def _discard(self) -> None:

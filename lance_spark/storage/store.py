@@ -40,7 +40,7 @@ from lance_spark.storage.remote import (
 )
 from lance_spark.storage.renewal import RenewedArguments, credentials_of, merged
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
-from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
+from lance_spark.storage.s3 import is_s3, prepare, single_tries
 from lance_spark.storage.scheduler import Group, Request, Scheduler
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, check_root, escaped, parse_uri
@@ -121,7 +121,7 @@ class ObjectStore(Folders):
         fs = connect(self._objects, client_options, self._secrets)
         if is_s3(fs):
             fs.retries = 1
-            without_expectation(fs)
+            prepare(fs)
         return fs
 
     @classmethod
@@ -538,7 +538,9 @@ class ObjectStore(Folders):
                 place = (self.scheme, self._fs, self.object_uri)
                 # Packages of stores validate some options only when they connect.
                 with translated(self.display, self._secrets):
-                    check_conditional_put(*place, self.display, put, bare, self._delete_one)
+                    check_conditional_put(
+                        *place, self.display, put, bare, self.write_bytes, self._delete_one
+                    )
             self._handler = handler
         return self._handler
 

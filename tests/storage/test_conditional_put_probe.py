@@ -18,7 +18,7 @@ from werkzeug.serving import make_server
 import lance_spark
 from lance_spark.errors import StorageError
 from lance_spark.storage import connect
-from lance_spark.storage.connect import is_own_endpoint
+from lance_spark.storage.endpoints import is_own_endpoint
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores import gcs
 from tests.support.stores.aws import BUCKET, Aws

@@ -31,6 +31,7 @@ from lance_spark.storage import local
 from lance_spark.storage.errors import scrub, translated
 from lance_spark.storage.remote import read_whole
 from lance_spark.storage.retry import Retries, seen_whole
+from lance_spark.storage.s3 import is_s3
 
 #: A full disk, a full quota, and a file system that cannot be written.
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -179,9 +180,12 @@ class ConditionalPut:
         self._retries = Retries.of({}, fs) if retries is None else retries
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
+        # s3fs would send longer data in parts. Some servers honour the condition of a put, but not
+        # that of the last request of an upload, and only the put is probed.
+        whole = {"chunksize": len(data) + 1} if is_s3(self._fs) else {}
         try:
             with translated(path, self._secrets):
-                self._fs.pipe_file(path, data, **self._condition)
+                self._fs.pipe_file(path, data, **self._condition, **whole)
         except StorageError as error:
             if isinstance(error.__cause__, FileExistsError):
                 return False

@@ -31,6 +31,9 @@ ALLOW_HTTP, AZURE_ENDPOINT, AZURE_EMULATOR, AZURE_FABRIC, REGION, SCHEMELESS = (
     " endpoint without scheme",
 )  # fmt: skip
 
+#: Settings of botocore, and options, about checksums of requests and of answers.
+CHECKSUM_SETTINGS = ("request_checksum_calculation", "response_checksum_validation")
+
 
 def parse_flag(name: str, value: str) -> bool:
     """Read `true` or `false`.
@@ -135,6 +138,18 @@ def _credentials_provider(target: dict[str, Any], value: str) -> None:
             "AnonymousAWSCredentialsProvider; set aws_access_key_id and aws_secret_access_key, or "
             "remove the option to use the credentials of the environment"
         )
+
+
+def _checksums(name: str) -> OptionSetter:
+    def set_item(target: dict[str, Any], value: str) -> None:
+        text = value.strip().lower()
+        if text not in ("when_required", "when_supported"):
+            raise InvalidOptionError(
+                f"storage option {name}: must be one of when_required and when_supported"
+            )
+        into("config_kwargs", name)(target, text)
+
+    return set_item
 
 
 def _unsigned(target: dict[str, Any], value: str) -> None:
@@ -244,6 +259,7 @@ S3: dict[str, OptionSetter] = {
     "virtual_hosted_style_request": _virtual_hosted,
     "unsigned_payload": _unsigned,
     "checksum_algorithm": ignore,
+    **{name: _checksums(name) for name in CHECKSUM_SETTINGS},
     "s3_express": ignore,
     "imdsv1_fallback": ignore,
     "disable_tagging": ignore,

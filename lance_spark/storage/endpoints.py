@@ -1,0 +1,43 @@
+"""The servers of stores: their addresses, and whether they are the clouds' own."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.uri import AZURE_DOMAINS
+
+#: Domains of the clouds' own servers. Their behaviour is known, so they are not probed.
+_OWN_DOMAINS = {
+    "s3": ("amazonaws.com", "amazonaws.com.cn", "api.aws"),
+    "google": ("googleapis.com",),
+    "azure": AZURE_DOMAINS,
+}  # fmt: skip
+
+
+def endpoint_of(scheme: str, fs: Any) -> str | None:
+    """Return the server of a file system, without possible secrets; None if it is unknown."""
+    family = family_of(scheme)
+    url: object = None
+    if family == "s3":
+        # The client of s3fs has resolved options, environment variables and profiles.
+        client = getattr(fs, "s3", None)
+        url = getattr(getattr(client, "meta", None), "endpoint_url", None)
+    elif family == "google":
+        url = getattr(fs, "_location", None)
+    elif family == "azure":
+        client = getattr(fs, "service_client", None)
+        host = getattr(client, "primary_hostname", None)
+        url = f"{getattr(client, 'scheme', 'https')}://{host}" if host else None
+    if not isinstance(url, str) or not url:
+        return None
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
+    """Return whether a server belongs to the cloud that the scheme is named after."""
+    host = urlsplit(endpoint or "").hostname or ""
+    domains = _OWN_DOMAINS.get(family_of(scheme) or "", ())
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
