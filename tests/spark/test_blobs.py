@@ -146,6 +146,82 @@ def test_blob_descriptions_are_not_blobs(
     assert content(tmp_path / "t.lance") == expected()
 
 
+def test_structs_of_the_table_are_not_descriptors(
+    read: Read, write: Write, spark: Any, tmp_path: Path
+) -> None:
+    """A column has the type of descriptors. Spark drops the mark of descriptors in casts to it."""
+    catalog = TestCatalog.of(spark, "no_descriptors", tmp_path)
+    frame = spark.range(1, 4).selectExpr("id", "cast('blob' as binary) AS b")
+    write(frame, data_storage_version="2.2", **{"b.lance.encoding": "blob"})
+    described = read(blob_handling="blobs_descriptions").withColumnRenamed("b", "p")
+    plain = "cast(0 AS smallint) AS kind, id AS position, id AS size, id AS blob_id, '' AS blob_uri"
+    ours = spark.range(11, 14).selectExpr("id", f"struct({plain}) AS p")
+    assert ours.schema["p"].dataType.fieldNames() == described.schema["p"].dataType.fieldNames()
+    ours.createOrReplaceTempView("ours")
+    described.createOrReplaceTempView("described")
+    both = ours.union(described)
+    both.createOrReplaceTempView("both")
+    catalog.run(["CREATE TABLE CAT.own AS TABLE ours"])
+    path = catalog.pylance("own").uri
+    table = LanceTable.forPath(spark, path).alias("t")
+    before = catalog.pylance("own").version
+    shape = described.schema["p"].dataType.simpleString()
+    given = spark.read.schema(f"id bigint, b {shape}").format("lance")
+    given = given.option("blob_handling", "all_descriptions").load(str(tmp_path / "t.lance"))
+    change = "MERGE INTO CAT.own t USING described AS s ON t.id = s.id + 10 WHEN MATCHED THEN"
+
+    def merge(rows: Any, value: str) -> Callable[[], Any]:
+        found = table.merge(rows, "t.id = source.id + 10")
+        return found.whenMatchedUpdate(set={"p": value}).execute
+
+    refused: list[str | Callable[[], Any]] = [
+        "INSERT INTO CAT.own TABLE described",
+        "INSERT INTO CAT.own BY NAME SELECT p, id FROM described",
+        "INSERT OVERWRITE CAT.own SELECT id, coalesce(ours.p, d.p) FROM described d "
+        "LEFT JOIN ours USING (id)",
+        f"INSERT INTO CAT.own SELECT id, CAST(p AS {shape}) FROM described",
+        "INSERT INTO CAT.own WITH x AS (TABLE both) SELECT id, max(p) FROM x GROUP BY id",
+        "INSERT INTO CAT.own SELECT 0, explode(collect_list(p)) FROM both",
+        f"{change} UPDATE SET p = s.p",
+        f"{change} UPDATE SET p = coalesce(t.p, s.p)",
+        "UPDATE CAT.own SET p = (SELECT max(p) FROM described)",
+        "CREATE TABLE CAT.u AS TABLE both",
+        lambda: (
+            described.mapInPandas(lambda rows: rows, ours.schema)
+            .writeTo(f"{catalog.name}.own")
+            .append()
+        ),
+        lambda: write(both, path=path),
+        merge(described, "source.p"),
+        merge(both, "coalesce(t.p, source.p)"),
+        lambda: table.update(set={"p": "(SELECT max(p) FROM both)"}),
+        lambda: table.updateColumnsFrom(both, "id"),
+        lambda: table.addColumnsFrom(both.withColumnRenamed("p", "q"), "id"),
+        lambda: table.replaceWhere(both, "id > 0"),
+        given.collect,
+    ]
+    for each in refused:
+        with pytest.raises(Exception, match="descriptors of blobs"):
+            catalog.sql(each) if isinstance(each, str) else each()
+    assert catalog.pylance("own").version == before
+    assert not (tmp_path / "u.lance").exists()
+    # Values of users, beside descriptors, and numbers out of descriptors are data.
+    catalog.run(
+        [
+            "INSERT INTO CAT.own BY NAME SELECT ours.p, ours.id FROM ours JOIN described d "
+            "ON d.id + 10 = ours.id",
+            f"{change} UPDATE SET id = t.id + s.p.size - 4",
+            "MERGE INTO CAT.own t USING (SELECT o.*, d.p AS q FROM ours o JOIN described d "
+            "ON d.id + 10 = o.id) s ON s.id = t.id WHEN MATCHED THEN UPDATE SET p = s.p "
+            "WHEN NOT MATCHED THEN INSERT (id, p) VALUES (s.id, s.p)",
+            "CREATE TABLE CAT.sizes AS SELECT id, struct(id AS row, p.size) AS s FROM described",
+        ]
+    )
+    merge(ours.selectExpr("id - 10 AS id", "p"), "source.p")()
+    assert catalog.sql("SELECT count(*) FROM CAT.own WHERE id = p.position") == [(6,)]
+    assert catalog.sql("SELECT sum(s.size) FROM CAT.sizes") == [(12,)]
+
+
 def test_every_copy_has_the_bytes(spark: Any, frame: Any, tmp_path: Path) -> None:
     catalog = TestCatalog.of(spark, "copies", tmp_path)
     source, rows = tmp_path / "source.lance", expected()

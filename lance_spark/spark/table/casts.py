@@ -13,7 +13,7 @@ from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.field import Field
 from lance_spark.spark.read.projection import find
-from lance_spark.spark.types.mapping import spark_type_of
+from lance_spark.spark.types.mapping import refuse_descriptors, spark_type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -40,8 +40,9 @@ def cast_to_field(value: Column, source: DataType, field: Field, by_name: bool) 
     Raises
     ------
     SchemaMismatchError
-        Children of a struct have other names, and must not.
+        Children of a struct have other names, and must not. Or the values are descriptors of blobs.
     """
+    refuse_descriptors(source, field.name)
     if has_blobs(field):
         return value
     target = spark_type_of(field.to_arrow())

@@ -14,7 +14,7 @@ the other metadata of fields.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -48,12 +48,17 @@ from lance_spark.spark.types.recorded import (
     without_char_varchar,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
 #: Marks of a column that also hold for its elements, or for the values of its maps.
 _OF_ELEMENTS = (FLOAT16, LARGE_STRING, LARGE_BINARY)
 _OF_VALUES = (VECTOR_SIZE, FLOAT16)
 _BLOB_PREFIX = b"lance-encoding:blob"
 #: In the metadata of the fields of a descriptor of a blob, so that it goes wherever the value goes.
 _DESCRIPTOR = "lance.blob.descriptor"
+#: In the metadata of a column that a job writes: the name of the column of the table.
+_WRITTEN = "lance.written"
 
 MAX_PRECISION = 38
 
@@ -350,9 +355,63 @@ def _field_type(field: pa.Field, column: str) -> spark.DataType:
     return dtype
 
 
+def refuse_descriptors(dtype: spark.DataType, column: str) -> None:
+    """Refuse to write values of a type that is, or holds, that of descriptors of blobs.
+
+    A cast drops the mark of the type, so this has to be called before. Where Spark drops it in
+    expressions of the user, `DescriptorCheck.java` finds the descriptors; see `written_as`.
+
+    Parameters
+    ----------
+    column : str
+        Name of the column in the error.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    if isinstance(dtype, spark.StructType):
+        _refuse_descriptor(dtype, column)
+        for field in dtype:
+            refuse_descriptors(field.dataType, f"{column}.{field.name}")
+    elif isinstance(dtype, spark.ArrayType):
+        refuse_descriptors(dtype.elementType, f"{column}.element")
+    elif isinstance(dtype, spark.MapType):
+        refuse_descriptors(dtype.keyType, f"{column}.key")
+        refuse_descriptors(dtype.valueType, f"{column}.value")
+
+
+def written_as(value: Column, name: str, column: str) -> Column:
+    """Return a value under a name, for a job that writes it to a column of the table."""
+    return value.alias(name, metadata={_WRITTEN: column})
+
+
+def check_descriptors(dtype: spark.DataType, column: str, table: str) -> None:
+    """Refuse the type that a user gives descriptors of blobs in a read, if it lacks their mark.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    if isinstance(dtype, spark.StructType) and any(_DESCRIPTOR not in f.metadata for f in dtype):
+        raise SchemaMismatchError(
+            f"table {table}: the schema of the read gives the type of column {column}, which has "
+            "descriptors of blobs: leave the schema out, or read bytes with "
+            "blob_handling=all_binary"
+        )
+
+
 def _is_descriptor(dtype: spark.StructType) -> bool:
     """Return whether a type is that of the descriptors of blobs, which have no bytes."""
     return is_description(dtype.names) and all(_DESCRIPTOR in field.metadata for field in dtype)
+
+
+def _refuse_descriptor(dtype: spark.StructType, column: str) -> None:
+    if _is_descriptor(dtype):
+        raise SchemaMismatchError(
+            f"column {column} has descriptors of blobs without their bytes, which cannot be "
+            "written: read it with blob_handling=all_binary, the default"
+        )
 
 
 def _spark_metadata(field: pa.Field, dtype: spark.DataType) -> dict[str, Any]:
@@ -547,11 +606,7 @@ def _arrow_type(
         size = _size(marks, VECTOR_SIZE, column)
         return pa.list_(item) if size is None else pa.list_(item, size)
     if isinstance(data_type, spark.StructType):
-        if _is_descriptor(data_type):
-            raise SchemaMismatchError(
-                f"column {column} has descriptors of blobs without their bytes, which cannot be "
-                "written: read it with blob_handling=all_binary, the default"
-            )
+        _refuse_descriptor(data_type, column)
         names = data_type.names
         if len(set(names)) != len(names):
             raise SchemaMismatchError(

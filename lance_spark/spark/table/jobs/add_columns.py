@@ -48,7 +48,7 @@ from lance_spark.spark.table.jobs.rewrite_columns import (
     write_in_order,
     write_sorted,
 )
-from lance_spark.spark.types.mapping import to_arrow_schema
+from lance_spark.spark.types.mapping import to_arrow_schema, written_as
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.rows.ids import check_names
 
@@ -88,10 +88,9 @@ def add_expressions(
     check_new_columns(table, columns)
     named = named_columns(dataset, *expressions.values())
     read = resolve_columns(handle, dataset, named, *columns.values(), labels=labels)
-    selection: list[str | Column] = [ROW_ADDRESS.name]
-    selection += (column.alias(name) for name, column in columns.items())
+    selection = [column.alias(name) for name, column in columns.items()]
     with analysis_errors("new columns"):
-        types = frame(handle, dataset, read).select(*selection).schema
+        types = frame(handle, dataset, read).select(ROW_ADDRESS.name, *selection).schema
     schema = _new_schema(table, types, metadata, nullable)
     is_sorted = has_windows(*expressions.values())
     by_row = not (is_sorted or any(map(_SUBQUERY.search, map(str, expressions.values()))))
@@ -99,7 +98,8 @@ def add_expressions(
     missing = _missing_fragments(table, computation)
     if missing:
         rows = frame(handle, dataset, read, fragments=missing, whole_fragments=not is_sorted)
-        rows = rows.select(*selection)
+        written = (written_as(column, name, name) for name, column in columns.items())
+        rows = rows.select(ROW_ADDRESS.name, *written)
         work = WriteColumns(snapshot_of(table), schema, job.tag)
         if is_sorted:
             files = write_sorted(job, work, rows, missing)
@@ -214,7 +214,10 @@ def join_by_key(
     )
     source_values = source.select(
         *(source[name].alias(_SOURCE_KEY.format(i)) for i, name in enumerate(key)),
-        *(value.alias(_SOURCE_VALUE.format(i)) for i, value in enumerate(values.values())),
+        *(
+            written_as(value, _SOURCE_VALUE.format(i), name)
+            for i, (name, value) in enumerate(values.items())
+        ),
         F.lit(True).alias(_MATCHED),
     )
     conditions = [

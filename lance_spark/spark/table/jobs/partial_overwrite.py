@@ -41,6 +41,7 @@ from lance_spark.spark.table.dataframes import (
     with_defaults,
 )
 from lance_spark.spark.table.jobs.find_rows import STEP, select_rows
+from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.write.input import BackgroundWriter, InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
@@ -197,7 +198,8 @@ def with_condition(
         ).alias(field.name)
         for field in fields
     ]
-    rows = source.toDF(*new.values()).select(*new.values(), *columns)
+    written = [written_as(F.col(new_name), new_name, name) for name, new_name in new.items()]
+    rows = source.toDF(*new.values()).select(*written, *columns)
     if handle.alias_name is not None:
         rows = rows.alias(handle.alias_name)
     shown = tuple(field.name for field in fields)

@@ -42,6 +42,7 @@ from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows
 from lance_spark.spark.table.jobs.find_rows import STEP, addresses_of, find_rows
 from lance_spark.spark.table.jobs.rewrite_columns import rewrite_columns
 from lance_spark.spark.table.merge.clauses import assigned_columns
+from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.write.input import InputConverter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -228,7 +229,7 @@ def new_values(
         ]
     else:
         values = list(map(cast_to, values, fields))
-    return rows.select(ROW_ADDRESS.name, *map(_aliased, values, names))
+    return rows.select(ROW_ADDRESS.name, *map(written_as, values, names, assigned))
 
 
 def _aliased(value: Column, name: str) -> Column:

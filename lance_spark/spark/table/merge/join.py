@@ -28,6 +28,7 @@ from lance_spark.spark.quoting import quoted
 from lance_spark.spark.table.casts import cast_to_field
 from lance_spark.spark.table.dataframes import analysis_errors, frame, named_columns, to_column
 from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Clause, Rows
+from lance_spark.spark.types.mapping import written_as
 from lance_spark.spark.types.recorded import text_limit
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ class Join:
             by_name = clauses[number].takes_all
             cast = cast_to_field(value, source.dataType, fields[name], by_name)
             added.append(_CLAUSE_VALUE.format(number, names.index(name)))
-            columns.append(F.when(F.col(applied) == number, cast).alias(added[-1]))
+            columns.append(written_as(F.when(F.col(applied) == number, cast), added[-1], name))
         added.append(applied)
         return rows.select("*", *columns)
 

@@ -7,7 +7,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.SparkSessionExtensions;
-import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.SparkSession;
 import scala.collection.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -41,6 +40,7 @@ public class Extension extends AbstractFunction1 {
     target.injectTableFunction(ChangesFunction.description());
     SearchFunction.addTo(target);
     target.injectCheckRule(new FunctionsOfSession());
+    target.injectCheckRule(new DescriptorCheckOfSession());
     target.injectResolutionRule(new ReplacedRowsOfSession());
     target.injectPostHocResolutionRule(new RandomValuesOfSession());
     target.injectResolutionRule(new StreamedTextOfSession());
@@ -82,6 +82,7 @@ public class Extension extends AbstractFunction1 {
         MissingColumnsRule.addTo((SparkSession) session);
       }
       addRule((SparkSession) session, "postHocResolutionRules", new CharKeys());
+      addRule((SparkSession) session, "extendedCheckRules", new DescriptorCheck());
       if (Versions.joinsNearest()) {
         addRule((SparkSession) session, "postHocResolutionRules", new NearestJoinRule());
       }
@@ -90,12 +91,12 @@ public class Extension extends AbstractFunction1 {
   }
 
   /**
-   * Adds a rule to a session that runs already, whose analyzer does not ask for new rules. If it
-   * cannot be added, Spark leaves out what the rule does.
+   * Adds a rule, or a check, to a session that runs already, whose analyzer does not ask for new
+   * ones. If it cannot be added, Spark leaves out what the rule does.
    *
    * @param name the field of the analyzer with rules of this kind
    */
-  static void addRule(SparkSession session, String name, Rule rule) {
+  static void addRule(SparkSession session, String name, Object rule) {
     try {
       List rules = rules(session, name);
       for (int i = 0; i < rules.size(); i++) {
@@ -180,6 +181,12 @@ public class Extension extends AbstractFunction1 {
         Log.leftToSpark("functions", e);
       }
       return new NoCheck();
+    }
+  }
+
+  public static class DescriptorCheckOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new DescriptorCheck();
     }
   }
 
