@@ -20,7 +20,8 @@ export SOAK_MINUTES ?= 4
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+PARALLEL := -q -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest $(PARALLEL)
 
 test: java $(VENV)/.test
 	$(PYTEST) --durations=40 --durations-min=5 tests
@@ -68,13 +69,14 @@ soak: java $(VENV)/.test
 fuzz: $(VENV)/.fuzz
 	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),60) $(TARGETS)
 
-# The tests that need Spark on every minor version of it, each in an environment that is thrown away.
+# The tests that start Spark on every minor version of it, each in an environment that is thrown away.
 test-pyspark: java
 	@failed=; for version in $(PYSPARKS); do \
 	  echo "pyspark $$version"; env=build/pyspark-$$version; rm -rf $$env; \
 	  $(PYTHON) -m venv $$env && \
 	  $$env/bin/python -m pip install -q -e '.[test]' "pyspark==$$version.*" && \
-	  PYSPARK_PYTHON=$(CURDIR)/$$env/bin/python $$env/bin/python -m pytest -q tests/spark || \
+	  PYSPARK_PYTHON=$(CURDIR)/$$env/bin/python $$env/bin/python -m pytest $(PARALLEL) \
+	    tests/spark tests/test_examples.py || \
 	  failed="$$failed $$version"; \
 	  rm -rf $$env; \
 	done; \
