@@ -107,14 +107,12 @@ class RemoteSource:
 
     def expect(self, byte_range: ByteRange) -> None:
         """Begin to fetch a short range inside the file that is read later; see `kept_ranges`."""
-        start, stop = byte_range.offset, byte_range.offset + byte_range.length
         if self._key is None or not byte_range.length:
             return
-        KEPT.expect(
-            self._key,
-            byte_range,
-            lambda: self.begin(self.group(), [(start, stop)], ahead=True)[0],
-        )
+        stop = byte_range.offset + byte_range.length
+        request = Request(self.group(), self._path, byte_range.offset, stop)
+        if KEPT.expect(self._key, byte_range, request):
+            self._scheduler.send([request], ahead=True)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Fetch the ranges: neighbours are merged, and reads run in parallel where possible.

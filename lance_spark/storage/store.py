@@ -331,13 +331,10 @@ class ObjectStore(Folders):
             return
         full = self._full(path)
         # Without a start, s3fs requests the size first.
-        part = (0, None) if is_s3(self._fs) else (None, None)
-        scheduler, group = self._scheduler, Group(self._retries)
-        KEPT.expect(
-            file_key(self._fs, full, None),
-            WHOLE,
-            lambda: scheduler.submit(group, full, [part], ahead=True)[0],
-        )
+        start = 0 if is_s3(self._fs) else None
+        request = Request(Group(self._retries), full, start, None)
+        if KEPT.expect(file_key(self._fs, full, None), WHOLE, request):
+            self._scheduler.send([request], ahead=True)
 
     @property
     def _scheduler(self) -> Scheduler:
