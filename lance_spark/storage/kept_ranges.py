@@ -106,6 +106,12 @@ class KeptRanges:
         request.add_done_callback(lambda _: self._arrived(key, request))
         return True
 
+    def forget(self, file: Hashable) -> None:
+        """Drop the ranges of a file, which may have arrived damaged."""
+        with self._lock:
+            dropped = self._files.pop(file, {})
+            self._bytes -= sum(len(part) + _OVERHEAD for part in dropped.values())
+
     def is_first_use(self, file: Hashable, byte_range: ByteRange) -> bool:
         """Return whether an expected range is used for the first time: this reader counts it."""
         key = file, byte_range

@@ -233,6 +233,11 @@ class RemoteSource:
         edges = [read.start + size * index // count for index in range(count + 1)]
         return list(pairwise(edges))
 
+    def forget(self) -> None:
+        """Drop what the process has kept of the file, which may have arrived damaged."""
+        if self._key is not None:
+            KEPT.forget(self._key)
+
     def close(self) -> None:
         """Release the last reads."""
         self._merged.clear()

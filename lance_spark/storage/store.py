@@ -325,6 +325,11 @@ class ObjectStore(Folders):
         KEPT.put(key, WHOLE, np.frombuffer(data, np.uint8))
         return data
 
+    def forget_kept(self, path: str) -> None:
+        """Drop what the process has kept of a small file, which may have arrived damaged."""
+        if self._fs is not None:
+            KEPT.forget(file_key(self._fs, self._full(path), None))
+
     def expect_kept(self, path: str) -> None:
         """Begin to read a small file of a remote store that `read_kept` returns later."""
         if self._fs is None:
