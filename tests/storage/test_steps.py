@@ -22,32 +22,30 @@ from tests.support.stores.proxy import FaultProxy, spoiling
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "requests.md"
 #: Seconds that each request takes at least. Requests of one step begin within it.
-DELAY = 0.25
+DELAY = 0.1
 FRAGMENTS = 6
 ROWS = 20_000
-_ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \| (?P<again>\d+) \|")
+_ROW = re.compile(r"\| (?P<what>[^|]+) \| (?P<steps>\d+) \| (?P<again>\d+) \| (?P<more>\d+) \|")
 
 
-def budget() -> dict[str, tuple[int, int]]:
-    """Most steps of a read in a process that has read nothing, and the second time."""
+def budget() -> dict[str, tuple[int, int, int]]:
+    """Most steps in a process that has read nothing, of another dataset after that, and how many
+    more than pylance's, by read.
+    """
     result = (_ROW.fullmatch(line.strip()) for line in DOCS.read_text().splitlines())
     return {
-        row["what"].strip(): (int(row["steps"]), int(row["again"]))
+        row["what"].strip(): (int(row["steps"]), int(row["again"]), int(row["more"]))
         for row in result
-        if row is not None and not row["what"].startswith("open")
+        if row is not None
     }
 
 
-READS: dict[str, Callable[[lance_spark.Dataset], Any]] = {
-    "scan a column": lambda d: d.to_table(["x"]),
+READS: dict[str, Callable[[Any], object]] = {
     "scan all columns": lambda d: d.to_table(),
     "scan by a filter": lambda d: d.to_table(["s"], filter="r = 7"),
     "take rows of all fragments": lambda d: d.take([*range(5, FRAGMENTS * ROWS - 60, ROWS)]),
     "look up a value in a B-tree": lambda d: d.to_table(["r"], filter="x = 70001"),
     "look up a value in a bitmap": lambda d: d.to_table(["x"], filter="g = 'g7'"),
-    "delete by a filter, without the commit": lambda d: d.scanner(
-        ["_rowaddr"], filter="r = 8"
-    ).to_table(),
 }
 
 
@@ -90,21 +88,34 @@ def steps(spans: list[tuple[float, float]]) -> int:
 
 @pytest.mark.parametrize("name", READS)
 def test_reads(aws: Aws, table: str, slow: FaultProxy, name: str) -> None:
-    options = {**aws.ours, "endpoint_url": slow.endpoint}
-    counts = []
+    ours = {**aws.ours, "endpoint_url": slow.endpoint}
+    theirs = {**aws.theirs, "aws_endpoint": slow.endpoint}
+    most, most_again, more = budget()[name]
+    # On a busy machine, requests of one step can arrive late.
+    for _ in range(3):
+        KEPT.clear()
+        CACHE.clear()
+        first, again, pylance = (
+            measured(slow, READS[name], opened)
+            for opened in (
+                lambda: lance_spark.open_dataset(table, storage_options=ours),
+                lambda: lance_spark.open_dataset(table, storage_options=ours),
+                lambda: lance.dataset(table, storage_options=theirs),
+            )
+        )
+        if first <= min(most, pylance + more) and again <= most_again:
+            return
+    pytest.fail(f"{first} steps, {again} the second time, {pylance} of pylance")
+
+
+def measured(slow: FaultProxy, read: Callable[[Any], object], opened: Callable[[], object]) -> int:
+    """Return the steps of a read."""
     slow.clear()
-    KEPT.clear()
-    CACHE.clear()
-    for _ in range(2):
-        dataset = lance_spark.open_dataset(table, storage_options=options)
-        slow.spans.clear()
-        slow.delay(DELAY)
-        READS[name](dataset)
-        slow.clear()
-        counts.append(steps(slow.spans))
-    first, again = budget()[name]
-    assert counts[0] <= first, counts
-    assert counts[1] <= again, counts
+    slow.delay(DELAY)
+    read(opened())
+    count = steps(slow.spans)
+    slow.clear()
+    return count
 
 
 def test_the_documentation_names_what_is_measured() -> None:
