@@ -98,7 +98,7 @@ class ObjectStore(Folders):
         #: Shared by all stores of this root.
         self.io_counts = counts_of(self._objects.uri)
         self._fs: Any = None
-        self._io_threads = parse_io_threads(self._arguments)
+        self._io_threads = parse_io_threads(self._arguments, self.scheme)
         if not location.is_local:
             client_options = {
                 name: value for name, value in self._arguments.items() if name not in OWN
