@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import is_legacy, open_tail
 from lance_spark.file.reader import FileReader
+from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource
 
 if TYPE_CHECKING:
@@ -40,13 +42,18 @@ def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileRead
     UnsupportedFeatureError
         The file's version is unknown.
     """
-    tail = open_tail(source)
-    if is_legacy(tail):
-        # Imported here, as few tables have such files.
-        from lance_spark.file.v0_1.reader import LegacyFileReader
+    try:
+        tail = open_tail(source)
+        if is_legacy(tail):
+            # Imported here, as few tables have such files.
+            from lance_spark.file.v0_1.reader import LegacyFileReader
 
-        return LegacyFileReader.open(source, field_ids, tail)
-    return FileReader.open(source, tail)
+            return LegacyFileReader.open(source, field_ids, tail)
+        return FileReader.open(source, tail)
+    except CorruptFileError:
+        if isinstance(source, RemoteSource):
+            source.forget()
+        raise
 
 
 def create_file(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,15 +95,22 @@ class KeptRanges:
         with self._lock:
             return KeptStats(len(self._files), self._bytes, self._hits, self._misses)
 
-    def expect(self, file: Hashable, byte_range: ByteRange, begin: Callable[[], Request]) -> None:
-        """Request a range of a file that is needed later, if it is neither kept nor under way."""
+    def expect(self, file: Hashable, byte_range: ByteRange, request: Request) -> bool:
+        """Return whether a range is neither kept nor under way, so that the request is sent."""
         key = file, byte_range
         with self._lock:
             if key in self._under_way or byte_range in self._files.get(file, ()):
-                return
-            request = self._under_way[key] = begin()
+                return False
+            self._under_way[key] = request
             self._unused.add(key)
         request.add_done_callback(lambda _: self._arrived(key, request))
+        return True
+
+    def forget(self, file: Hashable) -> None:
+        """Drop the ranges of a file, which may have arrived damaged."""
+        with self._lock:
+            dropped = self._files.pop(file, {})
+            self._bytes -= sum(len(part) + _OVERHEAD for part in dropped.values())
 
     def is_first_use(self, file: Hashable, byte_range: ByteRange) -> bool:
         """Return whether an expected range is used for the first time: this reader counts it."""

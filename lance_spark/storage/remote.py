@@ -16,6 +16,7 @@ from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.memory import process_memory
+from lance_spark.storage.options.fsspec_options import family_of
 from lance_spark.storage.retry import Retries, is_transient, protocols
 from lance_spark.storage.s3 import is_s3, size_of
 from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
@@ -31,6 +32,8 @@ PART = 2 * 1024 * 1024
 #: Storage option: number of parallel reads.
 IO_THREADS = "io_threads"
 DEFAULT_IO_THREADS = 64
+#: The same of a file system without an event loop, where each takes a thread.
+_DEFAULT_THREADS = 16
 _MOST_IO_THREADS = 1024
 #: Merged reads of a file that stay in memory, and the most bytes of each.
 _MERGED_READS = 4
@@ -107,14 +110,12 @@ class RemoteSource:
 
     def expect(self, byte_range: ByteRange) -> None:
         """Begin to fetch a short range inside the file that is read later; see `kept_ranges`."""
-        start, stop = byte_range.offset, byte_range.offset + byte_range.length
         if self._key is None or not byte_range.length:
             return
-        KEPT.expect(
-            self._key,
-            byte_range,
-            lambda: self.begin(self.group(), [(start, stop)], ahead=True)[0],
-        )
+        stop = byte_range.offset + byte_range.length
+        request = Request(self.group(), self._path, byte_range.offset, stop)
+        if KEPT.expect(self._key, byte_range, request):
+            self._scheduler.send([request], ahead=True)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Fetch the ranges: neighbours are merged, and reads run in parallel where possible.
@@ -159,7 +160,7 @@ class RemoteSource:
         answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
         for read, data in zip(reads, self._fetch(reads), strict=True):
             merged = self._checked(data, read.start, read.stop)
-            needed = sum(ranges[index].length for index in read.members)
+            needed = sum(ranges[index][1] for index in read.members)
             if needed < len(merged) <= _MERGED_BYTES:
                 self._merged.append((read.start, read.stop, merged))
             for index in read.members:
@@ -235,17 +236,23 @@ class RemoteSource:
         edges = [read.start + size * index // count for index in range(count + 1)]
         return list(pairwise(edges))
 
+    def forget(self) -> None:
+        """Drop what the process has kept of the file, which may have arrived damaged."""
+        if self._key is not None:
+            KEPT.forget(self._key)
+
     def close(self) -> None:
         """Release the last reads."""
         self._merged.clear()
 
 
-def parse_io_threads(options: Mapping[str, Any]) -> int:
-    """Return the number of parallel reads that the storage options ask for.
+def parse_io_threads(options: Mapping[str, Any], scheme: str) -> int:
+    """Return the number of parallel reads that the storage options of a store ask for.
 
     Raises InvalidOptionError.
     """
-    value = options.get(IO_THREADS, DEFAULT_IO_THREADS)
+    default = _DEFAULT_THREADS if family_of(scheme) is None else DEFAULT_IO_THREADS
+    value = options.get(IO_THREADS, default)
     try:
         count = int(value)
     except (TypeError, ValueError, OverflowError):

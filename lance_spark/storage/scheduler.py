@@ -168,7 +168,7 @@ class Scheduler:
         self._fs = fs
         self._at_once = at_once
         self._process = os.getpid()
-        self._is_async = bool(getattr(fs, "async_impl", False))
+        self._is_async = self.is_async(fs)
         self._queues = threading.Lock()
         self._needed, self._ahead = _Turns(), _Turns()
         self._running = 0
@@ -187,6 +187,11 @@ class Scheduler:
                 scheduler = known[at_once] = Scheduler(fs, at_once)
             return scheduler
 
+    @staticmethod
+    def is_async(fs: Any) -> bool:
+        """Return whether a file system has an event loop."""
+        return bool(getattr(fs, "async_impl", False))
+
     def submit(
         self,
         group: Group,
@@ -203,10 +208,14 @@ class Scheduler:
             Whether the parts are not needed yet.
         """
         requests = [Request(group, path, start, stop) for start, stop in parts]
+        self.send(requests, ahead=ahead)
+        return requests
+
+    def send(self, requests: Sequence[Request], *, ahead: bool = False) -> None:
+        """Queue requests; see `submit`."""
         with self._queues:
             (self._ahead if ahead else self._needed).add(requests)
         self._wake(len(requests))
-        return requests
 
     def need(self, requests: Iterable[Request]) -> None:
         """Send requests before those that nobody waits for."""
@@ -237,8 +246,9 @@ class Scheduler:
             with self._queues:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(self._at_once, "lance-io")
-                for _ in range(min(count, self._at_once - self._running)):
-                    self._threads.submit(self._run_in_thread)
+                threads, new = self._threads, min(count, self._at_once - self._running)
+            for _ in range(new):
+                threads.submit(self._run_in_thread)
             return
         with self._queues:
             if self._is_woken:

@@ -99,7 +99,7 @@ class ObjectStore(Folders):
         #: Shared by all stores of this root.
         self.io_counts = counts_of(self._objects.uri)
         self._fs: Any = None
-        self._io_threads = parse_io_threads(self._arguments)
+        self._io_threads = parse_io_threads(self._arguments, self.scheme)
         if not location.is_local:
             client_options = {
                 name: value for name, value in self._arguments.items() if name not in OWN
@@ -326,19 +326,21 @@ class ObjectStore(Folders):
         KEPT.put(key, WHOLE, np.frombuffer(data, np.uint8))
         return data
 
+    def forget_kept(self, path: str) -> None:
+        """Drop what the process has kept of a small file, which may have arrived damaged."""
+        if self._fs is not None:
+            KEPT.forget(file_key(self._fs, self._full(path), None))
+
     def expect_kept(self, path: str) -> None:
         """Begin to read a small file of a remote store that `read_kept` returns later."""
         if self._fs is None:
             return
         full = self._full(path)
         # Without a start, s3fs requests the size first.
-        part = (0, None) if is_s3(self._fs) else (None, None)
-        scheduler, group = self._scheduler, Group(self._retries)
-        KEPT.expect(
-            file_key(self._fs, full, None),
-            WHOLE,
-            lambda: scheduler.submit(group, full, [part], ahead=True)[0],
-        )
+        start = 0 if is_s3(self._fs) else None
+        request = Request(Group(self._retries), full, start, None)
+        if KEPT.expect(file_key(self._fs, full, None), WHOLE, request):
+            self._scheduler.send([request], ahead=True)
 
     @property
     def _scheduler(self) -> Scheduler:

@@ -172,6 +172,11 @@ class TablePaths:
         store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
         return store.read_kept(path), store.name(path)
 
+    def forget_deletion_file(self, file: DeletionFile, fragment_id: int) -> None:
+        """Read the deletion file from the store next time: what is kept may be damaged."""
+        store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
+        store.forget_kept(path)
+
     def expect_deletion_file(self, file: DeletionFile, fragment_id: int) -> None:
         """Begin to read the deletion file of a fragment, if it is remote and not known yet."""
         if self.deletions.get((fragment_id, file)) is None:

@@ -6,6 +6,8 @@ the schedule.
 | a pool of threads | workers that take turns; or, in some schedules, nothing but the thread that asks |
 | coroutines of uploads, in the loop of s3fs | one such thread for each |
 | the thread that reads ahead | one such thread, if what it makes takes long by the clock of the schedule |
+| threads that read fragments at the same time | such threads, or none |
+| requests for ranges of files | workers of such a pool, also of stores with an event loop |
 | `Future.result`, `wait` | let others go on |
 
 Locks stay real ones: none of the package's is held during a call to a store. Sets of strings have
@@ -27,7 +29,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 from unittest import mock
 
-from lance_spark.scan import prefetch
+from lance_spark.scan import ahead, prefetch
+from lance_spark.storage.kept_ranges import KEPT
+from lance_spark.storage.scheduler import Request, Scheduler
 from tests.faults.schedule import Schedule, StoppedError
 
 
@@ -182,6 +186,54 @@ def _nanoseconds() -> int:
     return int(Turns.schedule.now * 1e9)
 
 
+class _Thread:
+    """Replaces `Thread`."""
+
+    def __init__(self, target: Callable[[], None], **_: object) -> None:
+        self._target = target
+        self._is_ended = False
+
+    def start(self) -> None:
+        def run() -> None:
+            try:
+                self._target()
+            finally:
+                self._is_ended = True
+
+        Turns.schedule.spawn(run)
+
+    def join(self) -> None:
+        Turns.schedule.wait_for(lambda: self._is_ended)
+
+
+def _reads_at_once() -> list[Any]:
+    """Return patches for the requests of ranges, and for threads that read fragments."""
+    parts_ahead = ahead.parts_ahead
+    result, exception = Future.result, Future.exception
+
+    def in_order(parts: Any, *limits: Any) -> Any:
+        if Turns.taken():
+            return parts_ahead(parts, *limits)
+        return (item for part in parts for item in part(lambda _: None))
+
+    def waits(original: Any) -> Any:
+        def wait_for(request: Any, timeout: float | None = None) -> Any:
+            Turns.schedule.wait_for(request.done)
+            return original(request, timeout)
+
+        return wait_for
+
+    return [
+        mock.patch("lance_spark.scan.task.parts_ahead", in_order),
+        mock.patch.object(ahead, "parts_ahead", in_order),
+        mock.patch.object(ahead, "Thread", _Thread),
+        mock.patch.object(ahead, "Condition", _Changed),
+        mock.patch.object(Scheduler, "is_async", staticmethod(lambda _: False)),
+        mock.patch.object(Request, "result", waits(result)),
+        mock.patch.object(Request, "exception", waits(exception)),
+    ]
+
+
 def _read_ahead() -> list[Any]:
     """Return patches for the thread that reads ahead."""
     original = prefetch.read_ahead
@@ -244,6 +296,7 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
         mock.patch.object(concurrent.futures, "ThreadPoolExecutor", Pool),
         mock.patch.object(concurrent.futures, "wait", _wait),
         *_read_ahead(),
+        *_reads_at_once(),
     ]
     modules = [
         module for name, module in list(sys.modules.items()) if name.startswith("lance_spark")
@@ -257,6 +310,7 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
         users = [module for module in modules if vars(module).get(name) is original]
         patches += [mock.patch.object(module, name, replacement) for module in users]
     random.seed(seed)
+    KEPT.clear()
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)

@@ -74,7 +74,12 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
     key = fragment.id, file
     offsets = paths.deletions.get(key)
     if offsets is None:
-        offsets = _read(paths, fragment, file)
+        try:
+            offsets = _read(paths, fragment, file)
+        except CorruptFileError:
+            # Its size is not known, so a cut answer that another reader got may have been kept.
+            paths.forget_deletion_file(file, fragment.id)
+            offsets = _read(paths, fragment, file)
         paths.deletions.put(key, offsets)
     return offsets
 

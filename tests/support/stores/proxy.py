@@ -85,6 +85,8 @@ class FaultProxy:
         Those that came, also if the server never got them.
     most_at_once : int
         How many were under way at the same time.
+    spans : list of tuple of float
+        When each request arrived, and when its answer was known, on a clock of its own.
     """
 
     def __init__(self, target: str) -> None:
@@ -119,6 +121,7 @@ class FaultProxy:
             self._chance = None
             self._always = Fault()
             self.requests: list[str] = []
+            self.spans: list[tuple[float, float]] = []
             self.most_at_once = 0
 
     def fail(self, pattern: str, *faults: Fault) -> None:
@@ -165,6 +168,7 @@ class FaultProxy:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
+        begun = time.perf_counter()
         with self._lock:
             self._under_way += 1
             self.most_at_once = max(self.most_at_once, self._under_way)
@@ -173,6 +177,7 @@ class FaultProxy:
         finally:
             with self._lock:
                 self._under_way -= 1
+                self.spans.append((begun, time.perf_counter()))
 
     def ask(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, Any, bytes]:
         line = http.client.HTTPConnection(*self._target, timeout=60)
