@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -233,6 +234,23 @@ def test_a_server_with_tls(tmp_path: Path) -> None:
         lance_spark.write_dataset(rows(1), uri, storage_options=options)
         lance.write_dataset(rows(2), uri, mode="append", storage_options=options)
         assert values(lance_spark.open_dataset(uri, storage_options=options).to_table()) == [1, 2]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "stores.md"
+
+
+@pytest.mark.parametrize(("name", "server"), [("minio", "MinIO"), ("minio", "Ceph"), ("r2", "R2")])
+def test_lines_of_the_how_to_page(name: str, server: str) -> None:
+    """Only the address is another one."""
+    (block,) = re.findall(rf"```python\n({name} = .*?)```", PAGE.read_text(), re.DOTALL)
+    (endpoint,) = re.findall(r'"aws_endpoint": "(.*)"', block)
+    with s3_products.serving(PRODUCTS[server]) as running:
+        exec(
+            block.replace(endpoint, running.endpoint),
+            {"lance_spark": lance_spark, "table": rows(1, 2)},
+        )
+        uri = f"s3://{BUCKET}/{name}/orders.lance"
+        assert values(lance.dataset(uri, storage_options=running.options).to_table()) == [1, 2]
 
 
 def test_no_request_removes_several_objects() -> None:
