@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -37,6 +37,13 @@ test-spark: java $(VENV)/.test
 # All tests that start a server in place of a store.
 test-stores: $(VENV)/.test
 	$(PYTEST) -m stores tests
+
+# What users do with tables, also on S3 servers that need an environment of their own, on a Ceph gateway if its packages are installed
+# (tests/support/stores/ceph.py), and on the server that LANCE_SPARK_TEST_S3 names.
+test-servers: $(VENV)/.test
+	$(PYTHON) -m venv build/servers
+	build/servers/bin/python -m pip install -q ministack nanio
+	PATH="$(CURDIR)/build/servers/bin:$$PATH" LANCE_SPARK_TEST_SERVERS=all $(BIN)/python -m pytest -q -rs tests/storage/test_servers.py
 
 # Ten thousand random tables, 2,000 queries, 500 sequences of SQL statements, 1,000 histories, 50,000 predicates, 500 on each indexed column, 2,000 sequences of
 # changes, 1,000 tables as columns, also on a cluster and by Spark Connect, 20,000 hostile inputs, a thousand damages to each page; all cells of the matrices of types;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ _OWN_DOMAINS = {
     "google": ("googleapis.com",),
     "azure": AZURE_DOMAINS,
 }  # fmt: skip
+#: Servers that refuse an upload whose parts, but the last, have several lengths.
+_EQUAL_PARTS = ("r2.cloudflarestorage.com",)
 
 
 def endpoint_of(scheme: str, fs: Any) -> str | None:
@@ -38,6 +41,14 @@ def endpoint_of(scheme: str, fs: Any) -> str | None:
 
 def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
     """Return whether a server belongs to the cloud that the scheme is named after."""
+    return _is_below(endpoint, _OWN_DOMAINS.get(family_of(scheme) or "", ()))
+
+
+def wants_equal_parts(endpoint: str | None) -> bool:
+    """Return whether all parts of an upload to a server, but the last, must have one length."""
+    return _is_below(endpoint, _EQUAL_PARTS)
+
+
+def _is_below(endpoint: str | None, domains: Iterable[str]) -> bool:
     host = urlsplit(endpoint or "").hostname or ""
-    domains = _OWN_DOMAINS.get(family_of(scheme) or "", ())
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)

@@ -66,7 +66,8 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
             missing = _MISSING.get(code_of(error), "file not found")
             raise MissingFileError(f"{name}: {missing}") from cause
         if kind is PermissionError:
-            reason = "permission denied"
+            code = scrub(code_of(error), options)
+            reason = f"permission denied ({code})" if code else "permission denied"
         advice = advice_of(error)
         raise StorageError(f"{name}: {reason}{advice and f'; {advice}'}") from cause
 

@@ -25,14 +25,15 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from lance_spark.storage.endpoints import is_own_endpoint
+from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint, wants_equal_parts
 from lance_spark.storage.options.option_setters import CHECKSUM_SETTINGS
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.status import ADVICE, is_missing
-from lance_spark.storage.write.multipart import PartsOutput
+from lance_spark.storage.write.multipart import PartSizes, PartsOutput
 
 #: Most entries of one page of a listing.
 _PAGE = 1000
@@ -161,13 +162,18 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retrie
     prefix = f"{key}/" if key else ""
     start = {"StartAfter": prefix + after} if after else {}
     names: list[str] = []
+    most = limit
     while True:
-        parameters = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": limit - len(names), **start}
+        parameters = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": most, **start}
         answer = retries.call(fs.call_s3, "list_objects_v2", **parameters)
-        names += [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
+        listed = [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
+        # Some servers ignore the start. Then the names after it may be many pages away.
+        later = [name for name in listed if name.encode() > after.encode()]
+        names += later
         # A page can have fewer names than the limit, even none, although more names follow.
         if len(names) >= limit or not answer.get("IsTruncated"):
-            return names
+            return names[:limit]
+        most = limit - len(names) if len(later) == len(listed) else _PAGE
         start = {"ContinuationToken": answer["NextContinuationToken"]}
 
 
@@ -212,6 +218,12 @@ def entries(
         if not answer.get("IsTruncated"):
             return
         parameters["ContinuationToken"] = answer["NextContinuationToken"]
+
+
+def sizes_of(options: Mapping[str, Any], fs: Any) -> PartSizes:
+    """Return the sizes of parts. Raises InvalidOptionError."""
+    sizes = PartSizes.of(options, fs)
+    return replace(sizes, constant=True) if wants_equal_parts(endpoint_of("s3", fs)) else sizes
 
 
 class S3Output(PartsOutput):

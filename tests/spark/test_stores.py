@@ -19,7 +19,7 @@ from lance_spark.spark.jvm import enable
 from lance_spark.spark.table import LanceTable
 from lance_spark.storage.errors import is_secret
 from lance_spark.storage.options.fsspec_options import KNOWN
-from tests.support.stores import keyed_s3
+from tests.support.stores import keyed_s3, s3_products
 from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
 from tests.table.manifest.test_external import NAMED, InSqlite
 
@@ -57,6 +57,40 @@ def test_servers_with_different_keys(spark: Any) -> None:
         with pytest.raises(Exception, match=r"(?i)denied|forbidden|InvalidAccessKeyId") as raised:
             spark.read.format("lance").options(**options).load(uri).collect()
         assert keyed_s3.SECRET not in str(raised.value)
+
+
+def test_a_server_that_is_not_amazons(spark: Any, tmp_path: Path) -> None:
+    """Its answer 412 does not name the condition."""
+    with s3_products.serving(s3_products.PRODUCTS["MinIO"]) as server:
+        uri = f"s3://{s3_products.BUCKET}/a b+ü/t"
+        options = {f"storage_options.{name}": text for name, text in server.options.items()}
+        first = spark.range(0, 8, 1, 2).write.format("lance").mode("append")
+        first.options(**options).save(uri)
+        for start in (8, 10):
+            later = spark.range(start, start + 2, 1, 1).write.format("lance").mode("append")
+            later.options(**options).save(uri)
+        source = spark.read.format("lance").options(**options).load(uri)
+        batches = spark.readStream.format("lance").options(**options).load(uri)
+        stream = (
+            batches.writeStream.format("lance")
+            .options(**options)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(f"{uri}2")
+        )
+        assert stream.awaitTermination(120)
+        copied = spark.read.format("lance").options(**options).load(f"{uri}2")
+        assert source.count() == copied.count() == 12
+        table = LanceTable.forPath(spark, uri, **options)
+        table.delete("id < 4")
+        (
+            table.alias("t")
+            .merge(spark.range(10, 14).alias("s"), "t.id = s.id")
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+        theirs = lance.dataset(uri, storage_options=server.options)
+        assert sorted(theirs.to_table()["id"].to_pylist()) == list(range(4, 14))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from lance_spark.storage.retry import is_transient
 from lance_spark.storage.status import code_of, kind_of, status_of
 from lance_spark.storage.store import ObjectStore
 from tests.support.stores import s3_products
-from tests.support.stores.s3_products import BUCKET, Body, Product, S3Server
+from tests.support.stores.s3_products import BUCKET, Body, Product, S3Server, serving
 
 BODIES = {
     "Amazon": s3_products.AMAZON,
@@ -34,7 +34,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    with s3_products.serving(Product()) as made:
+    with serving(Product()) as made:
         yield made
 
 

@@ -143,7 +143,7 @@ def _drop(store: ObjectStore, *, ignore_not_found: bool) -> None:
         raise InvalidInputError(
             f"{store.display} is the branch {table.manifest.branch!r}; use branches.delete"
         )
-    folder = store.uri.rstrip("/").rpartition("/")[2]
+    folder = store.object_uri.rstrip("/").rpartition("/")[2]
     parent = store.above(folder)
     if parent is None:
         raise UnsupportedError(

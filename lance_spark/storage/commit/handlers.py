@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.errors import scrub, translated
+from lance_spark.storage.google import is_google
 from lance_spark.storage.remote import read_whole
 from lance_spark.storage.retry import Retries, seen_whole
 from lance_spark.storage.s3 import is_s3
@@ -180,9 +181,10 @@ class ConditionalPut:
         self._retries = Retries.of({}, fs) if retries is None else retries
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        # s3fs would send longer data in parts. Some servers honour the condition of a put, but not
-        # that of the last request of an upload, and only the put is probed.
-        whole = {"chunksize": len(data) + 1} if is_s3(self._fs) else {}
+        # s3fs and gcsfs would send longer data in parts. Some servers honour the condition of a
+        # put, but not that of such an upload, and only the put is probed.
+        in_parts = is_s3(self._fs) or is_google(self._fs)
+        whole = {"chunksize": len(data) + 1} if in_parts else {}
         try:
             with translated(path, self._secrets):
                 self._fs.pipe_file(path, data, **self._condition, **whole)

@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote_plus
 from xml.sax.saxutils import escape
 
@@ -89,6 +88,8 @@ class Product:
         Number of puts with a condition that are answered by 409 before one is served.
     checksums : tuple of int and str, optional
         Answer to a put with a checksum.
+    unchecked : tuple of int and str, optional
+        Answer to a put without a checksum.
     chunks : tuple of int and str, optional
         Answer to a put in chunks with a trailer.
     wants_md5 : bool
@@ -107,6 +108,7 @@ class Product:
     ignores: bool = False
     conflicts: int = 0
     checksums: tuple[int, str] | None = None
+    unchecked: tuple[int, str] | None = None
     chunks: tuple[int, str] | None = None
     wants_md5: bool = False
     equal_parts: bool = False
@@ -116,7 +118,9 @@ class Product:
 
 PRODUCTS = {
     "MinIO": Product(MINIO),
-    "older MinIO": Product(MINIO, ignores=True, wants_md5=True),
+    # Until April 2024, the status of a put was that of a read.
+    "older MinIO": Product(MINIO, exists=304, wants_md5=True),
+    "MinIO without conditions": Product(MINIO, ignores=True, wants_md5=True),
     "Ceph": Product(CEPH, chunks=(411, "MissingContentLength")),
     "R2": Product(XML, chunks=(401, "Unauthorized"), equal_parts=True),
     "SeaweedFS": Product(MINIO, wants_md5=True),
@@ -124,8 +128,10 @@ PRODUCTS = {
     "Google's S3 door": Product(
         XML, condition=(501, "NotImplemented"), checksums=(403, "SignatureDoesNotMatch")
     ),
-    "Qumulo": Product(XML, condition=(400, "InvalidArgument"), chunks=(400, "BadRequest")),
-    "Backblaze": Product(XML, checksums=(400, "InvalidArgument")),
+    "Qumulo": Product(XML, chunks=(400, "AuthorizationHeaderMalformed")),
+    "Backblaze": Product(
+        XML, condition=(501, "NotImplemented"), checksums=(400, "InvalidArgument")
+    ),
 }  # fmt: skip
 
 
@@ -289,6 +295,8 @@ class S3Server:
             return self._error(*product.chunks, key)
         if "x-amz-sdk-checksum-algorithm" in headers and product.checksums:
             return self._error(*product.checksums, key)
+        if "x-amz-sdk-checksum-algorithm" not in headers and product.unchecked:
+            return self._error(*product.unchecked, key)
         if headers.get("If-None-Match") != "*" or product.ignores:
             return None
         if product.condition:
@@ -433,7 +441,3 @@ def certificate(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     return context
-
-
-def changed(product: Product, **fields: Any) -> Product:
-    return replace(product, **fields)

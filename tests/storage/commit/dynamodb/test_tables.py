@@ -325,3 +325,12 @@ def test_time_and_retries_are_those_of_the_options(aws: Aws) -> None:
 
     assert limits() == (60, 60, 5)
     assert limits(timeout="3s", connect_timeout="2s", client_max_retries="0") == (3, 2, 1)
+
+
+def test_a_table_with_escapes_in_its_uri_is_dropped(aws: Aws) -> None:
+    aws.create_table("dropped")
+    uri = f"s3+ddb://{BUCKET}/a%20b/x%2541.lance?ddbTableName=dropped"
+    for _ in range(2):
+        written = lance_spark.write_dataset(rows(1), uri, storage_options=aws.theirs)
+        type(written).drop(uri, storage_options=aws.theirs)
+        assert aws.names("a b/") == aws.entries("dropped") == []
