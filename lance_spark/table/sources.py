@@ -98,7 +98,7 @@ def _converted(data: Any, schema: pa.Schema | None) -> Rows:
         raise InvalidInputError("data has no batches, so its schema is unknown: pass `schema`")
     if not isinstance(first, pa.RecordBatch):
         raise _not_a_batch(first)
-    return first.schema, chain([first], _checked(batches, first.schema))
+    return first.schema, chain(iter([first]), _checked(batches, first.schema))
 
 
 def _is_of(package: str, data: Any) -> bool:
@@ -115,7 +115,7 @@ def _of_hugging_face(data: Any) -> Rows:
         first = next(tables, None)
         if first is None:
             raise InvalidInputError("data has no rows, so its schema is unknown: set its features")
-        schema, tables = first.schema, chain([first], tables)
+        schema, tables = first.schema, chain(iter([first]), tables)
     return schema, (batch for table in tables for batch in table.cast(schema).to_batches())
 
 

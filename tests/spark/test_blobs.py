@@ -86,10 +86,9 @@ def test_round_trip(
     lengths = {
         row_id: None if value is None else len(value) for row_id, value in expected().items()
     }
-    # Files of version 2.0 distinguish nulls from values without bytes only by the position.
-    assert sizes == (
-        {row_id: size or 0 for row_id, size in lengths.items()} if version == "2.0" else lengths
-    )
+    assert sizes == lengths
+    assert described.agg(F.count("b"), F.count("b.size")).first() == (34, 34)
+    assert described.where("b IS NULL AND b.position IS NULL").count() == 6
     none = read(blob_handling="none")
     assert none.columns == ["id", "p"]
     assert none.count() == 40

@@ -121,6 +121,14 @@ def is_null(array: pa.Array) -> pa.BooleanArray:
     return pa.array(nulls.to_numpy(zero_copy_only=False) | ((position == 1) & (size == 0)))
 
 
+def with_nulls(array: pa.Array) -> pa.Array:
+    """Return descriptors of blobs in which those of nulls are null; see `is_null`."""
+    nulls = is_null(array)
+    if nulls.true_count == array.null_count:
+        return array
+    return pa.StructArray.from_arrays(array.flatten(), fields=list(array.type), mask=nulls)
+
+
 def described(field: Field) -> Field:
     """Return a blob field with the type of its descriptors, as its pages have it."""
     stored_v2 = field.logical_type == "struct" and len(field.children) == BLOB_DESCRIPTOR.num_fields

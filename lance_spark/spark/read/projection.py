@@ -15,8 +15,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError
-from lance_spark.file.blobs.fields import is_v1, is_v2
-from lance_spark.spark.types.mapping import check_descriptors
+from lance_spark.file.blobs.fields import is_v1
 from lance_spark.storage.uri import parse_uri
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[s
     Raises
     ------
     SchemaMismatchError
-        A column is not found. Or a user gave the type of descriptors of blobs.
+        A column is not found.
     """
     paths: list[str] = []
     for field in wanted:
@@ -96,8 +95,6 @@ def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[s
 def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> list[str]:
     if not (pa.types.is_struct(field.type) and isinstance(wanted, spark.StructType)):
         return [path]
-    if is_v1(field) or is_v2(field):
-        check_descriptors(wanted, path, table)
     if is_v1(field):
         # The description of a blob is not a column of the table, and is read whole.
         return [path]

@@ -188,7 +188,7 @@ class LanceReader(TaskObject, DataSourceReader):
             with_row_columns,
         )
         from lance_spark.spark.types.convert import check_conversion
-        from lance_spark.spark.types.mapping import batch_schema
+        from lance_spark.spark.types.mapping import batch_schema, check_descriptors
 
         table = display(self.options.path)
         schema = with_row_columns(whole_schema(dataset, self.options))
@@ -199,6 +199,8 @@ class LanceReader(TaskObject, DataSourceReader):
             paths = (*request.groups, *(aggregate.path for aggregate in request.aggregates))
             wanted = needed_columns(paths, schema, table)
             check_types(request, wanted, self.spark_schema)
+        else:
+            check_descriptors(schema, wanted, table)
         selected = schema
         if self.options.columns is not None:
             selected = with_row_columns(visible_schema(dataset, self.options))

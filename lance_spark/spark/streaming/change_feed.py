@@ -35,7 +35,7 @@ from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.types.convert import BatchConverter, check_conversion
-from lance_spark.spark.types.mapping import batch_schema
+from lance_spark.spark.types.mapping import batch_schema, check_descriptors
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.history import manifest_as_of
 from lance_spark.table.manifest.versions import list_manifests
@@ -184,6 +184,7 @@ def tasks_of(
     visible = FeedColumns.of(
         manifest, _selected(options, manifest, all_columns=True), options.blob_handling
     ).to_arrow()
+    check_descriptors(visible, schema, display(options.path))
     names: list[str] = []
     for field in schema:
         position = find(visible.names, field.name)

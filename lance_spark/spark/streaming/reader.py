@@ -47,7 +47,7 @@ from lance_spark.spark.streaming.change_feed import first_version, newest_of, sp
 from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
 from lance_spark.spark.streaming.plan import Limit, Part, StreamPlan, as_inserted
 from lance_spark.spark.types.convert import check_conversion
-from lance_spark.spark.types.mapping import batch_schema
+from lance_spark.spark.types.mapping import batch_schema, check_descriptors
 from lance_spark.table.manifest.codec import read_version
 from lance_spark.table.manifest.versions import latest
 from lance_spark.table.open import OpenTable
@@ -371,6 +371,7 @@ class LanceStreamReader(TaskObject, DataSourceStreamReader, SupportsTriggerAvail
         paths = self._planned().table.paths.with_bases(part.manifest.base_paths)
         dataset = Dataset(OpenTable(paths, part.manifest), self.options.storage_options)
         visible = with_row_columns(whole_schema(dataset, self.options))
+        check_descriptors(visible, self.spark_schema, display(self.options.path))
         columns = paths_for(visible, self.spark_schema, display(self.options.path))
         check_conversion(visible, batch_schema(self.spark_schema), reading=True)
         filters, self._text = option_filter(known_columns(dataset), self.options)

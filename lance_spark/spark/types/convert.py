@@ -23,6 +23,7 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedTypeError,
 )
+from lance_spark.file.blobs.fields import is_v1, with_nulls
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.types.arrow_buffers import (
     OffsetsTooLarge,
@@ -161,6 +162,8 @@ class _Planner:
     def value(self, source: pa.Field, target: pa.Field, column: str) -> Step | None:
         """Plan the conversion of the values of a field, which may be null."""
         step = self.type(source.type, target.type, column)
+        if self.reading and is_v1(source) and pa.types.is_struct(source.type):
+            return _then(with_nulls, step)
         limit = None if self.reading else text_limit(target)
         return step if limit is None else _then(step, _fitted(*limit, column))
 

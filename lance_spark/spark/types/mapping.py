@@ -13,14 +13,14 @@ the other metadata of fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
-from lance_spark.file.blobs.fields import is_description
+from lance_spark.file.blobs.fields import is_description, is_v1, is_v2
 from lance_spark.file.schema.logical_types import (
     ARROW_JSON,
     EXTENSION_METADATA,
@@ -386,19 +386,51 @@ def written_as(value: Column, name: str, column: str) -> Column:
     return value.alias(name, metadata={_WRITTEN: column})
 
 
-def check_descriptors(dtype: spark.DataType, column: str, table: str) -> None:
-    """Refuse the type that a user gives descriptors of blobs in a read, if it lacks their mark.
+def check_descriptors(schema: pa.Schema, given: spark.StructType, table: str) -> None:
+    """Refuse descriptors of blobs in the schema that a user gave for a read: they lack their mark.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Columns of the read. Those of `given` may be some of them.
 
     Raises
     ------
     SchemaMismatchError
     """
-    if isinstance(dtype, spark.StructType) and any(_DESCRIPTOR not in f.metadata for f in dtype):
-        raise SchemaMismatchError(
-            f"table {table}: the schema of the read gives the type of column {column}, which has "
-            "descriptors of blobs: leave the schema out, or read bytes with "
-            "blob_handling=all_binary"
-        )
+    if any(is_v1(node) or is_v2(node) for node in _nodes(pa.struct(schema))):
+        _check_descriptors(pa.struct(schema), given, "", table)
+
+
+def _check_descriptors(dtype: pa.DataType, given: spark.DataType, column: str, table: str) -> None:
+    if isinstance(given, spark.ArrayType) and (
+        pa.types.is_list(dtype) or pa.types.is_large_list(dtype)
+    ):
+        pairs = [(dtype.value_field, given.elementType)]
+    elif isinstance(given, spark.StructType) and pa.types.is_struct(dtype):
+        fields = {field.name.lower(): field for field in dtype}
+        pairs = [(fields[f.name.lower()], f.dataType) for f in given if f.name.lower() in fields]
+    else:
+        return
+    for field, child in pairs:
+        path = f"{column}.{field.name}" if column else field.name
+        if not (is_v1(field) or is_v2(field)):
+            _check_descriptors(field.type, child, path, table)
+        elif isinstance(child, spark.StructType) and any(
+            _DESCRIPTOR not in f.metadata for f in child
+        ):
+            raise SchemaMismatchError(
+                f"table {table}: the schema of the read gives the type of column {path}, which "
+                "has descriptors of blobs: leave the schema out, or read bytes with "
+                "blob_handling=all_binary"
+            )
+
+
+def _nodes(dtype: pa.DataType) -> Iterator[pa.Field]:
+    """Yield the fields of a type, at any depth."""
+    for index in range(dtype.num_fields):
+        yield dtype.field(index)
+        yield from _nodes(dtype.field(index).type)
 
 
 def _is_descriptor(dtype: spark.StructType) -> bool:

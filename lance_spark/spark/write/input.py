@@ -142,6 +142,7 @@ class BackgroundWriter:
                 if self._abandoned or not self._waiting:
                     return
                 batch = self._waiting.popleft()
+            size = batch.nbytes
             try:
                 self._write(batch)
             except BaseException as error:
@@ -150,6 +151,8 @@ class BackgroundWriter:
                     self._waiting.clear()
                     self._changed.notify_all()
                 return
+            # The next batch may arrive, so this one must be gone.
+            del batch
             with self._changed:
-                self._bytes -= batch.nbytes
+                self._bytes -= size
                 self._changed.notify_all()

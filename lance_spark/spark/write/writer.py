@@ -112,13 +112,16 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
         from lance_spark.spark.write.batches import received
         from lance_spark.spark.write.input import BackgroundWriter
 
-        batches = (batch for batch in received(iterator, self.schema) if batch.num_rows)
+        rows = (batch for batch in received(iterator, self.schema) if batch.num_rows)
         watcher = self.watcher()
-        first = next(batches, None)
+        first = next(rows, None)
         if first is None:
             return self.message([], watcher)
         convert = InputConverter(self.job.arrow_schema, self.names)
         writer = self.job.writer(task_number())
+        # A batch may hold a large blob: neither a name nor a list keeps the first one.
+        batches = chain(iter([first]), rows)
+        del first
 
         def write(batch: pa.RecordBatch) -> None:
             for piece in convert(batch):
@@ -128,7 +131,7 @@ class LanceWriter(TaskObject, DataSourceArrowWriter):
 
         try:
             with naming(display(self.job.uri)), BackgroundWriter(write) as background:
-                for batch in chain([first], batches):
+                for batch in batches:
                     background.put(batch)
             return self.message(writer.finish(), watcher)
         except BaseException:

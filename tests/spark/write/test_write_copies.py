@@ -5,6 +5,7 @@ allocated memory.
 from __future__ import annotations
 
 import io
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,3 +119,22 @@ def test_memory_used_for_each_byte(
 def batches(stream: io.BytesIO) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_stream(stream) as reader:
         yield from reader
+
+
+def test_no_batch_of_blobs_is_kept(tmp_path: Path) -> None:
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    writer = LanceWriter(begin_write(str(tmp_path / "t"), pa.schema([blob]), mode="create"), ["b"])
+    made: list[weakref.ref[np.ndarray]] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for _ in range(5):
+            # At most the one that is written, and the last.
+            assert sum(each() is not None for each in made) <= 2
+            data = np.ones(write_input.MAX_WAITING_BYTES, np.uint8)
+            made.append(weakref.ref(data))
+            edges = pa.py_buffer(np.array([0, len(data)], np.int32))
+            buffers = [None, edges, pa.py_buffer(data)]
+            del data
+            yield pa.record_batch({"b": pa.Array.from_buffers(pa.binary(), 1, buffers)})
+
+    assert sum(fragment.physical_rows for fragment in writer.write(rows()).fragments) == 5
