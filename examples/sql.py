@@ -70,9 +70,9 @@ def main() -> None:
     history.select("version", "operation", "num_rows").show()
 
     # DataFrames by name.
-    customer = [(7, "Katherine", "US")]
-    rows = spark.createDataFrame(customer, "id bigint, name string, home string")
-    rows.writeTo("lake.shop.customers").append()
+    customer = [(7, "Katherine", "US", 0, None)]
+    columns = "id bigint, name string, home string, orders bigint, embedding array<float>"
+    spark.createDataFrame(customer, columns).writeTo("lake.shop.customers").append()
     print(spark.table("lake.shop.customers").count(), "customers")
     spark.stop()
 

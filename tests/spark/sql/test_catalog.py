@@ -119,7 +119,6 @@ def test_names_that_begin_with_the_name_of_the_format_and_are_known_late(spark: 
     lance_spark.enable(spark)
     spark.sql("CREATE OR REPLACE TABLE lance.late AS SELECT 1 AS id")
     spark.sql("DECLARE OR REPLACE VARIABLE name STRING DEFAULT 'lance.late'")
-    spark.sql("DECLARE OR REPLACE VARIABLE later TIMESTAMP DEFAULT TIMESTAMP '2200-01-01'")
     late = "IDENTIFIER('lance.' || 'late')"
     for query in (
         f"SELECT * FROM {late}",
@@ -127,7 +126,8 @@ def test_names_that_begin_with_the_name_of_the_format_and_are_known_late(spark: 
         f"WITH w AS (SELECT * FROM {late}) SELECT max(id) FROM w WHERE id IN (TABLE {late})",
         "EXECUTE IMMEDIATE 'SELECT * FROM lance.late'",
         "SELECT * FROM lance.late TIMESTAMP AS OF now() + INTERVAL 9 DAYS",
-        "SELECT * FROM lance.late TIMESTAMP AS OF (SELECT later)",
+        "SELECT * FROM lance.late TIMESTAMP AS OF "
+        "(SELECT max(at) FROM VALUES (TIMESTAMP '2200-01-01') AS later(at))",
     ):
         assert spark.sql(query).collect() == [(1,)], query
     for statement in (

@@ -31,5 +31,10 @@ def write_beside_parquet(
     for name, dtype in dtypes.items():
         index = rows.schema.get_field_index(name)
         rows = rows.set_column(index, name, rows.column(name).cast(dtype))
+    for index, field in enumerate(rows.schema):
+        # Not every pyarrow can write null lists with items to Parquet.
+        if pa.types.is_fixed_size_list(field.type) and rows[field.name].null_count:
+            lists = pa.array(rows[field.name].to_pylist(), pa.list_(field.type.value_field))
+            rows = rows.set_column(index, field.name, lists)
     pq.write_table(rows, folder / "t.parquet")
     return str(folder / "t.lance"), str(folder / "t.parquet")
