@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.open_files import OpenFiles
 from lance_spark.file.schema.nested import Lengths
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.blob_sizes import cut_by_bytes
-from lance_spark.scan.fragment.column_reader import cuts
+from lance_spark.scan.fragment.column_reader import cuts, halved
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.take import take_addresses
@@ -42,35 +41,17 @@ def take_parts(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
+
+    def take(rows: slice) -> pa.Table:
+        taken = take_addresses(paths, fragments, schema, addresses[rows], open_files, metrics)
+        return taken.combine_chunks()
+
     sizes = _row_sizes(paths, fragments, schema, addresses, open_files)
     for window in cut_by_bytes(paths, fragments, schema, addresses, open_files):
         for part in cuts(sizes[window], PART_BYTES, _PART_ROWS):
-            rows = addresses[window][part]
-            yield from _halved(paths, fragments, schema, rows, open_files, metrics)
-
-
-def _halved(
-    paths: TablePaths,
-    fragments: Sequence[Fragment],
-    schema: Schema,
-    addresses: UInt64Array,
-    open_files: OpenFiles | None,
-    metrics: ScanMetrics | None,
-) -> Iterator[pa.Table]:
-    """Yield rows at once, or in parts if they are more than an array of their type holds."""
-    try:
-        table = take_addresses(paths, fragments, schema, addresses, open_files, metrics)
-        table = table.combine_chunks()
-    except (pa.ArrowInvalid, UnsupportedEncodingError):
-        # The sizes of rows are only estimated.
-        if len(addresses) < 2:
-            raise
-    else:
-        yield table
-        return
-    middle = len(addresses) // 2
-    for part in (addresses[:middle], addresses[middle:]):
-        yield from _halved(paths, fragments, schema, part, open_files, metrics)
+            rows = slice(window.start + part.start, window.start + part.stop)
+            for _, table in halved(take, rows):
+                yield table
 
 
 def _row_sizes(

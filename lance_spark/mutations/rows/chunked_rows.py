@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.file.schema.nested import Lengths
-from lance_spark.scan.fragment.column_reader import cuts
+from lance_spark.scan.fragment.column_reader import cuts, halved
 
 #: Bytes of rows that are taken together, and most rows.
 _STEP_BYTES = 64 * 1024 * 1024
@@ -63,23 +63,8 @@ class ChunkedRows:
     def steps(self, rows: Indexes) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield batches of some rows, each with the number of its first row among them."""
         for part in parts(self.sizes(rows)):
-            for begin, table in self._halved(rows, part.start, part.stop):
+            for begin, table in halved(lambda piece: self.take(rows[piece]), part):
                 yield begin, table.combine_chunks().to_batches()[0]
-
-    def _halved(self, rows: Indexes, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
-        """Yield rows at once, or in parts if they are more than an array of their type holds."""
-        try:
-            table = self.take(rows[start:stop])
-        except pa.ArrowInvalid:
-            # The sizes are those of average rows.
-            if stop - start < 2:
-                raise
-        else:
-            yield start, table
-            return
-        middle = (start + stop) // 2
-        yield from self._halved(rows, start, middle)
-        yield from self._halved(rows, middle, stop)
 
     def _chunks_of(self, rows: Indexes) -> Indexes:
         chunks: Indexes = np.searchsorted(self._ends, rows, side="right")

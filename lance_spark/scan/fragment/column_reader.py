@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import copy
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import with_dictionaries
 from lance_spark.encoding.nulls import nulls
 from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.file.blobs.fields import PLACE
 from lance_spark.file.matrices import holds_matrices, without_slices
 from lance_spark.file.reader import PAGE_BYTES, FileReader
@@ -325,6 +326,33 @@ def cuts(
             stop = min(stop, start + most_rows)
         yield slice(start, stop)
         start = stop
+
+
+def halved(take: Callable[[slice], pa.Table], rows: slice) -> Iterator[tuple[int, pa.Table]]:
+    """Yield rows at once, or in parts if they are more than an array of their type holds.
+
+    Parameters
+    ----------
+    take : callable
+        Returns the rows of a slice. It raises an error of Arrow if they are too many.
+
+    Yields
+    ------
+    tuple of int and pyarrow.Table
+        The number of the first row, and the rows.
+    """
+    try:
+        table = take(rows)
+    except (pa.ArrowInvalid, UnsupportedEncodingError):
+        # The sizes of rows, by which callers cut them, are only estimated.
+        if rows.stop - rows.start < 2:
+            raise
+    else:
+        yield rows.start, table
+        return
+    middle = (rows.start + rows.stop) // 2
+    yield from halved(take, slice(rows.start, middle))
+    yield from halved(take, slice(middle, rows.stop))
 
 
 def rows_without_columns(num_rows: int) -> pa.RecordBatch:

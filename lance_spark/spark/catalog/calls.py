@@ -51,6 +51,7 @@ FUNCTIONS = {
     "commit_staged": "create",
     "abort_staged": "create",
     "path_exists": "tables",
+    "columns_left_out": "tables",
     "alter_table": "alter",
     "list_namespaces": "namespaces",
     "namespace_exists": "namespaces",

@@ -12,6 +12,7 @@ from lance_spark.dataset.dataset import Dataset, open_dataset
 from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
+    LanceError,
     NamespaceNotFoundError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -162,6 +163,20 @@ def path_exists(arguments: Mapping[str, Any]) -> dict[str, Any]:
     except TableNotFoundError:
         return {"exists": False}
     return {"exists": True}
+
+
+def columns_left_out(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns with defaults that a write by path leaves out, as a schema of Spark."""
+    from lance_spark.spark.options.options import WriteOptions
+    from lance_spark.spark.write.planning import columns_left_out
+
+    try:
+        options = WriteOptions.parse(arguments["options"])
+        columns = columns_left_out(options, arguments["columns"], arguments["overwrite"])
+    except LanceError:
+        # The write itself raises the error.
+        columns = StructType()
+    return {"schema": columns.json()}
 
 
 def drop_table(arguments: Mapping[str, Any]) -> dict[str, Any]:

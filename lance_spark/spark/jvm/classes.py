@@ -66,6 +66,7 @@ catalog/
     ReplacedRowsRule        what PARTITION and REPLACE ... say of the rows that an INSERT replaces
     MissingColumnsRule      columns that an INSERT leaves out, in Spark 4.0
     TablesBeforeFiles       keeps names of tables from Spark's rule for direct queries on files
+    DefaultColumns          columns that a write by path or a stream leaves out
     StreamedTextRule        columns of char(n) in streams of tables by name
     ColumnScanBuilder       scans in sessions without push-down
     TableChanges            the changes of ALTER TABLE as JSON

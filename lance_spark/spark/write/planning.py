@@ -280,6 +280,40 @@ def _columns_of_property(options: WriteOptions) -> tuple[str, ...]:
     return () if dataset is None else partition_columns(dataset.metadata)
 
 
+def columns_left_out(options: WriteOptions, names: Sequence[str], overwrite: bool) -> StructType:
+    """Return the columns of the table with defaults that a DataFrame does not have.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Columns of the DataFrame.
+    overwrite : bool
+        Whether the mode is overwrite. An overwrite of all rows keeps no columns of the table.
+    """
+    from pyspark.sql.types import StructType
+
+    from lance_spark.spark.catalog.column_fields import catalog_schema
+    from lance_spark.spark.options.rare_options import OverwriteOptions
+    from lance_spark.spark.types.field_metadata import DEFAULT
+
+    if overwrite:
+        effect = OverwriteOptions.parse(options, overwrite)
+        if effect.partitions is not None:
+            effect = effect.of_table(_columns_of_property(options))
+        if not effect.replaces_part:
+            return StructType()
+    dataset = _existing(options)
+    if dataset is None:
+        return StructType()
+    default = DEFAULT.encode()
+    left_out = [
+        field
+        for field in dataset.schema
+        if default in (field.metadata or {}) and find(list(names), field.name) < 0
+    ]
+    return catalog_schema(pa.schema(left_out))
+
+
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
     """Return the columns that a write to the table gives; None if the table is not found."""
     dataset = _existing(options)

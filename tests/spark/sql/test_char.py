@@ -41,6 +41,8 @@ def test_writes_pad_and_check(spark: Any, catalog: TestCatalog) -> None:
     table.updateColumnsFrom(keyed, "c")
     table.addColumnsFrom(spark.sql("SELECT 'd' AS c, 5 AS n"), "c")
     assert catalog.rows("t") == [{"id": 1, "c": "d   ", "v": "e", "n": 5}]
+    catalog.sql("DELETE FROM CAT.t")
+    assert catalog.rows("t") == []
 
 
 @pytest.mark.parametrize("inserts_only", [False, True])

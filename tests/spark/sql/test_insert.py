@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,3 +292,35 @@ def test_lance_table_inserts_defaults_of_columns_that_are_left_out(catalog: Test
         (2, "dk", 9, None),
         (3, "dk", 7, None),
     ]
+
+
+def test_writes_by_path_and_streams_fill_defaults(catalog: TestCatalog, tmp_path: Path) -> None:
+    """As INSERT by name does: also partial overwrites and columns in another case."""
+    spark = catalog.spark
+    catalog.sql(
+        "CREATE TABLE CAT.filled (id INT, k INT NOT NULL DEFAULT 3 + 4, s STRING DEFAULT 'x', "
+        "c CHAR(3) DEFAULT 'a', p STRING)"
+    )
+    path = str(catalog.root / "filled.lance")
+
+    def save(query: str, mode: str = "append", **options: str) -> None:
+        spark.sql(query).write.format("lance").options(**options).mode(mode).save(path)
+
+    save("SELECT 1 AS id")
+    save("SELECT 2 AS id, 9 AS K, CAST(NULL AS STRING) AS s")
+    save("SELECT 3 AS id, 5 AS added", mergeSchema="true")
+    save("SELECT 1 AS id", "overwrite", replaceWhere="id = 1")
+    save("SELECT 3 AS id", "overwrite", partitionBy="id", partitionOverwriteMode="dynamic")
+    spark.sql("SELECT 4 AS id").write.parquet(str(tmp_path / "source"))
+    stream = spark.readStream.schema("id INT").parquet(str(tmp_path / "source")).writeStream
+    for target in (path, f"{NAME}.filled"):
+        writer = stream.format("lance").option("checkpointLocation", str(tmp_path / target[-8:]))
+        writer = writer.trigger(availableNow=True)
+        query = writer.start(path) if target == path else writer.toTable(target)
+        query.awaitTermination()
+    rows = sorted(tuple(row.values()) for row in catalog.rows("filled"))
+    others = ("a  ", None, None)
+    filled = [(number, 7, "x", *others) for number in (1, 3, 4, 4)]
+    assert rows == sorted([*filled, (2, 9, None, *others)], key=lambda row: row[0])
+    save("SELECT 1 AS id", "overwrite")
+    assert catalog.rows("filled") == [{"id": 1}]

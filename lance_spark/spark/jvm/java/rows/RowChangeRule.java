@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -10,6 +11,7 @@ import org.apache.spark.sql.catalyst.analysis.NamedRelation;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -19,6 +21,7 @@ import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.internal.SQLConf;
+import scala.Product;
 import scala.collection.Iterator;
 
 /**
@@ -83,13 +86,22 @@ public class RowChangeRule extends Rule {
 
   static class Replacement extends Replacing {
     public boolean isDefinedAt(Object node) {
-      return viewedTable(node) != null
+      return paddedTable(node) != null
+          || viewedTable(node) != null
           || SourceKeys.isInsertOnly(node)
           || node instanceof WriteDelta
               && changeOf(Versions.field((WriteDelta) node, "table")) != null;
     }
 
     Object replaced(Object node) {
+      if (paddedTable(node) != null) {
+        try {
+          return Versions.copy(
+              (Product) node, new String[] {"table"}, new Object[] {paddedTable(node)});
+        } catch (ReflectiveOperationException e) {
+          throw new IllegalStateException(e);
+        }
+      }
       String viewed = viewedTable(node);
       if (viewed != null) {
         throw Errors.unchecked(
@@ -143,6 +155,28 @@ public class RowChangeRule extends Rule {
       } catch (ReflectiveOperationException e) {
         throw new IllegalStateException(e);
       }
+    }
+
+    /**
+     * Returns the table of a DELETE of all rows, if Spark has put a projection on it that pads its
+     * columns of char(n); otherwise null.
+     */
+    private static DataSourceV2Relation paddedTable(Object node) {
+      if (!(node instanceof DeleteFromTable)
+          || !isTrue(Versions.field((DeleteFromTable) node, "condition"))) {
+        return null;
+      }
+      Object target = Versions.field((DeleteFromTable) node, "table");
+      Object below = target instanceof Project ? ((Project) target).productElement(1) : null;
+      if (!(below instanceof DataSourceV2Relation)
+          || !(((DataSourceV2Relation) below).table() instanceof NamedTable)) {
+        return null;
+      }
+      DataSourceV2Relation relation = (DataSourceV2Relation) below;
+      String[] all = relation.schema().fieldNames();
+      boolean isWhole = Arrays.equals(all, ((LogicalPlan) target).schema().fieldNames());
+      boolean isPadded = !((NamedTable) relation.table()).paddedColumns().isEmpty();
+      return isWhole && isPadded ? relation : null;
     }
 
     /**

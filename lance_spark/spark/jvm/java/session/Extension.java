@@ -44,6 +44,7 @@ public class Extension extends AbstractFunction1 {
     target.injectResolutionRule(new ReplacedRowsOfSession());
     target.injectPostHocResolutionRule(new RandomValuesOfSession());
     target.injectResolutionRule(new StreamedTextOfSession());
+    target.injectResolutionRule(new DefaultColumnsOfSession());
     target.injectPostHocResolutionRule(new LateralSearchOfSession());
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
@@ -77,6 +78,7 @@ public class Extension extends AbstractFunction1 {
       RandomValuesRule.addTo((SparkSession) session);
       NewTableRule.addTo((SparkSession) session);
       addRule((SparkSession) session, "extendedResolutionRules", new StreamedTextRule());
+      addRule((SparkSession) session, "extendedResolutionRules", new DefaultColumns());
       LateralSearchRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
@@ -211,6 +213,12 @@ public class Extension extends AbstractFunction1 {
   public static class StreamedTextOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new StreamedTextRule();
+    }
+  }
+
+  public static class DefaultColumnsOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new DefaultColumns();
     }
   }
 

@@ -8,7 +8,9 @@ import org.apache.spark.sql.DataFrameWriter;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap;
+import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
@@ -72,12 +74,11 @@ public class LanceSource extends PythonSource
       SQLContext context, SaveMode mode, scala.collection.immutable.Map given, Dataset data) {
     Map options = new HashMap(CollectionConverters.asJava(originalCase(given)));
     boolean creates = mode == SaveMode.ErrorIfExists || mode == SaveMode.Ignore;
-    DataFrameWriter writer = data.write().format(PythonCall.FORMAT);
+    String[][] partitioning = new String[PARTITIONING.length][];
     for (int i = 0; i < PARTITIONING.length; i++) {
       String columns = (String) options.remove(PARTITIONING[i]);
       if (columns != null) {
-        // Spark refuses it, as it does for the Python source.
-        writer = writer.partitionBy(names(columns));
+        partitioning[i] = names(columns);
       }
     }
     if (creates) {
@@ -91,10 +92,22 @@ public class LanceSource extends PythonSource
     if (mode == SaveMode.Overwrite) {
       options.put(Settings.OVERWRITE_MODE, Settings.overwriteMode());
     }
+    if (!creates) {
+      StructType leftOut =
+          DefaultColumns.leftOut(options, data.schema(), mode == SaveMode.Overwrite);
+      data = leftOut.isEmpty() ? data : withDefaults(data, leftOut);
+    }
     // Spark's optimizer replaces some columns by expressions, which have no metadata.
     Map metadata = metadata(data.schema());
     if (!metadata.isEmpty()) {
       options.put(QUERY_METADATA, Forms.json(metadata));
+    }
+    DataFrameWriter writer = data.write().format(PythonCall.FORMAT);
+    for (int i = 0; i < partitioning.length; i++) {
+      if (partitioning[i] != null) {
+        // Spark refuses it, as it does for the Python source.
+        writer = writer.partitionBy(partitioning[i]);
+      }
     }
     writer.mode(creates ? SaveMode.Append : mode).options(options);
     STARTED.set(Boolean.TRUE);
@@ -110,6 +123,12 @@ public class LanceSource extends PythonSource
       STARTED.remove();
     }
     return new Answer(context, new StructType());
+  }
+
+  private static Dataset withDefaults(Dataset data, StructType leftOut) {
+    org.apache.spark.sql.classic.Dataset rows = (org.apache.spark.sql.classic.Dataset) data;
+    LogicalPlan query = rows.queryExecution().analyzed();
+    return Dataset$.MODULE$.ofRows(rows.sparkSession(), DefaultColumns.added(query, leftOut));
   }
 
   private static BaseRelation existing(SQLContext context, SaveMode mode, Map options) {

@@ -22,7 +22,9 @@ public class PathTable extends PythonTable {
   private final PythonDataSourceV2 source;
   private final boolean isStarted;
   private final boolean isOfCatalog;
+  private final Map properties;
   private Object firstQuestion;
+  private StructType leftOut;
 
   /**
    * Makes a table.
@@ -33,6 +35,7 @@ public class PathTable extends PythonTable {
   PathTable(PythonDataSourceV2 source, StructType schema, Map properties, boolean isStarted) {
     super(source, PythonCall.FORMAT, schema);
     this.source = source;
+    this.properties = properties;
     this.isStarted = isStarted;
     this.isOfCatalog = properties.containsKey("provider");
   }
@@ -52,6 +55,14 @@ public class PathTable extends PythonTable {
     WriteBuilder python = super.newWriteBuilder(info);
     // createRelation looks at the errors itself.
     return isStarted ? new PathWriteBuilder(python, false) : new InsertBuilder(this, python, info);
+  }
+
+  /** Returns the columns with defaults that a stream to the table leaves out. */
+  StructType leftOut(StructType query) {
+    if (leftOut == null) {
+      leftOut = DefaultColumns.leftOut(properties, query, false);
+    }
+    return leftOut;
   }
 
   private WriteBuilder partitionsWriter(LogicalWriteInfo info) {
