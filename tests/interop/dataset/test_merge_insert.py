@@ -25,6 +25,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
+from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
 from lance_spark.mutations.rows import key_matching
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
 
@@ -643,3 +644,32 @@ def test_json_is_compared_as_the_table_stores_it(tmp_path: Path, dtype: pa.DataT
     merge = open_dataset(path).merge_insert("j").when_not_matched_insert_all()
     with pytest.raises(InvalidInputError, match="the source, column 'j', row 0"):
         merge.execute(damaged)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_updated_and_new_rows_share_a_fragment(tmp_path: Path, stable: bool) -> None:
+    """Also if a file is full between them; the lineage is that of pylance."""
+    theirs = written(tmp_path, "theirs", enable_stable_row_ids=stable)
+    written(tmp_path, "ours", enable_stable_row_ids=stable)
+    ours = open_dataset(tmp_path / "ours")
+    before = len(ours.get_fragments())
+    upsert(theirs.merge_insert("id")).execute(SOURCE)
+    ours = upsert(ours.merge_insert("id")).execute(SOURCE)["dataset"]
+    assert len(ours.get_fragments()) == before + 1
+    for max_rows in (1, 2, 3, 4):
+        rewriter = RowRewriter(
+            ours._table, ours._table.schema, ["id", "v", "w"], tag=b"", max_rows_per_file=max_rows
+        )
+        live = ours.to_table(["id", "_rowaddr"], filter="id = 1 OR id = 5")
+        new = SOURCE.combine_chunks().to_batches()[0]
+        rewriter.move(np.sort(live["_rowaddr"].to_numpy()), new.slice(0, 2))
+        rewriter.insert(new)
+        result = rewriter.finish()
+        assert not result.inserted
+        assert sum(fragment.physical_rows for fragment in result.fragments) == 6
+        rewriter.abort()
+    if stable:
+        columns = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+        rows = lance.dataset(str(tmp_path / "ours")).to_table(columns)
+        assert rows_of(rows) == rows_of(theirs.to_table(columns))
+        assert rows_of(ours.to_table(columns)) == rows_of(rows)
