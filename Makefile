@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-changes bench-stores compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -153,6 +153,10 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/lance_table.py
 	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/wide.py
+
+# Changes of a table of 4 million rows: SQL, the local API, pylance, and Spark over Parquet.
+bench-changes: java $(VENV)/.bench
+	$(BIN)/python benchmarks/sql_changes.py --scale $(or $(SCALE),1)
 
 # The 22 queries of TPC-H, beside Parquet. Ten times the rows: make bench-tpch SCALE=10
 bench-tpch: java $(VENV)/.bench

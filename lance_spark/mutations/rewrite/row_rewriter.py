@@ -4,6 +4,10 @@ The commit deletes them from their old fragments. Values that are not given are 
 fragment. In tables with stable row ids, rows keep their ids and the versions that created them; the
 commit records its version as their last update. Specification:
 table/row_id_lineage.md.
+
+Inserted rows follow the rows that moved, in the same fragment, so that many small merges make half
+as many fragments. They have a fragment of their own if an index can cover the rows that moved: with
+stable row ids, a commit adds a fragment to the indexes of columns that did not change.
 """
 
 from __future__ import annotations
@@ -45,6 +49,9 @@ class RewrittenRows:
     ----------
     fragments : tuple of Fragment
         New fragments of moved rows, with the lineage of these rows in tables with stable row ids.
+        Inserted rows may follow them.
+    inserted : tuple of Fragment
+        New fragments of inserted rows alone.
     rows : mapping of int to bytes
         Old offsets of the moved and deleted rows by fragment, as Roaring bitmaps.
     num_rows : int
@@ -97,7 +104,9 @@ class RowRewriter:
         self._first = first
         self._placement = placement_of(table)
         self._moving: dict[tuple[Target, ...], MovedRowsWriter] = {}
-        self._inserting: FragmentWriter | None = None
+        self._inserting: MovedRowsWriter | None = None
+        #: All writers; the value is whether a writer has rows that moved.
+        self._writers: dict[MovedRowsWriter, bool] = {}
         self._targets: dict[int, tuple[Target, ...]] | None = None
         self._rows: dict[int, BitMap] = {}
         self._num_rows = self._num_inserted = 0
@@ -160,20 +169,19 @@ class RowRewriter:
             All columns, in the types that a writer of the table accepts.
         """
         if self._inserting is None:
-            self._inserting = self._writer(self._placement.of_new_rows)
-        self._inserting.write(values)
+            self._inserting = self._inserting_writer()
+        self._inserting.add(values)
         self._num_inserted += values.num_rows
 
     def finish(self) -> RewrittenRows:
         """Close the files, and return the result."""
         self._close()
-        fragments: list[Fragment] = []
-        for moving in self._moving.values():
-            fragments += moving.finish()
-        inserted = self._inserting.finish() if self._inserting is not None else []
+        fragments: dict[bool, list[Fragment]] = {True: [], False: []}
+        for writer, has_moved_rows in self._writers.items():
+            fragments[has_moved_rows] += writer.finish()
         return RewrittenRows(
-            tuple(fragments),
-            tuple(inserted),
+            tuple(fragments[True]),
+            tuple(fragments[False]),
             {number: encode_bitmap(rows) for number, rows in self._rows.items()},
             self._num_rows,
             self._num_inserted,
@@ -182,10 +190,9 @@ class RowRewriter:
     def abort(self) -> None:
         """Delete all files; those that cannot be deleted are left to cleanup."""
         self._close()
-        for writer in (*self._moving.values(), self._inserting):
-            if writer is not None:
-                with suppress(StorageError):
-                    writer.abort()
+        for writer in self._writers:
+            with suppress(StorageError):
+                writer.abort()
 
     def _source_of(self, given_names: tuple[str, ...]) -> _Source:
         source = self._sources.get(given_names)
@@ -231,8 +238,8 @@ class RowRewriter:
     ) -> None:
         moving = self._moving.get(targets)
         if moving is None:
-            moving = MovedRowsWriter(self._writer(targets), self._stable)
-            self._moving[targets] = moving
+            moving = self._moving[targets] = self._moved_rows_writer(targets)
+        self._writers[moving] = True
         names = self._schema.names
         step = _BATCH_ROWS
         if source.has_others:
@@ -258,6 +265,25 @@ class RowRewriter:
     def _add(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
         self._num_rows += len(addresses)
+
+    def _inserting_writer(self) -> MovedRowsWriter:
+        """Return the writer of inserted rows: that of rows that move, if they may share it."""
+        targets = tuple(self._placement.of_new_rows)
+        has_indexes = self._table.manifest.index_section is not None
+        if self._stable and has_indexes and any(s.has_others for s in self._sources.values()):
+            return self._moved_rows_writer(targets)
+        # With stable row ids, rows that move later need another writer.
+        shared = self._moving.pop(targets, None) if self._stable else self._moving.get(targets)
+        if shared is None:
+            shared = self._moved_rows_writer(targets)
+            if not self._stable:
+                self._moving[targets] = shared
+        return shared
+
+    def _moved_rows_writer(self, targets: Sequence[Target]) -> MovedRowsWriter:
+        writer = MovedRowsWriter(self._writer(targets), self._stable)
+        self._writers[writer] = False
+        return writer
 
     def _writer(self, targets: Sequence[Target]) -> FragmentWriter:
         manifest = self._table.manifest

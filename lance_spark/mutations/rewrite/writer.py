@@ -117,6 +117,8 @@ def rewrite_writer(
 class MovedRowsWriter:
     """Writes rows that move to new fragments, and keeps their lineage with stable row ids.
 
+    New rows can follow in the same fragments: `add`.
+
     Parameters
     ----------
     stable_row_ids : bool
@@ -127,6 +129,7 @@ class MovedRowsWriter:
         self._writer = writer
         self._stable = stable_row_ids
         self._lineage: list[tuple[UInt64Array, ...]] = []
+        self._has_new_rows = False
 
     def write(self, values: pa.RecordBatch, *lineage: UInt64Array) -> None:
         """Write rows.
@@ -141,12 +144,21 @@ class MovedRowsWriter:
         if self._stable:
             self._lineage.append(lineage)
 
+    def add(self, values: pa.RecordBatch) -> None:
+        """Write new rows. With stable row ids, no rows can move after them.
+
+        The commit assigns ids to the rows of a fragment after those that have them.
+        """
+        self._has_new_rows = True
+        self._writer.write(values)
+
     def finish(self) -> list[Fragment]:
-        """Close the files; return the new fragments, with the lineage of their rows."""
+        """Close the files; return the new fragments, with the lineage of rows that moved."""
         fragments = self._writer.finish()
         if not self._lineage:
             return fragments
-        return with_lineage(fragments, *map(np.concatenate, zip(*self._lineage, strict=True)))
+        lineage = map(np.concatenate, zip(*self._lineage, strict=True))
+        return with_lineage(fragments, *lineage, has_new_rows=self._has_new_rows)
 
     def abort(self) -> None:
         """Delete the files.
@@ -163,18 +175,30 @@ def with_lineage(
     row_ids: UInt64Array,
     created: UInt64Array,
     updated: UInt64Array | None = None,
+    *,
+    has_new_rows: bool = False,
 ) -> list[Fragment]:
-    """Return new fragments with the lineage of their rows: one value for each row."""
+    """Return new fragments with the lineage of their rows: one value for each row.
+
+    Parameters
+    ----------
+    has_new_rows : bool
+        Whether new rows, which have no values, follow.
+    """
     new = []
     start = 0
     for fragment in fragments:
         rows = slice(start, start + fragment.physical_rows)
+        if has_new_rows and start >= len(row_ids):
+            new.append(fragment)
+            continue
         proto = fragment.to_proto()
         store_lineage(
             proto,
             row_ids=row_ids[rows],
             created=created[rows],
             updated=None if updated is None else updated[rows],
+            has_new_rows=has_new_rows,
         )
         new.append(Fragment.from_proto(proto, "new fragment"))
         start = rows.stop

@@ -1,7 +1,9 @@
 """Matching of rows by equal keys, in memory.
 
-The values of each column are numbered over both sides together. The numbers of several columns
-become one number, so that two rows match if their numbers are equal.
+A hash table numbers the distinct values of the side that has fewer rows. The values of the other
+side are looked up in it. Rows whose value is not found are left out before the next column is
+compared. The numbers of several columns become one number, so that two rows match if their numbers
+are equal.
 
 | value | equals |
 | --- | --- |
@@ -16,7 +18,7 @@ Within structs and lists, a null equals a null.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,9 +33,23 @@ from lance_spark.file.schema.nested import as_list, list_lengths
 
 _Indexes = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.int64]
-_NULL = -1
+#: The number of a value that is null, or that the other side does not have.
+_ABSENT = -1
 _BYTES = pa.large_binary()
 _EMPTY = pa.scalar(b"", _BYTES)
+#: An odd number of 64 random bits, by which integers are hashed.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+#: Flags for each value of a table of flags; the limits of a table: 64 KiB, which fit a cache, and
+#: 64 MiB.
+_SLOTS_OF_VALUE, _FEWEST_BITS, _MOST_BITS = 8, 16, 26
+#: Places for each value of a table of all values of a span.
+_PLACES_OF_VALUE = 64
+#: Fewest values for which numpy's tables are made.
+_FEWEST_VALUES = 1 << 16
+#: Arrow numbers values in one array. Offsets of 32 bits do not number more than 2 GiB.
+_LARGE_BYTES = 1 << 30
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
@@ -68,23 +84,147 @@ def match_keys(target: Sequence[pa.ChunkedArray], source: Sequence[pa.ChunkedArr
     target, source : sequence of pa.ChunkedArray
         The columns of the key, of the same types on both sides.
     """
-    rows = len(target[0])
-    codes = np.zeros(rows + len(source[0]), np.int64)
-    for left, right in zip(target, source, strict=True):
-        codes = _combined(codes, _numbered(left, right))
-    return _match(codes[:rows], codes[rows:])
+    sides = _Side(), _Side()
+    for columns in zip(target, source, strict=True):
+        left, right = (side.values(column) for side, column in zip(sides, columns, strict=True))
+        sides = _narrowed(sides, _numbered(left, right))
+    return _match(*sides, len(source[0]))
 
 
-def _numbered(left: pa.ChunkedArray, right: pa.ChunkedArray) -> _Codes:
-    """Return numbers of the values of both sides; equal for equal values, `_NULL` for nulls."""
-    chunks = [comparable(chunk) for chunk in (*left.chunks, *right.chunks)]
-    if not chunks:
-        return np.zeros(0, np.int64)
-    encoded = pa.chunked_array(chunks).dictionary_encode().combine_chunks()
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The rows of one side that can still match.
+
+    Attributes
+    ----------
+    rows : int64 array or None
+        The rows, increasing; None for all of them.
+    numbers : int64 array or None
+        The numbers of their keys, from 0 on; None before the first column.
+    """
+
+    rows: _Indexes | None = None
+    numbers: _Codes | None = None
+
+    def values(self, column: pa.ChunkedArray) -> list[pa.Array]:
+        """Return the values of the rows, in chunks that a hash table compares."""
+        chunks = [comparable(chunk) for chunk in column.chunks]
+        if self.rows is None:
+            return chunks or [comparable(pa.array([], column.type))]
+        ends = np.cumsum([0, *map(len, chunks)])
+        places = np.searchsorted(self.rows, ends)
+        return [
+            chunk.take(pa.array(self.rows[first:last] - start))
+            for chunk, start, first, last in zip(
+                chunks, ends[:-1], places[:-1], places[1:], strict=True
+            )
+        ] or [comparable(pa.array([], column.type))]
+
+
+def _narrowed(sides: tuple[_Side, _Side], numbers: Sequence[_Codes]) -> tuple[_Side, _Side]:
+    """Return the rows that have a number, numbered by the columns before and this one."""
+    kept = [np.flatnonzero(side_numbers != _ABSENT) for side_numbers in numbers]
+    numbers = [side_numbers[rows] for side_numbers, rows in zip(numbers, kept, strict=True)]
+    rows = [
+        found if side.rows is None else side.rows[found]
+        for side, found in zip(sides, kept, strict=True)
+    ]
+    before = [side.numbers for side in sides if side.numbers is not None]
+    if not before:
+        return _Side(rows[0], numbers[0]), _Side(rows[1], numbers[1])
+    # There are at most as many numbers as rows, so the product has no more than 62 bits.
+    width = max(int(side_numbers.max(initial=0)) for side_numbers in numbers) + 1
+    pairs = [
+        [pa.array(own[found] * width + new)]
+        for own, found, new in zip(before, kept, numbers, strict=True)
+    ]
+    return _narrowed((_Side(rows[0]), _Side(rows[1])), _numbered(*pairs))
+
+
+def _numbered(left: list[pa.Array], right: list[pa.Array]) -> tuple[_Codes, _Codes]:
+    """Return numbers of the values of both sides.
+
+    They are equal for equal values, and `_ABSENT` for nulls. The values of the side that has more
+    rows are also `_ABSENT` if the other side does not have them.
+    """
+    if sum(map(len, left)) < sum(map(len, right)):
+        others, own = _numbered(right, left)
+        return own, others
+    if not any(map(len, right)):
+        return np.full(sum(map(len, left)), _ABSENT), np.empty(0, np.int64)
+    size = sum(chunk.nbytes for chunk in right)
+    if size > _LARGE_BYTES and left[0].type in _LARGE:
+        left, right = ([chunk.cast(_LARGE[chunk.type]) for chunk in side] for side in (left, right))
+    encoded = pa.chunked_array(right).dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)
-    numbers: _Codes = encoded.indices.fill_null(_NULL).to_numpy().astype(np.int64)
+    return _found(left, encoded.dictionary), _integers(encoded.indices, _ABSENT)
+
+
+def _found(chunks: list[pa.Array], values: pa.Array) -> _Codes:
+    """Return the place of each value of the chunks in distinct values, or `_ABSENT`."""
+    dtype = values.type
+    count = sum(map(len, chunks))
+    if count < _FEWEST_VALUES or not pat.is_primitive(dtype) or dtype.bit_width < 8:
+        places = pc.index_in(pa.chunked_array(chunks), value_set=values, skip_nulls=True)
+        return _in_a_row(_integers(part, _ABSENT) for part in places.chunks)
+    keys = _integers(values, 0)
+    if not len(keys):
+        return np.full(count, _ABSENT, np.int64)
+    least = keys.min()
+    span = int(keys.max()) - int(least)
+    if span <= min(2 * count, _PLACES_OF_VALUE * len(keys)):
+        # One more place is that of all values outside of the span.
+        places_of = np.full(span + 2, _ABSENT, np.int64)
+        places_of[keys - least] = np.arange(len(keys))
+
+        def by_offset(chunk: pa.Array) -> _Codes:
+            offsets = (_integers(chunk, 0) - least).view(np.uint64)
+            found: _Codes = places_of[np.minimum(offsets, np.uint64(span + 1)).view(np.int64)]
+            if chunk.null_count:
+                found[chunk.is_null().to_numpy(zero_copy_only=False)] = _ABSENT
+            return found
+
+        return _in_a_row(map(by_offset, chunks))
+    return _by_hash(chunks, keys)
+
+
+def _by_hash(chunks: list[pa.Array], keys: _Codes) -> _Codes:
+    """Return what `_found` does. Most values that are absent are found out by a table of flags."""
+    bits = (_SLOTS_OF_VALUE * len(keys)).bit_length()
+    shift = np.uint64(64 - min(max(bits, _FEWEST_BITS), _MOST_BITS))
+    flags = np.zeros(1 << (64 - int(shift)), np.bool_)
+    flags[_hashes(keys, shift)] = True
+    parts = []
+    for chunk in chunks:
+        values = _integers(chunk, 0)
+        is_candidate = flags[_hashes(values, shift)]
+        if chunk.null_count:
+            is_candidate[chunk.is_null().to_numpy(zero_copy_only=False)] = False
+        parts.append((np.flatnonzero(is_candidate), values))
+    candidates = pa.array(_in_a_row(values[rows] for rows, values in parts))
+    places = _integers(pc.index_in(candidates, value_set=pa.array(keys)), _ABSENT)
+    found = [np.full(len(values), _ABSENT, np.int64) for _, values in parts]
+    ends = np.cumsum([len(rows) for rows, _ in parts])
+    for part, (rows, _), own in zip(found, parts, np.split(places, ends[:-1]), strict=True):
+        part[rows] = own
+    return _in_a_row(found)
+
+
+def _hashes(values: _Codes, shift: np.uint64) -> npt.NDArray[np.int64]:
+    hashes: npt.NDArray[np.int64] = ((values.view(np.uint64) * _MULTIPLIER) >> shift).view(np.int64)
+    return hashes
+
+
+def _integers(array: pa.Array, null: int) -> _Codes:
+    """Return values of a fixed size as integers that are equal if the values are."""
+    integers = array.view(_INTEGERS[array.type.bit_width])
+    numbers: _Codes = integers.fill_null(null).to_numpy().astype(np.int64, copy=False)
     return numbers
+
+
+def _in_a_row(parts: Iterable[_Codes]) -> _Codes:
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def comparable(array: pa.Array) -> pa.Array:
@@ -144,29 +284,28 @@ def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
-def _combined(codes: _Codes, numbers: _Codes) -> _Codes:
-    """Return numbers of pairs of numbers."""
-    is_null = (codes == _NULL) | (numbers == _NULL)
-    width = int(numbers.max(initial=0)) + 1
-    pairs = codes * width + numbers
-    if int(codes.max(initial=0)) >= (1 << 62) // width:
-        _, left = np.unique(codes, return_inverse=True)
-        pairs = left.astype(np.int64) * width + numbers
-    _, inverse = np.unique(pairs, return_inverse=True)
-    combined: _Codes = inverse.astype(np.int64)
-    combined[is_null] = _NULL
-    return combined
-
-
-def _match(target: _Codes, source: _Codes) -> KeyMatch:
-    order = np.argsort(source, kind="stable")
-    ordered = source[order]
-    first = np.searchsorted(ordered, target, side="left")
-    counts = np.searchsorted(ordered, target, side="right") - first
-    counts[target == _NULL] = 0
-    rows = np.repeat(np.arange(len(target)), counts)
-    starts = np.repeat(first - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-    matched = order[starts + np.arange(len(rows))]
-    is_matched = np.zeros(len(source), np.bool_)
+def _match(target: _Side, source: _Side, num_source: int) -> KeyMatch:
+    """Return the pairs of rows with equal numbers."""
+    rows, numbers, places, keys = (
+        np.empty(0, np.int64) if array is None else array
+        for array in (target.rows, target.numbers, source.rows, source.numbers)
+    )
+    most = max(int(numbers.max(initial=_ABSENT)), int(keys.max(initial=_ABSENT)))
+    counts = np.bincount(keys, minlength=most + 1)
+    if counts.max(initial=0) <= 1:
+        place_of = np.full(most + 1, _ABSENT, np.int64)
+        place_of[keys] = places
+        matched = place_of[numbers]
+        has_match = matched != _ABSENT
+        rows, matched = rows[has_match], matched[has_match]
+    else:
+        order = np.argsort(keys, kind="stable")
+        first = np.cumsum(counts) - counts
+        pairs = counts[numbers]
+        ends = np.cumsum(pairs)
+        starts = np.repeat(first[numbers] - (ends - pairs), pairs)
+        rows = np.repeat(rows, pairs)
+        matched = places[order[starts + np.arange(len(rows))]]
+    is_matched = np.zeros(num_source, np.bool_)
     is_matched[matched] = True
     return KeyMatch(rows, matched, np.flatnonzero(~is_matched))

@@ -172,6 +172,7 @@ def store_lineage(
     row_ids: UInt64Array | None = None,
     created: UInt64Array | None = None,
     updated: UInt64Array | None = None,
+    has_new_rows: bool = False,
 ) -> None:
     """Store ids and versions of rows that come from other fragments, in the inline form.
 
@@ -182,6 +183,8 @@ def store_lineage(
     row_ids, created, updated : uint64 array, optional
         One value for each physical row: the id, the version that created the row, and the version
         that last updated it. A sequence that is not given stays unchanged.
+    has_new_rows : bool
+        Whether rows without values may follow: new rows, which `assign_lineage` completes.
 
     Raises
     ------
@@ -190,11 +193,13 @@ def store_lineage(
     """
     from lance_spark.table.rows.sequences import encode_row_ids, encode_versions
 
+    rows = fragment.physical_rows
+    if has_new_rows and row_ids is not None:
+        rows = min(rows, len(row_ids))
     for values in (row_ids, created, updated):
-        if values is not None and len(values) != fragment.physical_rows:
+        if values is not None and len(values) != rows:
             raise InvalidInputError(
-                f"fragment {fragment.id}: {len(values)} row ids or versions for "
-                f"{fragment.physical_rows} rows"
+                f"fragment {fragment.id}: {len(values)} row ids or versions for {rows} rows"
             )
     if row_ids is not None:
         fragment.inline_row_ids = encode_row_ids(row_ids)

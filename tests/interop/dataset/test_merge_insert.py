@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +25,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
+from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
+from lance_spark.mutations.rows import key_matching
 from lance_spark.mutations.rows.key_matching import KeyMatch, match_keys
 
 NAN = float("nan")
@@ -234,22 +237,55 @@ def test_options_of_the_builder(tmp_path: Path) -> None:
         open_dataset(tmp_path / "s").merge_insert("s.x")
 
 
-def test_keys_match_as_a_loop_over_pairs_says() -> None:
+#: Seven distinct values of each type of a key, or fewer: of narrow and of wide spans.
+KEY_VALUES: dict[pa.DataType, list[object]] = {
+    pa.int64(): [0, 1, -1, 1 << 62, -(1 << 63), (1 << 63) - 1, 3],
+    pa.int16(): [0, 1, -1, 300, -32768, 32767, 3],
+    pa.int32(): [5, 6, 7, 8, 9, 10, 11],
+    pa.uint64(): [0, 1, (1 << 64) - 1, 1 << 63, 5],
+    pa.uint32(): [0, 1, (1 << 32) - 1, 1 << 31, 5],
+    pa.float64(): [0.0, 1.5, NAN, -1.5, 1e300, float("inf")],
+    pa.float32(): [0.0, 1.5, NAN, -1.5, float("-inf")],
+    pa.bool_(): [True, False],
+    pa.string(): ["", "a", "ab", "\0", "é", "a" * 40],
+    pa.large_binary(): [b"", b"\0", b"\0\0", b"\xff"],
+    pa.binary(3): [b"abc", b"\0\0\0", b"\xff\xff\xff"],
+    pa.decimal128(20, 2): [Decimal(0), Decimal("-1.50"), Decimal(10**17)],
+    pa.date32(): [datetime.date(1, 1, 1), datetime.date(2020, 1, 2), datetime.date(9999, 1, 1)],
+    pa.timestamp("us"): [datetime.datetime(1970, 1, 1, 0, 0, second) for second in range(6)],
+    pa.dictionary(pa.int8(), pa.string()): ["a", "b", "c"],
+}
+
+
+@pytest.mark.parametrize("fewest", [0, key_matching._FEWEST_VALUES])
+def test_keys_match_as_a_loop_over_pairs_says(fewest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one to three columns of each type, in chunks; the larger side may be either."""
+    monkeypatch.setattr(key_matching, "_FEWEST_VALUES", fewest)
     rng = np.random.default_rng(3)
-    for _ in range(40):
+    dtypes = list(KEY_VALUES)
+    for turn in range(120):
+        chosen = [dtypes[turn % len(dtypes)], *rng.permutation(dtypes)][: rng.integers(1, 4)]
         sides = []
         for size in rng.integers(0, 30, 2):
-            values = rng.integers(0, 6, size)
-            numbers = pa.array([None if v == 0 else int(v) for v in values], pa.int64())
-            texts = pa.array([None if v == 5 else f"{v % 2}" for v in values[::-1]], pa.string())
-            sides.append((pa.chunked_array([numbers]), pa.chunked_array([texts])))
+            cuts = [0, *sorted(rng.integers(0, size + 1, 2).tolist()), size]
+            columns = []
+            for dtype in chosen:
+                choice = [None, *KEY_VALUES[dtype]]
+                values = [choice[place] for place in rng.integers(0, len(choice), size)]
+                pairs = itertools.pairwise(cuts)
+                chunks = [pa.array(values[start:stop], dtype) for start, stop in pairs]
+                columns.append(pa.chunked_array(chunks[: None if size else turn % 2], dtype))
+            sides.append(columns)
         match = match_keys(*sides)
-        left, right = ([*zip(a.to_pylist(), b.to_pylist(), strict=True)] for a, b in sides)
+        left, right = (
+            [*zip(*([repr(v) for v in column.to_pylist()] for column in side), strict=True)]
+            for side in sides
+        )
         expected = [
             (i, j) for i, x in enumerate(left) for j, y in enumerate(right)
-            if x == y and None not in x
+            if x == y and "None" not in x
         ]  # fmt: skip
-        assert [*zip(match.target, match.source, strict=True)] == expected
+        assert [*zip(match.target, match.source, strict=True)] == expected, (turn, chosen)
         assert [*match.unmatched] == [
             j for j in range(len(right)) if j not in {b for _, b in expected}
         ]
@@ -608,3 +644,32 @@ def test_json_is_compared_as_the_table_stores_it(tmp_path: Path, dtype: pa.DataT
     merge = open_dataset(path).merge_insert("j").when_not_matched_insert_all()
     with pytest.raises(InvalidInputError, match="the source, column 'j', row 0"):
         merge.execute(damaged)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_updated_and_new_rows_share_a_fragment(tmp_path: Path, stable: bool) -> None:
+    """Also if a file is full between them; the lineage is that of pylance."""
+    theirs = written(tmp_path, "theirs", enable_stable_row_ids=stable)
+    written(tmp_path, "ours", enable_stable_row_ids=stable)
+    ours = open_dataset(tmp_path / "ours")
+    before = len(ours.get_fragments())
+    upsert(theirs.merge_insert("id")).execute(SOURCE)
+    ours = upsert(ours.merge_insert("id")).execute(SOURCE)["dataset"]
+    assert len(ours.get_fragments()) == before + 1
+    for max_rows in (1, 2, 3, 4):
+        rewriter = RowRewriter(
+            ours._table, ours._table.schema, ["id", "v", "w"], tag=b"", max_rows_per_file=max_rows
+        )
+        live = ours.to_table(["id", "_rowaddr"], filter="id = 1 OR id = 5")
+        new = SOURCE.combine_chunks().to_batches()[0]
+        rewriter.move(np.sort(live["_rowaddr"].to_numpy()), new.slice(0, 2))
+        rewriter.insert(new)
+        result = rewriter.finish()
+        assert not result.inserted
+        assert sum(fragment.physical_rows for fragment in result.fragments) == 6
+        rewriter.abort()
+    if stable:
+        columns = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+        rows = lance.dataset(str(tmp_path / "ours")).to_table(columns)
+        assert rows_of(rows) == rows_of(theirs.to_table(columns))
+        assert rows_of(ours.to_table(columns)) == rows_of(rows)
