@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-stores bench-tpch compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -148,6 +148,11 @@ bench: java $(VENV)/.bench
 # The 22 queries of TPC-H, beside Parquet. Ten times the rows: make bench-tpch SCALE=10
 bench-tpch: java $(VENV)/.bench
 	$(BIN)/python benchmarks/tpch.py --scale $(or $(SCALE),1)
+
+# The local API and Spark on an S3 server with delays, beside pylance. DELAY, MBPS and ONLY choose: make bench-stores DELAY=5,30 ONLY=filter,append
+DELAYS = 5,30,100
+bench-stores: java $(VENV)/.bench
+	$(BIN)/python benchmarks/stores.py --delay "$(or $(DELAY),$(DELAYS))" --mbps $(or $(MBPS),80) --only "$(ONLY)"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
