@@ -162,6 +162,11 @@ bench-changes: java $(VENV)/.bench
 bench-tpch: java $(VENV)/.bench
 	$(BIN)/python benchmarks/tpch.py --scale $(or $(SCALE),1)
 
+# The local API and Spark on an S3 server with delays, beside pylance. DELAY, MBPS and ONLY choose: make bench-stores DELAY=5,30 ONLY=filter,append
+DELAYS = 5,30,100
+bench-stores: java $(VENV)/.bench
+	$(BIN)/python benchmarks/stores.py --delay "$(or $(DELAY),$(DELAYS))" --mbps $(or $(MBPS),80) --only "$(ONLY)"
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name it with: make PYTHON=python3.12 ..."; exit 1; }

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -26,7 +27,8 @@ from lance_spark.errors import StorageError
 from lance_spark.storage import google, s3
 from lance_spark.storage.endpoints import endpoint_of, is_own_endpoint
 from lance_spark.storage.errors import is_refusal, translated
-from lance_spark.storage.options.fsspec_options import CREDENTIALS, family_of
+from lance_spark.storage.options.fsspec_options import CREDENTIALS, FILE_SYSTEM, family_of
+from lance_spark.storage.options.obstore_config import is_obstore
 from lance_spark.storage.renewal import RenewedArguments
 from lance_spark.storage.status import is_not_understood
 from lance_spark.storage.uri import Location
@@ -109,6 +111,36 @@ def connect(
         raise
 
 
+def uses_obstore(scheme: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether the requests to a store are sent by obstore; only for the clouds.
+
+    Raises
+    ------
+    InvalidOptionError
+        The option `file_system` is invalid.
+    """
+    if not is_obstore(arguments) or family_of(scheme) is None:
+        return False
+    if find_spec("obstore") is None:
+        raise StorageError(
+            f"storage option {FILE_SYSTEM}: the package obstore is not installed: "
+            "pip install 'lance-spark[obstore]'"
+        )
+    from lance_spark.storage import obstore
+
+    return obstore.is_usable()
+
+
+def connect_obstore(
+    location: Location, arguments: Mapping[str, Any], secrets: Mapping[str, Any]
+) -> Any:
+    """Return the file system of obstore for a location; see `connect`."""
+    from lance_spark.storage import obstore
+
+    with translated(location.display, secrets):
+        return obstore.connect(location, arguments)
+
+
 def connect_renewing(
     arguments: RenewedArguments,
     options: Mapping[str, Any],
@@ -138,6 +170,9 @@ def connect_renewing(
         if family == "google" and "token" in renewable:
             renewable["token"] = google.token_object(renewable["token"])
         fs = make_fs(renewable)
+        if hasattr(fs, "renew"):
+            fs.renew(arguments)
+            return fs
         {"s3": s3.renew, "google": google.renew, "azure": azure.renew}[family](fs, arguments)
         return fs
 

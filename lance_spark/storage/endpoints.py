@@ -22,8 +22,11 @@ _EQUAL_PARTS = ("r2.cloudflarestorage.com",)
 def endpoint_of(scheme: str, fs: Any) -> str | None:
     """Return the server of a file system, without possible secrets; None if it is unknown."""
     family = family_of(scheme)
-    url: object = None
-    if family == "s3":
+    # The file system of obstore has it as an attribute.
+    url: object = getattr(fs, "server", None)
+    if isinstance(url, str):
+        pass
+    elif family == "s3":
         # The client of s3fs has resolved options, environment variables and profiles.
         client = getattr(fs, "s3", None)
         url = getattr(getattr(client, "meta", None), "endpoint_url", None)

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lance_spark.errors import MissingFileError
-from lance_spark.storage import google, local, s3
+from lance_spark.storage import local
 from lance_spark.storage.errors import translated
+from lance_spark.storage.objects import Entry, objects_of
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.uri import Location, check_relative, join
 
@@ -96,7 +97,7 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
     start = fs._strip_protocol(root).rstrip("/") + "/"
     below = start + folder + "/"
     try:
-        listed = _list_deep(fs, full, retries)
+        listed = objects_of(fs).entries(full, retries, deep=True)
     except FileNotFoundError:
         return
     for entry in listed:
@@ -104,61 +105,6 @@ def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[F
         # Some stores list the marker of the folder, or all names with the same prefix.
         if name.startswith(below) and not name.endswith("/") and entry.get("type") != "directory":
             yield FileInfo(name[len(start) :], entry.get("size") or 0, modified(entry))
-
-
-def _list_deep(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
-    if s3.is_s3(fs):
-        return list(s3.entries(fs, folder, retries, deep=True))
-    fs.invalidate_cache(folder)
-    if not _has_own_find(fs):
-        return _walk(fs, folder, retries)
-    listed: dict[str, dict[str, Any]] = retries.call(fs.find, folder, detail=True)
-    return [{**entry, "name": name} for name, entry in listed.items()]
-
-
-def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
-    """Return the listing of a folder. It can contain entries that are not in the folder.
-
-    Raises FileNotFoundError.
-    """
-    if s3.is_s3(fs):
-        return list(s3.entries(fs, folder, retries))
-    # File systems cache listings, but commits of other clients must be visible.
-    fs.invalidate_cache(folder)
-    listed: list[dict[str, Any]] = retries.call(fs.ls, folder, detail=True)
-    return listed
-
-
-def _has_own_find(fs: Any) -> bool:
-    """Return whether a file system overrides `find`.
-
-    The `find` of fsspec silently skips folders that it cannot list.
-    """
-    from fsspec import AbstractFileSystem
-    from fsspec.asyn import AsyncFileSystem
-
-    find = getattr(type(fs), "_find", None)
-    if find is not None:
-        return find is not AsyncFileSystem._find
-    return type(fs).find is not AbstractFileSystem.find
-
-
-def _walk(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
-    files: list[dict[str, Any]] = []
-    pending = [fs._strip_protocol(folder)]
-    while pending:
-        path = pending.pop()
-        try:
-            listed = retries.call(fs.ls, path, detail=True)
-        except FileNotFoundError:
-            # Another client deleted the folder.
-            continue
-        for entry in listed:
-            if entry["type"] != "directory":
-                files.append(entry)
-            elif entry["name"].rstrip("/").startswith(f"{path}/"):
-                pending.append(entry["name"].rstrip("/"))
-    return files
 
 
 def modified(entry: Mapping[str, Any]) -> float | None:
@@ -181,7 +127,7 @@ def modified(entry: Mapping[str, Any]) -> float | None:
 _Names = list[str]
 _Files = list[tuple[str, int]]
 _Infos = list[FileInfo]
-_Entries = list[dict[str, Any]]
+_Entries = list[Entry]
 
 
 class Folders:
@@ -260,9 +206,9 @@ class Folders:
         ------
         StorageError
         """
-        names = google.names_in_order if google.is_google(self._fs) else s3.names_in_order
+        objects = objects_of(self._fs)
         with translated(self.name(folder), self._secrets):
-            return names(self._fs, self._folder(folder), limit, after, self._retries)
+            return objects.names_in_order(self._folder(folder), limit, after, self._retries)
 
     def list_tree(self, folder: str) -> _Infos:
         """Return the files below `folder` at any depth, unordered; empty if it does not exist.
@@ -284,10 +230,7 @@ class Folders:
         with translated(self.name(path), self._secrets):
             if self._fs is None:
                 return os.stat(full).st_mtime
-            if s3.is_s3(self._fs):
-                return modified(self._retries.call(s3.head, self._fs, full))
-            self._fs.invalidate_cache(full)
-            return modified(self._retries.call(self._fs.info, full))
+            return modified(self._retries.call(objects_of(self._fs).head, full))
 
     def _full(self, path: str) -> str:
         check_relative(path)
@@ -300,10 +243,9 @@ class Folders:
 
     def _entries(self, folder: str, entry_type: str) -> _Entries:
         full = self._folder(folder)
-        fs: Any = self._fs
         try:
             with translated(self.name(folder), self._secrets):
-                listed = entries(fs, full, self._retries)
+                listed = list(objects_of(self._fs).entries(full, self._retries))
         except MissingFileError:
             return []
         # Some object stores list the marker of the folder itself, or a file of the same name.

@@ -16,9 +16,9 @@ from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.memory import process_memory
+from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import family_of
 from lance_spark.storage.retry import Retries, is_transient, protocols
-from lance_spark.storage.s3 import is_s3, size_of
 from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 
@@ -287,7 +287,7 @@ def default_ahead_bytes() -> int:
 
 def file_size(fs: Any, path: str) -> Any:
     """Return the length of a file, if the store reports it. Raises FileNotFoundError."""
-    return size_of(fs, path) if is_s3(fs) else fs.info(path)["size"]
+    return objects_of(fs).head(path)["size"]
 
 
 def reads_at_once(fs: Any, io_threads: int) -> int:
@@ -297,17 +297,5 @@ def reads_at_once(fs: Any, io_threads: int) -> int:
 
 
 def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
-    """Return the content of a file by one request, on S3 at most `limit` + 1 bytes."""
-    if not is_s3(fs):
-        data: bytes = fs.cat_file(path)
-        return data
-    try:
-        # Without a start, s3fs requests the size first.
-        data = fs.cat_file(path, start=0, end=None if limit is None else limit + 1)
-    except OSError as error:
-        lasting = isinstance(error, FileNotFoundError | PermissionError)
-        if lasting or is_transient(error) or size_of(fs, path) != 0:
-            raise
-        # S3 refuses every range of an empty object.
-        return b""
-    return data
+    """Return the content of a file by one request, where possible at most `limit` + 1 bytes."""
+    return objects_of(fs).read_start(path, None if limit is None else limit + 1)

@@ -20,12 +20,19 @@ from lance_spark.storage import local
 from lance_spark.storage.commit.handlers import CommitHandler, handler_for
 from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.commit.manifest_store import ManifestStore, load
-from lance_spark.storage.connect import check_conditional_put, connect, connect_renewing, of_uri
+from lance_spark.storage.connect import (
+    check_conditional_put,
+    connect,
+    connect_obstore,
+    connect_renewing,
+    of_uri,
+    uses_obstore,
+)
 from lance_spark.storage.errors import translated
-from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.io_counts import CountedOutput, counts_of
 from lance_spark.storage.kept_ranges import KEPT, WHOLE
 from lance_spark.storage.listing import Folders
+from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.parallel import read_all
 from lance_spark.storage.remote import (
@@ -33,7 +40,6 @@ from lance_spark.storage.remote import (
     arrived,
     default_ahead_bytes,
     file_key,
-    file_size,
     parse_io_threads,
     read_whole,
     reads_at_once,
@@ -99,12 +105,13 @@ class ObjectStore(Folders):
         #: Shared by all stores of this root.
         self.io_counts = counts_of(self._objects.uri)
         self._fs: Any = None
+        self._uses_obstore = uses_obstore(self.scheme, self._arguments)
         self._io_threads = parse_io_threads(self._arguments, self.scheme)
         if not location.is_local:
             client_options = {
                 name: value for name, value in self._arguments.items() if name not in OWN
             }
-            if family_of(self.scheme) == "s3":
+            if family_of(self.scheme) == "s3" and not self._uses_obstore:
                 client_options = single_tries(client_options, self._io_threads)
             if self._renewed is None:
                 self._fs = self._connected(client_options)
@@ -118,6 +125,8 @@ class ObjectStore(Folders):
         self._manifest_store: ManifestStore | None = None
 
     def _connected(self, client_options: Mapping[str, Any]) -> Any:
+        if self._uses_obstore:
+            return connect_obstore(self._objects, client_options, self._secrets)
         fs = connect(self._objects, client_options, self._secrets)
         if is_s3(fs):
             fs.retries = 1
@@ -198,10 +207,7 @@ class ObjectStore(Folders):
         """
         if self._fs is None or self.scheme not in ("s3", "s3a", "gs", "gcs"):
             return False
-        if is_google(self._fs):
-            return not is_zonal(self._fs, self.object_uri)
-        bucket = self.object_uri.partition("://")[2].partition("/")[0]
-        return is_s3(self._fs) and not bucket.endswith(("--x-s3", "--xa-s3"))
+        return objects_of(self._fs).lists_in_order(self.object_uri)
 
     @property
     def has_no_empty_folders(self) -> bool:
@@ -384,7 +390,6 @@ class ObjectStore(Folders):
             return CountedOutput(LocalOutput(full, replace=replace), self.io_counts)
         with translated(self.name(path), self._secrets):
             output = outputs.start(
-                self.scheme,
                 self._fs,
                 full,
                 self.name(path),
@@ -408,12 +413,9 @@ class ObjectStore(Folders):
             if self._fs is None:
                 return os.path.isfile(full)
             try:
-                if is_s3(self._fs):
-                    self._retries.call(file_size, self._fs, full)
-                    return True
-                self._fs.invalidate_cache(full)
-                # `isfile` returns false when the store fails.
-                return bool(self._retries.call(self._fs.info, full)["type"] == "file")
+                # `isfile` of fsspec returns false when the store fails.
+                entry = self._retries.call(objects_of(self._fs).head, full)
+                return bool(entry["type"] == "file")
             except FileNotFoundError:
                 return False
 

@@ -37,10 +37,15 @@ __all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
 COMMIT_LOCK = "commit_lock"
 #: Storage option: read branches whose base paths are outside of the table.
 FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
+#: Storage option: the package that sends the requests; see `obstore_config`.
+FILE_SYSTEM = "file_system"
 #: Options of this package, which are not passed to a file system.
 OWN = frozenset(
-    {"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FOREIGN_BRANCH_BASES}
-)
+    {
+        "manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FILE_SYSTEM,
+        FOREIGN_BRANCH_BASES,
+    }
+)  # fmt: skip
 #: Storage options of credentials that expire: see `lance_spark.storage.renewal`.
 EXPIRES_AT, REFRESH_OFFSET = "expires_at_millis", "refresh_offset_millis"
 CREDENTIAL_SOURCE = "credential_source"

@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO, Protocol
 
-from lance_spark.storage import google, s3
 from lance_spark.storage.errors import translated
-from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.local import make_folder, sync_folder, temporary_path
-from lance_spark.storage.options.fsspec_options import family_of
+from lance_spark.storage.objects import objects_of
 from lance_spark.storage.retry import Retries
-from lance_spark.storage.s3 import is_s3
-from lance_spark.storage.write import azure
 
 _WRITE_BUFFER = 1024 * 1024
 
@@ -189,7 +185,6 @@ class RemoteOutput(_FileOutput):
 
 
 def start(
-    scheme: str,
     fs: Any,
     path: str,
     name: str,
@@ -219,13 +214,7 @@ def start(
     ------
     InvalidOptionError, StorageError
     """
-    if is_s3(fs):
-        sizes = s3.sizes_of(options, fs)
-        return s3.S3Output(fs, path, name, sizes, retries, secrets, replace=replace)
-    if family_of(scheme) == "azure" and hasattr(fs, "service_client"):
-        sizes = azure.sizes_of(options)
-        return azure.AzureOutput(fs, path, name, sizes, retries, secrets, replace=replace)
-    if is_google(fs) and not is_zonal(fs, path):
-        sizes = google.sizes_of(options)
-        return google.GoogleOutput(fs, path, name, sizes, retries, secrets, replace=replace)
-    return RemoteOutput(fs, path, name, secrets, replace=replace)
+    own: OutputFile | None = objects_of(fs).output(
+        path, name, options, retries, secrets, replace=replace
+    )
+    return RemoteOutput(fs, path, name, secrets, replace=replace) if own is None else own

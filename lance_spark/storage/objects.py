@@ -1,0 +1,250 @@
+"""What this package asks of a store of objects, beyond the calls that all file systems of fsspec
+have: one interface, with one class for each package of stores.
+
+| request | why the call of fsspec does not do |
+| --- | --- |
+| `head` | `info` of some packages lists a folder if the object is missing, or uses a cache |
+| `read_start` | `cat_file` of s3fs asks for the size first |
+| `entries` | `ls` and `find` cache, and hide errors of single folders |
+| `names_in_order` | no call begins a listing after a name |
+| `output` | files of fsspec block their writer, and repeat parts by their own rules |
+
+Each request is sent once; `retry` repeats it, or the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from lance_spark.storage import google, s3
+from lance_spark.storage.retry import Retries, is_transient
+from lance_spark.storage.write import azure
+from lance_spark.storage.write.multipart import PartSizes
+
+#: Ends of the names of S3's directory buckets, which list in no order.
+DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")
+#: A file of a listing: `name` with the bucket, `size`, `type` ("file" or "directory"), and a time
+#: of the last change, as `listing` names it.
+Entry = Mapping[str, Any]
+
+
+class Objects(Protocol):
+    """The requests to one store.
+
+    Paths are those of the file system. All raise FileNotFoundError if the object or the bucket is
+    missing, and the errors of the package, which `errors.translated` and `retry` understand.
+    """
+
+    def head(self, path: str) -> Entry:
+        """Return the entry of an object."""
+        ...
+
+    def read_start(self, path: str, limit: int | None) -> bytes:
+        """Return the content of an object; of a longer one at least the first `limit` bytes."""
+        ...
+
+    def entries(self, folder: str, retries: Retries, *, deep: bool = False) -> Iterable[Entry]:
+        """List a folder, or with `deep` all files below it. Nothing comes from a cache.
+
+        The listing can contain entries that are not in the folder.
+        """
+        ...
+
+    def lists_in_order(self, path: str) -> bool:
+        """Return whether the bucket of a path lists in the order of the bytes of names."""
+        ...
+
+    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
+        """Return the names of the first files in a folder; see `google.names_in_order`."""
+        ...
+
+    def output(
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, Any],
+        retries: Retries,
+        secrets: Mapping[str, object],
+        *,
+        replace: bool,
+    ) -> Any:
+        """Open a new object; see `write.output.start`. None: by the calls of fsspec."""
+        ...
+
+
+class FsspecObjects:
+    """Any file system, by the calls of fsspec."""
+
+    def __init__(self, fs: Any) -> None:
+        self.fs = fs
+
+    def head(self, path: str) -> Entry:
+        self.fs.invalidate_cache(path)
+        entry: Entry = self.fs.info(path)
+        return entry
+
+    def read_start(self, path: str, limit: int | None) -> bytes:
+        data: bytes = self.fs.cat_file(path)
+        return data
+
+    def entries(self, folder: str, retries: Retries, *, deep: bool = False) -> Iterable[Entry]:
+        # File systems cache listings, but commits of other clients must be visible.
+        self.fs.invalidate_cache(folder)
+        if not deep:
+            listed: list[Entry] = retries.call(self.fs.ls, folder, detail=True)
+            return listed
+        if not _has_own_find(self.fs):
+            return _walk(self.fs, folder, retries)
+        found: dict[str, Entry] = retries.call(self.fs.find, folder, detail=True)
+        return [{**entry, "name": name} for name, entry in found.items()]
+
+    def lists_in_order(self, path: str) -> bool:
+        return False
+
+    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
+        raise NotImplementedError
+
+    def output(
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, Any],
+        retries: Retries,
+        secrets: Mapping[str, object],
+        *,
+        replace: bool,
+    ) -> Any:
+        return None
+
+
+class GoogleObjects(FsspecObjects):
+    """Google Cloud Storage by gcsfs."""
+
+    def lists_in_order(self, path: str) -> bool:
+        return not google.is_zonal(self.fs, path)
+
+    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
+        return google.names_in_order(self.fs, folder, limit, after, retries)
+
+    def output(
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, Any],
+        retries: Retries,
+        secrets: Mapping[str, object],
+        *,
+        replace: bool,
+    ) -> Any:
+        if google.is_zonal(self.fs, path):
+            return None
+        sizes = google.sizes_of(options)
+        return google.GoogleOutput(self.fs, path, name, sizes, retries, secrets, replace=replace)
+
+
+class AzureObjects(FsspecObjects):
+    """Azure Blob Storage by adlfs."""
+
+    def output(
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, Any],
+        retries: Retries,
+        secrets: Mapping[str, object],
+        *,
+        replace: bool,
+    ) -> Any:
+        sizes = azure.sizes_of(options)
+        return azure.AzureOutput(self.fs, path, name, sizes, retries, secrets, replace=replace)
+
+
+class S3Objects:
+    """S3 by s3fs."""
+
+    def __init__(self, fs: Any) -> None:
+        self.fs = fs
+
+    def head(self, path: str) -> Entry:
+        metadata = s3.head(self.fs, path)
+        return {**metadata, "name": path, "size": int(metadata["ContentLength"]), "type": "file"}
+
+    def read_start(self, path: str, limit: int | None) -> bytes:
+        try:
+            # Without a start, s3fs requests the size first.
+            data: bytes = self.fs.cat_file(path, start=0, end=limit)
+        except OSError as error:
+            lasting = isinstance(error, FileNotFoundError | PermissionError)
+            if lasting or is_transient(error) or s3.size_of(self.fs, path) != 0:
+                raise
+            # S3 refuses every range of an empty object.
+            return b""
+        return data
+
+    def entries(self, folder: str, retries: Retries, *, deep: bool = False) -> Iterable[Entry]:
+        return s3.entries(self.fs, folder, retries, deep=deep)
+
+    def lists_in_order(self, path: str) -> bool:
+        bucket = path.partition("://")[2].partition("/")[0]
+        return not bucket.endswith(DIRECTORY_BUCKETS)
+
+    def names_in_order(self, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
+        return s3.names_in_order(self.fs, folder, limit, after, retries)
+
+    def output(
+        self,
+        path: str,
+        name: str,
+        options: Mapping[str, Any],
+        retries: Retries,
+        secrets: Mapping[str, object],
+        *,
+        replace: bool,
+    ) -> Any:
+        sizes = s3.sizes_of(options, self.fs)
+        return s3.S3Output(self.fs, path, name, sizes, retries, secrets, replace=replace)
+
+
+def objects_of(fs: Any) -> Objects:
+    """Return the requests of a file system."""
+    own: Objects | None = getattr(fs, "lance_objects", None)
+    if own is not None:
+        return own
+    if s3.is_s3(fs):
+        return S3Objects(fs)
+    if google.is_google(fs):
+        return GoogleObjects(fs)
+    return AzureObjects(fs) if hasattr(fs, "service_client") else FsspecObjects(fs)
+
+
+def _has_own_find(fs: Any) -> bool:
+    """Return whether a file system overrides `find`.
+
+    The `find` of fsspec silently skips folders that it cannot list.
+    """
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    find = getattr(type(fs), "_find", None)
+    if find is not None:
+        return find is not AsyncFileSystem._find
+    return type(fs).find is not AbstractFileSystem.find
+
+
+def _walk(fs: Any, folder: str, retries: Retries) -> list[Entry]:
+    files: list[Entry] = []
+    pending = [fs._strip_protocol(folder)]
+    while pending:
+        path = pending.pop()
+        try:
+            listed = retries.call(fs.ls, path, detail=True)
+        except FileNotFoundError:
+            # Another client deleted the folder.
+            continue
+        for entry in listed:
+            if entry["type"] != "directory":
+                files.append(entry)
+            elif entry["name"].rstrip("/").startswith(f"{path}/"):
+                pending.append(entry["name"].rstrip("/"))
+    return files
