@@ -24,6 +24,7 @@ from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     MissingFileError,
+    VersionNotFoundError,
 )
 from lance_spark.storage.options.fsspec_options import FOREIGN_BRANCH_BASES, family_of, parse_flag
 from lance_spark.storage.store import ObjectStore
@@ -36,7 +37,7 @@ from lance_spark.table.manifest.versions import ManifestLocation
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.refs import names as ref_names
 from lance_spark.table.refs.branch_store import check_exists
-from lance_spark.table.refs.tag_store import read_tag
+from lance_spark.table.refs.tag_store import Tag, read_tag
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
@@ -157,7 +158,7 @@ def open_table(
         main = _main_store(store)
         branch_name = None if branch == ref_names.MAIN else branch
         if tag is not None:
-            target = read_tag(main, tag)
+            target = _read_tag(main, tag)
             if branch is not None and branch_name != target.branch:
                 raise InvalidOptionError(
                     f"tag {tag!r} names a version on branch {target.branch or ref_names.MAIN!r}, "
@@ -177,6 +178,17 @@ def open_table(
         manifest = read_latest(store)
     check_branch_bases(store, manifest)
     return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)
+
+
+def _read_tag(main: ObjectStore, name: str) -> Tag:
+    """Return a tag. The error about one that is not found says whether a branch has its name."""
+    try:
+        return read_tag(main, name)
+    except VersionNotFoundError as error:
+        with suppress(VersionNotFoundError, InvalidInputError):
+            check_exists(main, name)
+            error.args = (f"{error}; {name!r} is a branch: name it by branch, not by version",)
+        raise
 
 
 def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:

@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 import lance
+import pyarrow as pa
 import pytest
 
-from lance_spark import Dataset, open_dataset
+from lance_spark import Dataset, open_dataset, write_dataset
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
@@ -263,3 +264,11 @@ def test_times_are_formatted_as_pylance_does(nanos: int, expected: str) -> None:
     assert ref_json.format_time(nanos) == expected
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     assert ref_json.parse_time(expected) - epoch == datetime.timedelta(microseconds=nanos // 1000)
+
+
+def test_error_about_a_tag_names_the_branch_of_its_name(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    dataset = write_dataset(pa.table({"id": [1]}), path)
+    dataset.create_branch("dev")
+    with pytest.raises(VersionNotFoundError, match="'dev' is a branch"):
+        open_dataset(path, version="dev")
