@@ -451,8 +451,8 @@ def check_names(result: dict[str, Any], root: Path) -> None:
     table.validate()
     assert {row["id"]: row["word"] for row in table.to_table().to_pylist()} == words
     assert list(table.tags.list()) == ["merged"]
-    # The keys of the source of a merge.
-    assert "id IN (3L, 9L)" in result["keys"]
+    # The keys of the source of a merge. Spark 4.0 shows values without their types.
+    assert re.search(r"id IN \(3L?, 9L?\)", result["keys"]), result["keys"]
     assert sorted(result["merged"]) == [0, 70_000]
 
 

@@ -44,6 +44,19 @@ def test_versions_by_option(spark: Any, catalog: TestCatalog) -> None:
         spark.read.option("vers1on", 2).table("queried.t").collect()
 
 
+def test_references_to_one_table_have_their_own_options(catalog: TestCatalog) -> None:
+    old = "CAT.t WITH ('version' = '3')"
+    catalog.run([f"CREATE TEMPORARY VIEW old_rows AS SELECT id FROM {old}"])
+    for query, expected in {
+        f"SELECT (SELECT count(*) FROM {old}), (SELECT count(*) FROM CAT.t)": (3, 2),
+        f"SELECT count(a.id), count(b.id) FROM {old} a FULL JOIN CAT.t b ON a.id = b.id": (3, 2),
+        f"SELECT count(*) FROM CAT.t WHERE id NOT IN (SELECT id FROM {old})": (1,),
+        f"SELECT sum(id) FROM (SELECT id FROM CAT.t UNION ALL SELECT id FROM {old})": (27,),
+        "SELECT count(*) FROM old_rows JOIN CAT.t USING (id)": (1,),
+    }.items():
+        assert catalog.sql(query) == [expected], query
+
+
 def test_two_versions_are_refused(spark: Any, catalog: TestCatalog) -> None:
     read = spark.read.option("versionAsOf", 1)
     assert read.option("version", 1).table("queried.t").count() == 0

@@ -276,7 +276,9 @@ public class NamedTable
     if (changesState(given)) {
       Map arguments = new LinkedHashMap();
       arguments.put("options", options);
-      arguments.put("query", given);
+      arguments.put(
+          "query",
+          ScanMarks.without(new CaseInsensitiveStringMap(given)).asCaseSensitiveMap());
       arguments.put(TimeZones.OPTION, TimeZones.ofSession());
       arguments.put("schema", TableChanges.json(declared));
       arguments.put("name", name);

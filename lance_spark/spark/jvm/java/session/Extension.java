@@ -49,6 +49,9 @@ public class Extension extends AbstractFunction1 {
     if (Versions.leavesColumnsOut()) {
       target.injectResolutionRule(new MissingColumnsOfSession());
     }
+    if (Versions.sharesOptions()) {
+      target.injectHintResolutionRule(new OwnOptionsOfSession());
+    }
     target.injectPostHocResolutionRule(new CharKeysOfSession());
     if (Versions.joinsNearest()) {
       target.injectPostHocResolutionRule(new NearestJoinRuleOfSession());
@@ -82,6 +85,12 @@ public class Extension extends AbstractFunction1 {
       LateralSearchRule.addTo((SparkSession) session);
       if (Versions.leavesColumnsOut()) {
         MissingColumnsRule.addTo((SparkSession) session);
+      }
+      if (Versions.sharesOptions()) {
+        addRule(
+            (SparkSession) session,
+            "hintResolutionRules",
+            new OwnOptionsRule((SparkSession) session));
       }
       addRule((SparkSession) session, "postHocResolutionRules", new CharKeys());
       addRule((SparkSession) session, "extendedCheckRules", new DescriptorCheck());
@@ -231,6 +240,12 @@ public class Extension extends AbstractFunction1 {
   public static class MissingColumnsOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new MissingColumnsRule();
+    }
+  }
+
+  public static class OwnOptionsOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new OwnOptionsRule((SparkSession) session);
     }
   }
 

@@ -2,6 +2,7 @@ package org.lancespark;
 
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.util.ArrayList;
@@ -62,6 +63,29 @@ final class Versions {
   /** Returns whether Spark refuses an INSERT into a table of ours that leaves columns out. */
   static boolean leavesColumnsOut() {
     return isFirst();
+  }
+
+  /** Returns whether all references of a statement to a table get the options of the first. */
+  static boolean sharesOptions() {
+    return spark().matches("4\\.[0-2]\\..*");
+  }
+
+  /** Runs the rules of the analyzer over a part of a statement, as Spark does for subqueries. */
+  static LogicalPlan analyzed(SparkSession session, LogicalPlan plan)
+      throws InvocationTargetException {
+    Object analyzer = session.sessionState().analyzer();
+    Method[] methods = analyzer.getClass().getMethods();
+    for (int i = 0; i < methods.length; i++) {
+      // Scala puts the name of the class before names of private methods.
+      if (methods[i].getName().endsWith("executeSameContext")) {
+        try {
+          return (LogicalPlan) methods[i].invoke(analyzer, new Object[] {plan});
+        } catch (IllegalAccessException e) {
+          throw new IllegalStateException(e);
+        }
+      }
+    }
+    return plan;
   }
 
   /** Returns false for Spark 4.0, which takes a batch without columns to have no rows. */
