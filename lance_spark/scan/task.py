@@ -38,7 +38,8 @@ _FEW_ROWS = 16 * 1024
 #: Guards the sums of counts of several threads.
 _ADDING = Lock()
 
-_Part = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, None]]
+#: Reads a part of a task; see `parts_ahead`.
+Part = Callable[[Admit, ScanMetrics], Generator[pa.RecordBatch, None, None]]
 
 
 # A tuple, because a plan makes 100,000 of them.
@@ -224,20 +225,20 @@ class ScanTask:
 
     def _parts(
         self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
-    ) -> Iterator[_Part]:
+    ) -> Iterator[Part]:
         """Yield functions that read the rows in pieces of about a window's bytes, in order."""
         small = SmallFragmentScan(
             paths, self.lance_schema, self.filters, ScanMetrics(), at_once=at_once
         )
 
-        def run_of(run: list[Whole]) -> _Part:
+        def run_of(run: list[Whole]) -> Part:
             def read(admit: Admit, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
                 admit(small.run_bytes(run))
                 yield from small.read(run, metrics)
 
             return read
 
-        def alone(source: Whole, rows: RowRanges) -> _Part:
+        def alone(source: Whole, rows: RowRanges) -> Part:
             is_part = rows.num_rows < source.fragment.physical_rows
             is_kept = open_files is not None and (is_part or open_files.keeps_whole)
             return lambda admit, metrics: small.read_alone(
@@ -285,7 +286,7 @@ def _ignore(_: int) -> None:
 
 
 def _counted(
-    part: _Part, total: ScanMetrics, metrics: ScanMetrics, admit: Admit
+    part: Part, total: ScanMetrics, metrics: ScanMetrics, admit: Admit
 ) -> Iterator[pa.RecordBatch]:
     """Yield the pieces of a part that a thread reads, and add its counts to a total."""
     try:

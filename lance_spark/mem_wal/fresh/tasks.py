@@ -27,7 +27,7 @@ from lance_spark.scan.predicates.conditions import (
     candidates_of_all,
     matching,
 )
-from lance_spark.scan.task import READ_AHEAD, ScanTask
+from lance_spark.scan.task import READ_AHEAD, Part, ScanTask
 from lance_spark.table.paths import TablePaths
 
 #: Id that `_tombstone` has in scans. Its id in an SSTable can belong to a column of the base table.
@@ -142,13 +142,14 @@ class LogTask(ScanTask):
         """Rows of the log, with those that later rows hide."""
         return self.log.num_rows
 
-    def _pieces(
-        self,
-        metrics: ScanMetrics,
-        paths: TablePaths,
-        open_files: OpenFiles | None,
-        *,
-        prefetch: bool,
+    def _parts(
+        self, paths: TablePaths, open_files: OpenFiles | None, *, prefetch: bool, at_once: bool
+    ) -> Iterator[Part]:
+        """Yield the function that reads the rows."""
+        yield lambda _, metrics: self._rows(paths, metrics)
+
+    def _rows(
+        self, paths: TablePaths, metrics: ScanMetrics
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows."""
         columns = self.lance_schema.fields
