@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-changes bench-stores compatibility conflicts procedures pylance-names surface docs clean java dist sbom
+.PHONY: demo test test-fast test-spark test-stores test-servers test-long soak fuzz test-pyspark test-loaders lint format proto bench bench-tpch bench-start bench-changes bench-stores compatibility conflicts procedures pylance-names surface docs clean java dist sbom
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -142,6 +142,10 @@ pylance-names: $(VENV)/.test
 # Writes tests/public_surface.txt: the names, signatures and options of the public API.
 surface: $(VENV)/.test
 	$(BIN)/python -m tests.support.public_surface
+
+# The first statements of new processes, beside Parquet.
+bench-start: java $(VENV)/.bench
+	$(BIN)/python benchmarks/start.py --only cold
 
 bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py

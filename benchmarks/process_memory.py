@@ -105,7 +105,7 @@ def is_planner(process: int) -> bool:
         command = Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"pyspark.daemon\0pyspark.sql.worker" in command
+    return b"pyspark.daemon\0pyspark_lance.worker" in command
 
 
 def peak(command: list[str]) -> Counter[str]:

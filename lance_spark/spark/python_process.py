@@ -21,8 +21,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-#: First argument of such a process: pyspark's module that runs a step of planning, or tasks.
-_PLANNING, _TASKS = "pyspark.sql.worker.", "pyspark.worker"
+#: First argument of such a process: pyspark's module that runs a step of planning, the module of
+#: this package that runs all steps, or the module that runs tasks.
+_PLANNING, _SHARED, _TASKS = "pyspark.sql.worker.", "pyspark_lance.worker", "pyspark.worker"
 #: The program that plans the batches of a stream.
 _STREAMS = "python_streaming_source_runner.py"
 #: File descriptors among which the connection to the JVM is searched. It is one of the first.
@@ -57,7 +58,7 @@ def leave_modules_uncollected() -> None:
     does not look at, so it is called again only after modules were loaded, and other processes,
     such as a driver, are left as they are.
     """
-    if len(sys.modules) != _frozen["modules"] and _runs(_PLANNING, _TASKS):
+    if len(sys.modules) != _frozen["modules"] and _runs(_PLANNING, _SHARED, _TASKS):
         _frozen["modules"] = len(sys.modules)
         gc.freeze()
 
@@ -75,7 +76,7 @@ def plain_messages() -> Iterator[None]:
     try:
         yield
     except LanceError:
-        if _runs(_PLANNING) or sys.argv[0].endswith(_STREAMS):
+        if _runs(_PLANNING, _SHARED) or sys.argv[0].endswith(_STREAMS):
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.cells import ALL_CELLS
-from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, shared_home
+from tests.support.spark.processes import CLASS_CACHE, JAVA_OPTIONS, ROOT, WORKERS, shared_home
 from tests.support.spark.settings import LOCAL, PUSHDOWN, restored
 
 #: Folders whose tests call methods and statements. Plans of the other folders, which are about
@@ -35,6 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_HOME"] = str(shared_home())
+    os.environ.setdefault("LANCE_SPARK_CLASS_CACHE", str(CLASS_CACHE))
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(WORKERS), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     )

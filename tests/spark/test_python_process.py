@@ -24,13 +24,16 @@ print(*counts, gc.get_freeze_count())
 
 @pytest.mark.parametrize(
     "module",
-    ["pyspark.sql.worker.plan_data_source_read", "pyspark.worker", "", "pyspark.daemon", "other"],
+    [
+        *("pyspark.sql.worker.plan_data_source_read", "pyspark_lance.worker", "pyspark.worker"),
+        *("", "pyspark.daemon", "other"),
+    ],
 )
 def test_only_processes_of_spark_freeze(module: str) -> None:
     command = [sys.executable, "-c", CODE, *filter(None, [module])]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     first, second, later = map(int, ran.stdout.split())
-    if module.startswith("pyspark.") and module != "pyspark.daemon":
+    if module.startswith("pyspark") and module != "pyspark.daemon":
         # A second step freezes nothing, and one that loads modules freezes these.
         assert 1000 < first == second < later
     else:

@@ -1,12 +1,15 @@
-"""Java classes of this package in the JVM of a classic session: from a jar, or compiled once.
+"""Java classes of this package in the JVM of a classic session: from a jar, or compiled.
 
-The sources in `java/` are compiled by the compiler that Spark ships:
+The sources in `java/` are compiled by the compiler that Spark ships. `class_cache` keeps what it
+makes for later sessions:
 
 session/
     Extension               the class that spark.sql.extensions names
     StatementParser         statements that Spark does not know
     HiddenColumns           statements that read or assign hidden columns
     PythonCall, Errors      calls of Python functions, and their errors as Spark's exceptions
+    PythonSource            the Python data source
+    SharedSteps             its steps of planning, in one Python process
     Snapshot                one version of each table per query
     Settings                settings of the session, for predicates in the text of options
     TimeZones               the zone of the session, for times without an offset
@@ -111,8 +114,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from lance_spark.spark.jvm import class_cache
 
 #: The sources that `Conditions` needs, which compile in a third of the time of all.
 _CONDITIONS = (
@@ -149,38 +154,48 @@ _FOLDER = Path(__file__).parent / "java"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) -> Any:
-    """Compile the sources in a JVM that has Spark's jars.
+def class_jar(
+    jvm: Any, loader: Any, cache: Path | None, files: Collection[str] | None = None
+) -> bytes:
+    """Return a jar of the sources: from a folder that keeps jars, or compiled in a JVM.
 
     Parameters
     ----------
+    jvm : py4j.java_gateway.JVMView
+        Has Spark's jars.
     loader : java.lang.ClassLoader
         Finds Spark's classes.
+    cache : Path, optional
+        The folder; without it, the sources are compiled.
     files : collection of str, optional
         Names of the files to compile; all files by default.
 
-    Returns
-    -------
-    java.util.Map
-        From names of class files (`org/lancespark/Extension.class`) to their bytes.
+    Raises
+    ------
+    py4j.protocol.Py4JJavaError
+        They cannot be compiled.
     """
+    sources = _sources(str(jvm.org.apache.spark.SparkBuildInfo.spark_version()), files)
+    name = class_cache.name_of(jvm, loader, sources) if cache else None
+    if cache is None or name is None:
+        return _compile(jvm, loader, sources)
+    jar = class_cache.load(cache, name)
+    if jar is None:
+        jar = _compile(jvm, loader, sources)
+        class_cache.store(cache, name, jar)
+    return jar
+
+
+def _sources(version: str, files: Collection[str] | None) -> dict[str, str]:
+    """Return the texts of the sources for a version of Spark, by the names of their classes."""
     paths = sorted(path for path in _FOLDER.rglob("*.java") if not files or path.name in files)
-    resource = jvm.org.codehaus.commons.compiler.util.resource
-    base = jvm.java.lang.Class.forName(
-        "org.codehaus.commons.compiler.util.resource.Resource", True, loader
-    )
-    sources = jvm.java.lang.reflect.Array.newInstance(base, len(paths))
-    version = str(jvm.org.apache.spark.SparkBuildInfo.spark_version())
-    for index, path in enumerate(paths):
-        name = f"{PACKAGE.replace('.', '/')}/{path.name}"
-        text = _BLOCK.sub(partial(_block, version), path.read_text(encoding="utf-8"))
-        sources[index] = resource.StringResource(name, text)
-    classes = jvm.java.util.HashMap()
-    compiler = jvm.org.codehaus.janino.Compiler()
-    compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
-    compiler.setClassFileCreator(resource.MapResourceCreator(classes))
-    compiler.compile(sources)
-    return classes
+    replace = partial(_block, version)
+    return {
+        f"{PACKAGE.replace('.', '/')}/{path.name}": _BLOCK.sub(
+            replace, path.read_text(encoding="utf-8")
+        )
+        for path in paths
+    }
 
 
 def _block(version: str, match: re.Match[str]) -> str:
@@ -189,11 +204,30 @@ def _block(version: str, match: re.Match[str]) -> str:
     return match[2] if release >= since else match[0]
 
 
+def _compile(jvm: Any, loader: Any, sources: Mapping[str, str]) -> bytes:
+    """Compile sources in a JVM that has Spark's jars, and return a jar of their classes."""
+    resource = jvm.org.codehaus.commons.compiler.util.resource
+    base = jvm.java.lang.Class.forName(
+        "org.codehaus.commons.compiler.util.resource.Resource", True, loader
+    )
+    texts = jvm.java.lang.reflect.Array.newInstance(base, len(sources))
+    for index, (name, text) in enumerate(sources.items()):
+        texts[index] = resource.StringResource(name, text)
+    classes = jvm.java.util.HashMap()
+    compiler = jvm.org.codehaus.janino.Compiler()
+    compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
+    compiler.setClassFileCreator(resource.MapResourceCreator(classes))
+    compiler.compile(texts)
+    files = {str(name): bytes(classes.get(name)) for name in classes}
+    return _zip({**files, _SOURCES: f"{_SOURCE_CLASS}\n".encode()})
+
+
 def write_jar(path: Path) -> None:
     """Compile the sources in a new JVM, and write their classes to a jar, with the same bytes each
     time.
     """
-    _write_zip(_compiled_files(), path)
+    # Other users run it for a long time: it does not come from a folder.
+    path.write_bytes(_jar_of_bare_jvm(None))
 
 
 def installer_jar() -> bytes:
@@ -201,30 +235,28 @@ def installer_jar() -> bytes:
 
     It has the class Installer, and the jar of the others as a file.
     """
-    files = _compiled_files()
+    files = _unzip(_jar_of_bare_jvm(class_cache.folder()))
     installer = {name: files.pop(name) for name in list(files) if name.startswith(_INSTALLER_FILES)}
-    classes, jar = io.BytesIO(), io.BytesIO()
-    _write_zip(files, classes)
-    _write_zip({**installer, _INSTALLED_JAR: classes.getvalue()}, jar)
-    return jar.getvalue()
+    return _zip({**installer, _INSTALLED_JAR: _zip(files)})
 
 
-def _compiled_files() -> dict[str, bytes]:
-    """Return the files of the jar, compiled in a new JVM."""
+def _jar_of_bare_jvm(cache: Path | None) -> bytes:
+    """Return the jar of all sources for a new JVM with Spark's jars."""
     with _bare_jvm() as jvm:
-        return _files(compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader()))
+        return class_jar(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader(), cache)
 
 
-def _files(classes: Any) -> dict[str, bytes]:
-    files = {str(name): bytes(classes.get(name)) for name in classes}
-    files[_SOURCES] = f"{_SOURCE_CLASS}\n".encode()
-    return files
-
-
-def _write_zip(files: Mapping[str, bytes], target: Path | IO[bytes]) -> None:
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as jar:
         for name in sorted(files):
             jar.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED, 9)
+    return target.getvalue()
+
+
+def _unzip(jar: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(jar)) as files:
+        return {name: files.read(name) for name in files.namelist()}
 
 
 @contextmanager
@@ -283,7 +315,8 @@ def loaded_extension(spark: Any) -> Any:
 
 
 def extension_class(spark: Any) -> Any:
-    """Return the class Extension of the session's JVM. The first call compiles it.
+    """Return the class Extension of the session's JVM. The first call compiles it, unless compiled
+    classes are kept.
 
     Raises
     ------
@@ -320,7 +353,7 @@ def takes_jars(spark: Any) -> bool:
 
 
 def _add_jar(spark: Any, loader: Any) -> None:
-    """Compile all sources, and add their classes to Spark's class loader.
+    """Add the classes of all sources to Spark's class loader.
 
     Catalogs and data sources are looked up by name in that loader, by any thread of the driver.
     `ExecutorClasses.java` sends the jar to executors.
@@ -328,7 +361,9 @@ def _add_jar(spark: Any, loader: Any) -> None:
     jvm = spark.sparkContext._jvm
     file = jvm.java.io.File.createTempFile("lance-spark-", ".jar")
     file.deleteOnExit()
-    _write_zip(_files(compile_rule(jvm, loader)), Path(file.getPath()))
+    # A copy of its own: what is in the folder of kept jars may change while this JVM runs.
+    jar = class_jar(jvm, loader, class_cache.folder_of(spark))
+    Path(file.getPath()).write_bytes(jar)
     loader.addURL(file.toURI().toURL())
 
 
@@ -392,10 +427,11 @@ def _conditions_class(spark: Any) -> Any:
 def _compiled(spark: Any, name: str, sources: Collection[str] | None = None) -> Any:
     jvm = spark.sparkContext._jvm
     parent = _spark_loader(spark)
-    classes = compile_rule(jvm, parent, sources)
+    jar = class_jar(jvm, parent, class_cache.folder_of(spark), sources)
     by_name = jvm.java.util.HashMap()
-    for file in list(classes):
-        by_name.put(file.removesuffix(".class").replace("/", "."), classes.get(file))
+    for file, content in _unzip(jar).items():
+        if file.endswith(".class"):
+            by_name.put(file.removesuffix(".class").replace("/", "."), content)
     reflect = jvm.org.codehaus.commons.compiler.util.reflect
     return reflect.ByteArrayClassLoader(by_name, parent).loadClass(name)
 

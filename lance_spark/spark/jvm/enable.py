@@ -25,6 +25,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -58,6 +59,8 @@ missing = [name for name in names if importlib.util.find_spec(name) is None]
 print("lance_spark probe:", ",".join(missing))
 """
 _REPLY = "lance_spark probe:"
+#: The folder of a module that Python runs first, and the property of the JVM that names it.
+_STARTUP, _STARTUP_PROPERTY = Path(__file__).parent / "startup", "org.lancespark.startup"
 _SECONDS = 30
 #: JVMs whose workers have the package.
 _checked: WeakSet[Any] = WeakSet()
@@ -156,6 +159,7 @@ def enable(
         return
     check_worker_python(spark)
     redact(spark)
+    _set_startup(spark)
     try:
         extension = extension_class(spark)
     except java_error() as error:
@@ -171,6 +175,15 @@ def enable(
             for key, value in _set_session_catalog(spark, options).items():
                 shared.set(key, value)
         call_static(spark, extension, "addTo", spark._jsparkSession)
+
+
+def _set_startup(spark: Any) -> None:
+    """Let Python processes of the format start with the module of the folder `startup`.
+
+    `PythonSource.java` reads the property. Executors that have no such folder start as ever.
+    """
+    if _STARTUP.is_dir() and os.pathsep not in str(_STARTUP):
+        spark.sparkContext._jvm.java.lang.System.setProperty(_STARTUP_PROPERTY, str(_STARTUP))
 
 
 def _add_catalog(spark: Any, name: str, options: Mapping[str, str]) -> None:

@@ -25,6 +25,8 @@ PYSPARK = Path(str(getattr(find_spec("pyspark"), "origin", ""))).parent
 _KEY = f"spark-{version('pyspark')}-{zlib.crc32(os.fsencode(PYSPARK)):08x}"
 HOME = ROOT / "build" / _KEY
 CLASSES = HOME / "classes.jsa"
+#: The folder in which the tests' sessions keep compiled classes.
+CLASS_CACHE = ROOT / "build" / "compiled"
 #: A JVM that lives for a few tests needs less processor time without its second compiler, with a
 #: garbage collector of one thread, without a search for compiled methods to drop, and with classes
 #: that are already parsed and verified.
@@ -136,6 +138,7 @@ def environment(**more_variables: str) -> dict[str, str]:
         **more_variables,
     }
     variables.setdefault("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
+    variables.setdefault("LANCE_SPARK_CLASS_CACHE", str(CLASS_CACHE))
     if "SPARK_HOME" not in more_variables:
         variables["SPARK_HOME"] = str(shared_home())
     for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):

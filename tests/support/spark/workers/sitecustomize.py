@@ -15,10 +15,18 @@ SHARED_BYTES = 4096
 COLUMNAR = "lance_spark.spark.pushdown.columnar"
 READ = ("lance_spark.spark.options.options", "lance_spark.spark.read.reader")
 WRITE = ("lance_spark.spark.options.options", "lance_spark.spark.write.writer")
+#: What Spark runs in the process in which all steps of planning run.
+STEPS = (
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.commit_data_source_write",
+)
 #: Modules to load, by the worker module of a process. The process that looks up names of data
 #: sources needs none of them.
 MODULES = {
     "pyspark.worker": ("pandas", *READ, *WRITE),
+    "pyspark_lance.worker": (*STEPS, *READ, *WRITE),
     "pyspark.sql.worker.create_data_source": READ,
     "pyspark.sql.worker.data_source_pushdown_filters": READ,
     "pyspark.sql.worker.plan_data_source_read": READ,

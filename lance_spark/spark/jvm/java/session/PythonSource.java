@@ -1,7 +1,9 @@
 package org.lancespark;
 
+import java.io.File;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
@@ -18,6 +20,11 @@ import scala.Product;
  * Two streams of one DataFrame have the same source: so each call returns another map.
  */
 public class PythonSource extends PythonDataSourceV2 {
+  /** The property of the JVM that names the folder of `sitecustomize.py`, if there is one. */
+  private static final String STARTUP = "org.lancespark.startup";
+
+  private static final String PATH = "PYTHONPATH";
+
   public PythonDataSourceCreationResult getOrCreateDataSourceInPython(
       String name, CaseInsensitiveStringMap options, Option schema) {
     Map all = TimeZones.added(options.asCaseSensitiveMap());
@@ -25,10 +32,18 @@ public class PythonSource extends PythonDataSourceV2 {
   }
 
   public UserDefinedPythonDataSource source() {
-    UserDefinedPythonDataSource shared = super.source();
-    Map variables = (Map) Versions.field((Product) shared.dataSourceCls(), "envVars");
+    PythonFunction shared = SharedSteps.function();
+    Map variables = new HashMap(shared.envVars());
+    String startup = System.getProperty(STARTUP);
+    String path = (String) variables.get(PATH);
+    if (startup != null && path != null) {
+      // Last, so that a module of the user comes first. Spark's own folders come before all.
+      variables.put(PATH, path + File.pathSeparator + startup);
+    }
     try {
-      return Versions.withFunctionOf(shared, "envVars", new HashMap(variables));
+      Object[] values = {variables};
+      return SharedSteps.of(
+          (PythonFunction) Versions.copy((Product) shared, new String[] {"envVars"}, values));
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException(e);
     }
