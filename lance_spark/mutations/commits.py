@@ -46,6 +46,9 @@ def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
     """Return a table at another of its versions."""
     store = table.store
     paths = TablePaths(store, manifest.base_paths, store.options)
+    if manifest.base_paths == table.manifest.base_paths:
+        # Most fragments keep their deletion files, whose names are never used again.
+        paths.deletions = table.paths.deletions
     return OpenTable(paths, manifest, table.target_bases)
 
 

@@ -673,3 +673,11 @@ def test_updated_and_new_rows_share_a_fragment(tmp_path: Path, stable: bool) -> 
         rows = lance.dataset(str(tmp_path / "ours")).to_table(columns)
         assert rows_of(rows) == rows_of(theirs.to_table(columns))
         assert rows_of(ours.to_table(columns)) == rows_of(rows)
+
+
+def test_versions_of_a_handle_share_deletions(tmp_path: Path) -> None:
+    """A merge does not read the deletion files again that the merge before it has read."""
+    written(tmp_path, "t")
+    ours = open_dataset(tmp_path / "t")
+    merged = upsert(ours.merge_insert("id")).execute(SOURCE)["dataset"]
+    assert merged._table.paths.deletions is ours._table.paths.deletions

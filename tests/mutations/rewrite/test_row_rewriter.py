@@ -146,17 +146,25 @@ def test_moved_rows_keep_columns_that_are_not_given(path: Path) -> None:
     assert of_pylance["money"].to_pylist() == expected["money"]
 
 
-def test_inserted_rows_go_to_separate_fragments(path: Path) -> None:
+@pytest.mark.parametrize("inserts_last", [True, False])
+def test_inserted_rows_follow_rows_that_move(path: Path, inserts_last: bool) -> None:
+    """With stable row ids, the ids of a fragment are those of its first rows."""
     table = open_table(str(path))
     mover = RowRewriter(table, table.schema, table.schema.names, tag=b"")
     values = open_dataset(str(path)).to_table(blob_handling="all_binary").to_batches()[0]
-    mover.insert(values)
+    if not inserts_last:
+        mover.insert(values)
     mover.move(np.array([1], np.uint64), values.slice(1, 1))
+    if inserts_last:
+        mover.insert(values)
     mover.mark_deleted(np.array([2, (1 << 32) + 1], np.uint64))
     moved = mover.finish()
     assert (moved.num_rows, moved.num_inserted) == (1, values.num_rows)
-    assert [fragment.physical_rows for fragment in moved.inserted] == [values.num_rows]
-    assert [fragment.physical_rows for fragment in moved.fragments] == [1]
+    rows = (moved.fragments, moved.inserted)
+    counts = [[fragment.physical_rows for fragment in part] for part in rows]
+    shares = inserts_last or not table.manifest.flags.stable_row_ids
+    own = values.num_rows
+    assert counts == ([[1 + own], []] if shares else [[1], [own]])
     offsets = union_rows([moved.rows], disjoint=True)
     assert {number: list(rows) for number, rows in offsets.items()} == {0: [1, 2], 1: [1]}
 
