@@ -1,6 +1,8 @@
 """A Ceph gateway on this machine, from the packages of a Debian or Ubuntu:
 
 apt-get install --no-install-recommends ceph-mon ceph-mgr ceph-osd ceph-common radosgw
+
+A machine can run one at a time.
 """
 
 from __future__ import annotations
