@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from lance_spark.storage import google, s3
 from lance_spark.storage.retry import Retries, is_transient
 from lance_spark.storage.write import azure
-from lance_spark.storage.write.multipart import PartSizes
 
 #: Ends of the names of S3's directory buckets, which list in no order.
 DIRECTORY_BUCKETS = ("--x-s3", "--xa-s3")

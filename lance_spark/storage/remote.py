@@ -18,7 +18,7 @@ from lance_spark.storage.kept_ranges import KEPT
 from lance_spark.storage.memory import process_memory
 from lance_spark.storage.objects import objects_of
 from lance_spark.storage.options.fsspec_options import family_of
-from lance_spark.storage.retry import Retries, is_transient, protocols
+from lance_spark.storage.retry import Retries, protocols
 from lance_spark.storage.scheduler import Group, Request, Scheduler, stop_all
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts, outside
 

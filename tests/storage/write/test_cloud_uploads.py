@@ -412,5 +412,5 @@ def test_buckets_that_take_no_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     retries = retry.Retries()
     for bucket, output_class in (("zonal", RemoteOutput), ("other", upload_google.GoogleOutput)):
         path = f"gs://{bucket}/x"
-        output: Any = outputs.start("gs", fs, path, path, {}, retries, {}, replace=True)
+        output: Any = outputs.start(fs, path, path, {}, retries, {}, replace=True)
         assert type(output) is output_class
