@@ -89,7 +89,8 @@ def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
         with aws.counted() as requests:
             written = lance_spark.write_dataset(rows(1), uri, "append", storage_options=aws.ours)  # type: ignore[arg-type]
         assert written.version == MANY + 1
-        counts.append(methods(requests))
+        # Some are sent together.
+        counts.append(sorted(methods(requests)))
         assert not [request for request in requests if "max-keys=1000" in request]
     few, many = counts
     assert few == many
