@@ -64,7 +64,10 @@ def run_statements(name: str, folder: str) -> dict[str, Any]:
     spark.sparkContext.setLogLevel("OFF")
     table = f"{folder}/t.{name}"
     rows = spark.range(ROWS).selectExpr(
-        "id", "id * 0.5 AS x", "concat('name ', id) AS s", "array(float(id % 10), float(1)) AS v"
+        "id",
+        "id * 0.5 AS x",
+        "concat('name ', id) AS s",
+        "array(float(id % 10), float(1)) AS vector",
     )
     results: dict[str, list[float]] = {}
 
@@ -80,7 +83,7 @@ def run_statements(name: str, folder: str) -> dict[str, Any]:
     def write() -> object:
         writer = rows.write.format(name).mode("overwrite")
         if name == "lance":
-            writer = writer.option("v.arrow.fixed-size-list.size", 2)
+            writer = writer.option("vector.arrow.fixed-size-list.size", 2)
         return writer.save(table)
 
     statements: dict[str, Callable[[], object]] = {"write": write, "read": read}
@@ -88,7 +91,8 @@ def run_statements(name: str, folder: str) -> dict[str, Any]:
         spark.range(100).selectExpr("id * 2000 AS id", "1.0 AS x").createOrReplaceTempView("source")
         merge = f"""MERGE INTO lance.`{table}` t USING source s ON t.id = s.id
             WHEN MATCHED THEN UPDATE SET x = s.x
-            WHEN NOT MATCHED THEN INSERT (id, x) VALUES (s.id, s.x)"""
+            WHEN NOT MATCHED THEN INSERT (id, x, s, vector)
+                VALUES (s.id, s.x, 'new', array(float(0), float(1)))"""
         search = f"SELECT id FROM lance_vector_search('{table}', array(1.0, 1.0), 5)"
         index = f"ALTER TABLE lance.`{table}` CREATE INDEX ids USING btree (id)"
         statements |= {
