@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -70,13 +71,13 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     reads = Reads()
     open_file, read_bytes = ObjectStore.open, ObjectStore.read_bytes
 
-    def opened(store: ObjectStore, path: str, size: int | None = None) -> ByteSource:
+    def opened(store: ObjectStore, path: str, size: int | None = None, **named: Any) -> ByteSource:
         reads.opened.append(path)
-        return CountingSource(open_file(store, path, size), path, reads)
+        return CountingSource(open_file(store, path, size, **named), path, reads)
 
-    def whole(store: ObjectStore, path: str, limit: int | None = None) -> bytes:
+    def whole(store: ObjectStore, path: str, limit: int | None = None, **named: Any) -> bytes:
         reads.opened.append(path)
-        data = read_bytes(store, path, limit)
+        data = read_bytes(store, path, limit, **named)
         reads.rounds.append((path, [ByteRange(0, len(data))]))
         return data
 

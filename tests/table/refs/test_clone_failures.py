@@ -17,7 +17,7 @@ from lance_spark.errors import (
     TableExistsError,
     UncertainCommitError,
 )
-from lance_spark.storage import parallel
+from lance_spark.storage import copies
 from lance_spark.storage.copies import Copy
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
@@ -61,7 +61,7 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
         step()
         return create(*args)
 
-    copy = parallel.copy_file
+    copy = copies.copy_file
 
     def copy_dead(file_copy: Copy) -> None:
         step()
@@ -72,7 +72,7 @@ def test_a_deep_clone_can_be_repeated_after_a_kill_at_any_step(
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "write_bytes", put_dead)
             patch.setattr(versions, "create_manifest", create_dead)
-            patch.setattr(parallel, "copy_file", copy_dead)
+            patch.setattr(copies, "copy_file", copy_dead)
             # A killed process does not run this.
             patch.setattr(ObjectStore, "delete", lambda self, paths: None)
             try:
@@ -161,7 +161,7 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copies of both clones have the same names, and the failing clone deletes its own."""
-    copy = parallel.copy_file
+    copy = copies.copy_file
     target = Path(path + "-c")
     doomed = sorted((Path(path) / "data").iterdir())[-1]
 
@@ -173,12 +173,12 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     def interleaved(file_copy: Copy) -> None:
         copy(file_copy)
         if file_copy.path.endswith(doomed.name):
-            monkeypatch.setattr(parallel, "copy_file", copy)
+            monkeypatch.setattr(copies, "copy_file", copy)
             # The temporary files stay: other threads are copying into them.
             for name in (target / "data").glob("[!.]*"):
                 name.unlink()
 
-    monkeypatch.setattr(parallel, "copy_file", interleaved)
+    monkeypatch.setattr(copies, "copy_file", interleaved)
     open_dataset(path).deep_clone(str(target))
     assert read_ids(str(target)) == [0, *range(2, 9)]
 
@@ -188,11 +188,11 @@ def test_a_failing_clone_keeps_files_of_a_concurrent_one(
     def overtaken(self: ObjectStore, paths: Any) -> None:
         delete(self, paths)
         monkeypatch.setattr(ObjectStore, "delete", delete)
-        monkeypatch.setattr(parallel, "copy_file", copy)
+        monkeypatch.setattr(copies, "copy_file", copy)
         open_dataset(path).deep_clone(str(target))
 
     shutil.rmtree(target)
-    monkeypatch.setattr(parallel, "copy_file", fail)
+    monkeypatch.setattr(copies, "copy_file", fail)
     monkeypatch.setattr(ObjectStore, "delete", overtaken)
     with pytest.raises(MissingFileError, match="broken off"):
         open_dataset(path).deep_clone(str(target))
@@ -267,6 +267,6 @@ def test_a_copied_file_is_never_seen_in_part(tmp_path: Path) -> None:
     output.write(b"part")
     assert target.read_bytes("x") == b"old"
     output.abort()
-    parallel.copy_file(Copy(source, "x", target, "x"))
+    copies.copy_file(Copy(source, "x", target, "x"))
     assert target.read_bytes("x") == b"new"
     assert target.list_names("") == ["x"]

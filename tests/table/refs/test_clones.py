@@ -23,7 +23,7 @@ from lance_spark.errors import (
     TableExistsError,
     VersionNotFoundError,
 )
-from lance_spark.storage import parallel
+from lance_spark.storage import copies
 from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
@@ -227,10 +227,10 @@ def test_copies_are_bounded_in_size_and_number(
     for name, data in content.items():
         source.write_bytes(name, data)
     target.write_bytes("f3", b"left behind")
-    monkeypatch.setattr(parallel, "PIECE_BYTES", 32)
+    monkeypatch.setattr(copies, "PIECE_BYTES", 32)
     running, most, taken = [0], [0], [0]
     lock = threading.Lock()
-    copy = parallel.copy_file
+    copy = copies.copy_file
 
     def counted(file_copy: Copy) -> None:
         with lock:
@@ -245,18 +245,18 @@ def test_copies_are_bounded_in_size_and_number(
             taken[0] += 1
             yield Copy(source, name, target, name)
 
-    monkeypatch.setattr(parallel, "copy_file", counted)
+    monkeypatch.setattr(copies, "copy_file", counted)
     started: list[Copy] = []
     copy_files(wanted(), started)
     assert {name: target.read_bytes(name) for name in content} == content
     assert [item.target_path for item in started] == list(content)
-    assert most[0] <= parallel.FILES_AT_ONCE
+    assert most[0] <= copies.FILES_AT_ONCE
     # An error ends the copy: no new copies begin.
     taken[0] = 0
     source.delete(["f0"])
     with pytest.raises(MissingFileError):
         copy_files(wanted(), [])
-    assert taken[0] <= 2 * parallel.FILES_AT_ONCE + 1
+    assert taken[0] <= 2 * copies.FILES_AT_ONCE + 1
 
 
 def test_clones_work_in_the_memory_store(tmp_path: Path) -> None:
